@@ -125,7 +125,8 @@ pub fn main(args: Vec<OsString>, finder: Option<&dyn FindsJob>) -> i32 {
     match outcome {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("foreload: {error}");
+            let lines: Vec<_> = error.to_string().lines().map(output::harmless).collect();
+            eprintln!("foreload: {}", lines.join("\n"));
             if matches!(error, Error::Config { .. }) { 2 } else { 1 }
         }
     }

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::dataset::BlockCosts;
 use crate::notices::{Notice, NoticeKind, Notices};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::Write;
+use std::io::{BufRead, Write};
 
 /// Makes a progress bar over `total` `things` on stderr. It draws nothing if stderr is no terminal.
 pub(crate) fn bar(total: u64, things: &str) -> ProgressBar {
@@ -30,8 +30,25 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<()> {
 
 /// Waits for a line on stdin. Returns `false` at its end.
 pub(crate) fn is_asked_to_go_on() -> Result<bool> {
-    let read = std::io::stdin().read_line(&mut String::new());
+    let read = std::io::stdin().lock().read_until(b'\n', &mut Vec::new());
     read.map(|length| length > 0).map_err(|error| crate::Error::io("read", "stdin", error))
+}
+
+/// A text of others as it may be drawn: what would move the cursor, change colours or turn letters around is spelt out.
+pub(crate) fn harmless(text: &str) -> String {
+    let is_harmful = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    let mut drawn = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_harmful(c) {
+            drawn.extend(c.escape_unicode());
+        } else {
+            drawn.push(c);
+        }
+    }
+    drawn
 }
 
 /// Prints the notices that were not printed yet to stderr, and returns them for `--json`.

@@ -107,9 +107,9 @@ impl TunedKnobs {
             knob(self.on_gpu, prefetch, self.most_prefetch),
         ];
         let usual = KnobValues::of(|knob| ranges[knob as usize].usual);
-        let start = match std::env::var(START) {
-            Ok(text) if self.on => usual.with(&text, START)?,
-            _ => usual,
+        let start = match std::env::var_os(START).filter(|_| self.on) {
+            Some(text) => usual.with(&text.to_string_lossy(), START)?,
+            None => usual,
         };
         let start = KnobValues::of(|knob: Knob| {
             let KnobRange { least, most, .. } = ranges[knob as usize];

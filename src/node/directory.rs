@@ -42,6 +42,10 @@ impl RuntimeDirectory {
 
     /// The directory `name` in `place`, which exists.
     fn open_in(place: &Path, name: &str, user: u32) -> Result<Self> {
+        if !place.is_absolute() {
+            // Each process would look for it where it is itself.
+            return Err(unusable(place, "is no absolute path"));
+        }
         let parent = open_directory(rustix::fs::CWD, place)
             .map_err(|error| unusable(place, &format!("cannot be opened ({error})")))?;
         Self { directory: parent, path: place.to_owned() }.inner(name, user)
@@ -112,10 +116,11 @@ impl RuntimeDirectory {
 
 /// The directories to try, each with the name of ours in it, and whether it must serve because the user chose it.
 fn candidates(user: u32) -> Vec<(PathBuf, String, bool)> {
-    let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(chosen) = variable(VARIABLE) {
         return vec![(chosen, NAME.into(), true)];
     }
+    let variable = |name| variable(name).filter(|path| path.is_absolute());
     let mut places = Vec::new();
     places.extend(variable("XDG_RUNTIME_DIR").map(|place| (place, NAME.into(), false)));
     let usual = PathBuf::from(format!("/run/user/{user}"));
@@ -174,6 +179,8 @@ mod tests {
         std::fs::write(place.path().join(NAME), "").unwrap();
         assert!(RuntimeDirectory::within(place.path()).is_err());
         assert!(RuntimeDirectory::within(&place.path().join("missing")).is_err());
+        let relative = RuntimeDirectory::within(Path::new("here")).err().unwrap();
+        assert!(relative.to_string().contains("here is no absolute path"), "{relative}");
         let of_another = RuntimeDirectory::open_in(place.path(), "theirs", u32::MAX - 1).err().unwrap();
         assert!(of_another.to_string().contains("another user"), "{of_another}");
     }

@@ -150,6 +150,7 @@ impl Attending {
     fn attend(&mut self, run: &EpochRun) -> Result<()> {
         let RankPlace { rank, world_size } = run.course.place();
         let stopped = || run.stopped();
+        self.attendant.begin();
         for step in run.first_step..run.course.steps() {
             let Some(room) = self.wait_for_room(&stopped)? else { return Ok(()) };
             let at = BatchPosition { epoch: run.epoch, step };

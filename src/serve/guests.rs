@@ -21,6 +21,9 @@ const MOST: usize = 256;
 /// The most messages of a consumer that are heard in a row, so that none keeps the others waiting.
 const IN_A_ROW: usize = 64;
 
+/// How long one may be connected before it says hello.
+const SHY: Duration = Duration::from_secs(10);
+
 /// How long all others wait at most for one whose recipe is looked at.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -39,10 +42,13 @@ pub(super) struct Guests {
     lent: BTreeMap<u64, Lent>,
     notices: Vec<Notice>,
     has_told_of_waits: bool,
+    /// When the loader was made that was made last of all that have come.
+    youngest: Instant,
 }
 
 struct Guest {
     socket: Socket,
+    since: Instant,
     /// What it waits for after its hello, if it does.
     waits: Option<WaitingGuest>,
     /// By which recipe its batches are made, once it said hello and was taken.
@@ -70,9 +76,18 @@ struct Lent {
 }
 
 impl Guests {
-    pub(super) fn new(window: SharedWindow<Made>, recipes: Recipes, key: String) -> Self {
-        let (guests, lent) = (BTreeMap::new(), BTreeMap::new());
-        Self { window, recipes, key, guests, next: 0, lent, notices: Vec::new(), has_told_of_waits: false }
+    pub(super) fn new(window: SharedWindow<Made>, recipes: Recipes, key: String, now: Instant) -> Self {
+        Self {
+            window,
+            recipes,
+            key,
+            guests: BTreeMap::new(),
+            next: 0,
+            lent: BTreeMap::new(),
+            notices: Vec::new(),
+            has_told_of_waits: false,
+            youngest: now,
+        }
     }
 
     /// Whether anybody takes part, or soon may.
@@ -103,15 +118,27 @@ impl Guests {
     ///
     /// # Errors
     /// Those of [`Listener::accept`].
-    pub(super) fn welcome(&mut self, listener: &Listener) -> io::Result<()> {
+    pub(super) fn welcome(&mut self, listener: &Listener, now: Instant) -> io::Result<()> {
+        // There is no hello without a connection, so that those who say nothing are looked for when others come.
+        let is_shy =
+            |guest: &Guest| guest.recipe.is_none() && guest.waits.is_none() && guest.since + SHY < now;
+        self.guests.retain(|_, guest| !is_shy(guest));
         while let Some(socket) = listener.accept()? {
-            if self.guests.len() < MOST {
-                self.guests
-                    .insert(self.next, Guest { socket, waits: None, recipe: None, known: BTreeSet::new() });
-                self.next += 1;
+            if self.guests.len() >= MOST {
+                socket.send(&ToConsumer::Elsewhere, &[]);
+                continue;
             }
+            let (waits, recipe, known) = (None, None, BTreeSet::new());
+            self.guests.insert(self.next, Guest { socket, since: now, waits, recipe, known });
+            self.next += 1;
         }
         Ok(())
+    }
+
+    /// When the loader was made that was made last of all that have come: what was found out of files before, it does
+    /// not rely on.
+    pub(super) fn youngest(&self) -> Instant {
+        self.youngest
     }
 
     /// Hears what has come from those that are `ready`.
@@ -137,16 +164,17 @@ impl Guests {
     fn heard(&mut self, id: ConsumerId, message: ToProducer, now: Instant) -> bool {
         let Some(guest) = self.guests.get(&id) else { return false };
         match (message, guest.recipe) {
-            (ToProducer::Hello { protocol, key, recipe, at, .. }, None) => {
+            (ToProducer::Hello { protocol, key, recipe, at, age, .. }, None) => {
                 let is_ours = protocol == PROTOCOL && key == self.key && self.window.takes(at);
+                self.youngest = self.youngest.max(before(now, age));
                 // Nobody of ours says hello twice.
                 match is_ours && guest.waits.is_none() {
                     true => self.heard_hello(id, &recipe, at, now),
                     false => self.admit(id, None, at),
                 }
             }
-            (ToProducer::Ask { at }, Some(_)) => {
-                self.window.ask(id, at, now);
+            (ToProducer::Ask { at, age }, Some(_)) => {
+                self.window.ask(id, at, before(now, age), now);
                 true
             }
             (ToProducer::GiveBack { buffer, inherited }, Some(_)) => {
@@ -243,9 +271,9 @@ impl Guests {
     }
 
     /// Takes what was made, or tells those who wait that it was not.
-    pub(super) fn made(&mut self, outcome: Result<Made>) {
+    pub(super) fn made(&mut self, outcome: Result<(Made, Instant)>) {
         match outcome {
-            Ok(made) => self.window.made(made),
+            Ok((made, since)) => self.window.made(made, since),
             Err(error) => {
                 let failed = ToConsumer::Failed { error: CarriedError::from(&error) };
                 for id in self.window.failed() {
@@ -353,6 +381,17 @@ impl Guests {
             if self.notices.len() < NOTICES_KEPT {
                 self.notices.push(notice);
             }
+        }
+    }
+}
+
+/// The time so many microseconds before `now`; what is earlier than all clocks is as early as they go.
+fn before(now: Instant, microseconds: u64) -> Instant {
+    let mut age = Duration::from_micros(microseconds);
+    loop {
+        match now.checked_sub(age) {
+            Some(then) => return then,
+            None => age /= 2,
         }
     }
 }

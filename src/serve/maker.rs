@@ -6,10 +6,10 @@ use crate::batch::Batch;
 use crate::error::{Error, Result};
 use crate::pipeline::{Epoch, Pipeline, Poll};
 use crate::sharing::{BatchPosition, Bell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the thread waits for the batch of one recipe before it looks whether those of others are there.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -24,9 +24,15 @@ pub(super) struct MadeBatch {
 }
 
 /// The batches at a place by these recipes, which are to be made.
-type WantedStep = (BatchPosition, BTreeSet<RecipeNumber>);
+pub(super) struct WantedStep {
+    pub at: BatchPosition,
+    pub recipes: BTreeSet<RecipeNumber>,
+    /// When the youngest loader was made that has come for batches.
+    pub youngest: Instant,
+}
 
-/// Starts the thread, which rings the `bell` when batches are made.
+/// Starts the thread, which rings the `bell` when batches are made. With each step goes a time before which nothing of
+/// it was read.
 ///
 /// # Errors
 /// [`Error::Unavailable`] when no thread can be started.
@@ -34,14 +40,24 @@ pub(super) fn start(
     pipeline: Arc<Pipeline>,
     place: (u32, u32),
     bell: Arc<Bell>,
-) -> Result<TaskThread<WantedStep, Made>> {
+) -> Result<TaskThread<WantedStep, (Made, Instant)>> {
     let mut kept = RunningEpochs::default();
-    TaskThread::start("foreload-make", bell, move |wanted| {
+    let mut confirmed = Instant::now();
+    TaskThread::start("foreload-make", bell, move |wanted: WantedStep| {
         // Where this fails, nothing runs on.
         let mut running = std::mem::take(&mut kept);
+        if wanted.youngest > confirmed {
+            // A loader of its own would ask anew whether copies are what the dataset has.
+            confirmed = Instant::now();
+            if let Some(cache) = pipeline.cache() {
+                running = RunningEpochs::default();
+                cache.doubt();
+            }
+        }
         let made = make(&pipeline, place, &mut running, &wanted)?;
+        let since = running.note_made(pipeline.config().pools.batches);
         kept = running;
-        Ok(made)
+        Ok((made, since))
     })
 }
 
@@ -51,6 +67,20 @@ struct RunningEpochs {
     /// The recipe that leads.
     lead: Option<RecipeNumber>,
     epochs: BTreeMap<RecipeNumber, Epoch>,
+    /// When they began, and when each of the latest steps was there.
+    times: VecDeque<Instant>,
+}
+
+impl RunningEpochs {
+    /// Notes that a step is there. Returns a time before which nothing of it was read: there are no more buffers for
+    /// steps than `ahead`, so that the reading of this one began after the step so many before it was there.
+    fn note_made(&mut self, ahead: usize) -> Instant {
+        self.times.push_back(Instant::now());
+        while self.times.len() > ahead + 1 {
+            self.times.pop_front();
+        }
+        self.times[0]
+    }
 }
 
 /// Makes the batches that are wanted, by the epoch that runs if that is there and has these recipes. One that is wanted
@@ -59,7 +89,7 @@ fn make(
     pipeline: &Pipeline,
     place: (u32, u32),
     running: &mut RunningEpochs,
-    (at, recipes): &WantedStep,
+    WantedStep { at, recipes, .. }: &WantedStep,
 ) -> Result<Made> {
     let is_there = |epoch: &Epoch| epoch.number() == at.epoch && epoch.next_step() == at.step;
     let lead = running.lead.filter(|lead| recipes.contains(lead));
@@ -72,6 +102,7 @@ fn make(
     } else {
         // The former one ends before this one begins.
         *running = RunningEpochs::default();
+        running.times.push_back(Instant::now());
         // Who leads goes on to lead: with another all threads would be others.
         let others = recipes.iter().copied().filter(|recipe| Some(*recipe) != lead);
         let numbers: Vec<_> = lead.into_iter().chain(others).collect();

@@ -19,6 +19,7 @@ use crate::notices::Notices;
 use crate::pipeline::Pipeline;
 use crate::sharing::{Bell, Claim, Listener, ProducerPlaces, ProducerStart, Sharing, StartedAs, wait_for};
 use guests::Guests;
+use maker::WantedStep;
 use recipes::Recipes;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -65,6 +66,8 @@ pub(crate) struct Producer {
     options: LoaderOptions,
     places: ProducerPlaces,
     place: (u32, u32),
+    /// The number of steps of an epoch.
+    steps: u64,
 }
 
 impl Producer {
@@ -94,8 +97,8 @@ impl Producer {
             let message = "is not what it was when the loaders that share its batches were made".into();
             return Err(Error::DatasetChanged { path, message });
         }
-        let places = ProducerPlaces::open(key)?;
-        Ok(Self { pipeline: Arc::new(pipeline), options, places, place })
+        let (steps, places) = (pipeline.steps(place.0, place.1)?, ProducerPlaces::open(key)?);
+        Ok(Self { pipeline: Arc::new(pipeline), options, places, place, steps })
     }
 
     /// What the user should hear of.
@@ -128,14 +131,14 @@ impl Producer {
         linger: Option<Duration>,
     ) -> Result<()> {
         let bell = Arc::new(Bell::new()?);
-        let steps = self.pipeline.steps(self.place.0, self.place.1)?;
         let maker = maker::start(self.pipeline.clone(), self.place, bell.clone())?;
         let begun = Instant::now();
         let gathering = (start.consumers, begun + Duration::from_millis(start.patience));
         let size = self.options.shared_window as usize;
-        let window = SharedWindow::new(size, self.options.shared_policy, steps, start.at, gathering, begun);
+        let window =
+            SharedWindow::new(size, self.options.shared_policy, self.steps, start.at, gathering, begun);
         let recipes = Recipes::new(self.pipeline.clone(), &start.settings, bell.clone())?;
-        let mut guests = Guests::new(window, recipes, self.places.key().to_string());
+        let mut guests = Guests::new(window, recipes, self.places.key().to_string(), begun);
         let mut alone_since = Some(begun + FIRST.saturating_sub(linger.unwrap_or_default()));
         let mut crowded_until: Option<Instant> = None;
         loop {
@@ -150,7 +153,9 @@ impl Producer {
             let actions = if pause.is_some() { Vec::new() } else { guests.act(now) };
             for action in actions {
                 match action {
-                    Action::Make(at, recipes) => maker.give((at, recipes)),
+                    Action::Make(at, recipes) => {
+                        maker.give(WantedStep { at, recipes, youngest: guests.youngest() });
+                    }
                     Action::Lend(id, at) => guests.lend(id, at),
                     Action::Refuse(id) => guests.refuse(id),
                 }
@@ -177,7 +182,7 @@ impl Producer {
                 bell.heard();
             }
             guests.hear(&ready[1..connected], Instant::now());
-            if ready[connected..].contains(&true) && guests.welcome(listener).is_err() {
+            if ready[connected..].contains(&true) && guests.welcome(listener, Instant::now()).is_err() {
                 crowded_until = Some(Instant::now() + CROWDED);
             }
         }

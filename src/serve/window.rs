@@ -4,7 +4,8 @@
 //! the window is told to go elsewhere. Before a batch leaves it for others that some have not taken yet, the fastest
 //! waits for these a little: consumers of the same speed stay together, and one that is slower or stopped is left.
 //!
-//! Consumers may have recipes of their own. What is in the window was made by those of the consumers that were there.
+//! Consumers may have recipes of their own. What is in the window was made by those of the consumers that were there,
+//! and may be of bytes that were read too early for one that has come later.
 
 use crate::config::SharingPolicy;
 use crate::sharing::BatchPosition;
@@ -43,6 +44,7 @@ pub(crate) enum Action {
 pub(crate) struct SharedWindow<B> {
     size: usize,
     policy: SharingPolicy,
+    begun: Instant,
     /// The number of steps of an epoch.
     steps: u64,
     batches: VecDeque<KeptStep<B>>,
@@ -60,13 +62,25 @@ struct KeptStep<B> {
     at: BatchPosition,
     recipes: BTreeSet<RecipeNumber>,
     batch: B,
+    /// Nothing of it was read before.
+    since: Instant,
 }
 
+impl<B> KeptStep<B> {
+    /// Whether there is a batch in it for a consumer.
+    fn suits(&self, consumer: &Consumer) -> bool {
+        self.recipes.contains(&consumer.recipe) && self.since >= consumer.not_before
+    }
+}
+
+#[derive(Clone, Copy)]
 struct Consumer {
     recipe: RecipeNumber,
     /// The batch that it asks for next.
     next: BatchPosition,
-    /// Since when it waits for that.
+    /// What was read before is too old for it.
+    not_before: Instant,
+    /// Since when it waits for the batch.
     asks: Option<Instant>,
     /// Whether it fell behind, so that nobody waits for it.
     is_left: bool,
@@ -100,6 +114,7 @@ impl<B> SharedWindow<B> {
         Self {
             size: size.max(1),
             policy,
+            begun: now,
             steps,
             batches: VecDeque::new(),
             end: at,
@@ -150,7 +165,8 @@ impl<B> SharedWindow<B> {
         }
         let is_taken = self.is_near(at);
         if is_taken {
-            self.consumers.insert(id, Consumer { recipe, next: at, asks: None, is_left: false });
+            let not_before = self.begun;
+            self.consumers.insert(id, Consumer { recipe, next: at, not_before, asks: None, is_left: false });
         }
         is_taken
     }
@@ -160,21 +176,21 @@ impl<B> SharedWindow<B> {
         self.consumers.remove(&id);
     }
 
-    /// Notes that a consumer asks for a batch.
-    pub(crate) fn ask(&mut self, id: ConsumerId, at: BatchPosition, now: Instant) {
+    /// Notes that a consumer asks for a batch, of what was not read before `not_before`.
+    pub(crate) fn ask(&mut self, id: ConsumerId, at: BatchPosition, not_before: Instant, now: Instant) {
         if let Some(consumer) = self.consumers.get_mut(&id) {
-            consumer.next = at;
+            (consumer.next, consumer.not_before) = (at, not_before);
             consumer.asks = Some(now);
         }
     }
 
-    /// Takes the batch that was to be made.
-    pub(crate) fn made(&mut self, batch: B) {
+    /// Takes the batch that was to be made, of which nothing was read before `since`.
+    pub(crate) fn made(&mut self, batch: B, since: Instant) {
         let recipes = self.making.take().unwrap_or_default();
         while self.batches.len() >= self.size {
             self.batches.pop_front();
         }
-        self.batches.push_back(KeptStep { at: self.end, recipes, batch });
+        self.batches.push_back(KeptStep { at: self.end, recipes, batch, since });
         self.end = self.after(self.end);
     }
 
@@ -248,15 +264,15 @@ impl<B> SharedWindow<B> {
     fn answer(&mut self, actions: &mut Vec<Action>) {
         let begin = self.batches.front().map_or(self.end, |kept| kept.at);
         let asking = self.consumers.iter().filter(|(_, consumer)| consumer.asks.is_some());
-        let asking: Vec<_> =
-            asking.map(|(id, consumer)| (*id, consumer.recipe, consumer.next, consumer.is_left)).collect();
-        for (id, recipe, at, is_left) in asking {
-            if self.kept(at).is_some_and(|kept| kept.recipes.contains(&recipe)) {
+        let asking: Vec<_> = asking.map(|(id, consumer)| (*id, *consumer)).collect();
+        for (id, consumer) in asking {
+            let at = consumer.next;
+            if self.kept(at).is_some_and(|kept| kept.suits(&consumer)) {
                 let next = self.after(at);
                 // Who takes a batch of the window has caught up.
-                self.consumers.insert(id, Consumer { recipe, next, asks: None, is_left: false });
+                self.consumers.insert(id, Consumer { next, asks: None, is_left: false, ..consumer });
                 actions.push(Action::Lend(id, at));
-            } else if is_left || at < begin && self.consumers.len() > 1 {
+            } else if consumer.is_left || at < begin && self.consumers.len() > 1 {
                 self.refuse(id, actions);
             }
         }
@@ -278,12 +294,12 @@ impl<B> SharedWindow<B> {
         self.consumers.values().map(|consumer| consumer.recipe).chain(making).collect()
     }
 
-    /// Has batches made again for those who ask for some that were not made by their recipes, because they came later.
-    /// Where somebody would be too far ahead then, they go elsewhere.
+    /// Has batches made again for those who ask for some that do not suit them, because they came later. Where somebody
+    /// would be too far ahead then, they go elsewhere.
     fn make_again(&mut self, actions: &mut Vec<Action>) {
         let lacks = |consumer: &Consumer| {
             let kept = self.kept(consumer.next).filter(|_| consumer.asks.is_some() && !consumer.is_left);
-            kept.is_some_and(|kept| !kept.recipes.contains(&consumer.recipe))
+            kept.is_some_and(|kept| !kept.suits(consumer))
         };
         let lacking = self.consumers.iter().filter(|(_, consumer)| lacks(consumer)).map(|(id, _)| *id);
         let lacking: Vec<ConsumerId> = lacking.collect();

@@ -2,9 +2,10 @@
 //! when that one is lost.
 
 use super::key::{SharedKey, Sharing};
-use super::link::{AskOutcome, Attended as Lent, Greeting, Link};
+use super::link::{AskOutcome, Attended as Lent, Greeting, Introduction, Link, Patience};
 use super::places::{MOST_PRODUCERS, ProducerPlaces};
-use super::socket::{Bell, Socket};
+use super::silent::SilentPlaces;
+use super::socket::{Bell, Connected, Socket};
 use super::wire::BatchPosition;
 use crate::error::{Error, Result};
 use crate::notices::Notices;
@@ -24,6 +25,13 @@ const REJOIN: u64 = 8;
 
 /// How often it is looked for meanwhile.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// How long a producer may take to say anything to one that needs one, and to one that has another.
+const WELCOME: Duration = Duration::from_secs(2);
+const PASSING: Duration = Duration::from_millis(100);
+
+/// How long before an iteration began a batch of it may have been read: others may have begun it a little earlier.
+const EARLIER: Duration = Duration::from_secs(1);
 
 /// What a consumer has had of producers so far.
 #[derive(Debug, Default)]
@@ -57,8 +65,10 @@ impl SharingStats {
 #[derive(Debug, PartialEq)]
 enum Greeted {
     Taken,
-    /// The producer is elsewhere, makes no batches by this recipe yet, or does not answer.
+    /// The producer is elsewhere, or makes no batches by this recipe yet.
     NotTaken,
+    /// It does not answer.
+    Silent,
     /// It has ended meanwhile.
     Gone,
 }
@@ -70,8 +80,11 @@ pub(crate) struct Attendant {
     stats: Arc<SharingStats>,
     bell: Arc<Bell>,
     link: Option<(SharedKey, Link)>,
-    /// The number of a place whose producer is elsewhere or silent, which is passed over next.
+    /// The number of a place whose producer is elsewhere, which is passed over next.
     passed_over: Option<u32>,
+    silent: SilentPlaces,
+    /// What was read before is too old for the iteration that runs.
+    not_before: Instant,
     /// The place of the producer of `link`.
     number: u32,
     /// How many consumers there were when a batch came last.
@@ -86,7 +99,15 @@ impl Attendant {
         stats: Arc<SharingStats>,
         bell: Arc<Bell>,
     ) -> Self {
-        Self { sharing, notices, stats, bell, link: None, passed_over: None, number: 0, consumers: 0 }
+        let (silent, not_before) = (SilentPlaces::default(), sharing.since);
+        let (link, passed_over, number, consumers) = (None, None, 0, 0);
+        Self { sharing, notices, stats, bell, link, passed_over, silent, not_before, number, consumers }
+    }
+
+    /// Notes that an iteration begins, which gets what is read from now on, or was just now.
+    pub(crate) fn begin(&mut self) {
+        let earlier = Instant::now().checked_sub(EARLIER);
+        self.not_before = earlier.map_or(self.sharing.since, |earlier| earlier.max(self.sharing.since));
     }
 
     /// Goes over to a producer of a lower number that has come to the same steps, if there is one. So those that fell
@@ -94,10 +115,13 @@ impl Attendant {
     fn rejoin(&mut self, place: (u32, u32), at: BatchPosition) -> Result<()> {
         let key = self.sharing.key(place.0, place.1);
         let places = ProducerPlaces::open(key)?;
-        for number in 0..self.number {
-            let Some(socket) = places.connect(number)? else { continue };
+        for number in
+            (0..self.number).filter(|number| !self.silent.has(*number, Instant::now())).collect::<Vec<_>>()
+        {
+            let Connected::To(socket) = places.connect(number)? else { continue };
             // Where the recipe must be looked at first, it is known when this is tried again.
-            if self.greet(socket, number, key, at, Duration::ZERO)? == Greeted::Taken {
+            let patience = Patience { word: PASSING, recipe: Duration::ZERO };
+            if self.greet(socket, number, key, at, patience)? == Greeted::Taken {
                 break;
             }
         }
@@ -111,16 +135,25 @@ impl Attendant {
         number: u32,
         key: SharedKey,
         at: BatchPosition,
-        patience: Duration,
+        patience: Patience,
     ) -> Result<Greeted> {
-        match Link::greet(socket, (key, &self.sharing.recipe), at, patience, &self.notices)? {
+        let Sharing { recipe, since, .. } = &*self.sharing;
+        let greeting =
+            Link::greet(socket, Introduction { key, recipe, at, since: *since }, patience, &self.notices)?;
+        if matches!(greeting, Greeting::Silent) {
+            self.silent.note(number, Instant::now());
+        } else {
+            self.silent.forget(number);
+        }
+        match greeting {
             Greeting::Taken(link) => {
                 self.stats.producers.fetch_add(1, Ordering::Relaxed);
                 self.number = number;
                 self.link = Some((key, link));
                 Ok(Greeted::Taken)
             }
-            Greeting::Elsewhere | Greeting::Silent => Ok(Greeted::NotTaken),
+            Greeting::Elsewhere => Ok(Greeted::NotTaken),
+            Greeting::Silent => Ok(Greeted::Silent),
             Greeting::Gone => Ok(Greeted::Gone),
         }
     }
@@ -133,18 +166,30 @@ impl Attendant {
         let key = self.sharing.key(place.0, place.1);
         let places = ProducerPlaces::open(key)?;
         let passed_over = self.passed_over.take();
-        for number in (0..MOST_PRODUCERS).filter(|number| Some(*number) != passed_over) {
+        let patience = Patience { word: WELCOME, recipe: START };
+        for number in 0..MOST_PRODUCERS {
             let since = Instant::now();
+            if Some(number) == passed_over || self.silent.has(number, since) {
+                continue;
+            }
             while since.elapsed() < START {
-                if let Some(socket) = places.connect(number)? {
-                    match self.greet(socket, number, key, at, START)? {
+                match places.connect(number)? {
+                    Connected::To(socket) => match self.greet(socket, number, key, at, patience)? {
                         Greeted::Taken => return Ok(()),
-                        Greeted::NotTaken => break,
+                        Greeted::NotTaken | Greeted::Silent => break,
                         Greeted::Gone => {}
+                    },
+                    Connected::Crowded if since.elapsed() >= WELCOME => {
+                        self.silent.note(number, Instant::now());
+                        break;
                     }
-                } else if let Some(claim) = places.claim(number)? {
-                    self.sharing.order.start(claim, place, key, at, self.consumers)?;
-                    continue;
+                    Connected::Crowded => {}
+                    Connected::Nobody => {
+                        if let Some(claim) = places.claim(number)? {
+                            self.sharing.order.start(claim, place, key, at, self.consumers)?;
+                            continue;
+                        }
+                    }
                 }
                 std::thread::sleep(LOOK);
             }
@@ -176,7 +221,7 @@ impl Attendant {
                 self.find(place, at)?;
                 continue;
             };
-            let outcome = match link.ask(at, &self.bell, stopped, &self.notices) {
+            let outcome = match link.ask((at, self.not_before), &self.bell, stopped, &self.notices) {
                 Ok(outcome) => outcome,
                 Err(error) => {
                     // The producer has forgotten this consumer, and another iteration finds one anew.
@@ -197,6 +242,19 @@ impl Attendant {
                     self.stats.left_behind.fetch_add(1, Ordering::Relaxed);
                     self.passed_over = Some(self.number);
                     self.consumers = 1;
+                    self.link = None;
+                }
+                AskOutcome::Silent => {
+                    let process = link.producer;
+                    self.notices.warn_once("shared", || {
+                        format!(
+                            "process {process}, which made the batches that this loader shares, does not answer, as if \
+                             it was stopped: another one makes them now; have it go on, or end it, to have its memory \
+                             back"
+                        )
+                    });
+                    self.silent.note(self.number, Instant::now());
+                    self.stats.lost.fetch_add(1, Ordering::Relaxed);
                     self.link = None;
                 }
                 AskOutcome::Lost => {

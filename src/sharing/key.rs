@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::state::OrderIdentity;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// How a loader shares its batches.
 pub(crate) struct Sharing {
@@ -16,6 +17,8 @@ pub(crate) struct Sharing {
     pub recipe: GivenSettings,
     /// How a producer of them is started.
     pub order: ProducerOrder,
+    /// When the dataset was open: what is lent was read later.
+    pub since: Instant,
 }
 
 impl Sharing {
@@ -57,13 +60,20 @@ impl Sharing {
             }
         }
         add(&index.len().to_le_bytes());
+        // A producer reads the shards that it has opened.
+        for version in index.files().filter_map(|file| index.shard_version(file)) {
+            add(&version.0.to_le_bytes());
+        }
         let order = ProducerOrder {
             command,
+            // Where it is gone, it is as well to be anywhere.
+            directory: std::env::current_dir().ok(),
             roots: roots.to_vec(),
             settings: settings.clone(),
             consumers: options.shared_consumers,
         };
-        Ok(Some(Self { common: digest.finalize().into(), recipe: settings.of_recipe(), order }))
+        let (common, recipe) = (digest.finalize().into(), settings.of_recipe());
+        Ok(Some(Self { common, recipe, order, since: Instant::now() }))
     }
 
     /// The key of the batches of a rank.

@@ -18,9 +18,6 @@ const QUIET: Duration = Duration::from_millis(500);
 /// How long it may take to answer that. It answers whatever it is busy with, unless it is stopped.
 const ANSWER: Duration = Duration::from_millis(500);
 
-/// How long a producer may take to say whether it takes a consumer, or that it looks at its recipe.
-const WELCOME: Duration = Duration::from_secs(2);
-
 /// A connection to a producer that takes this consumer.
 pub(super) struct Link {
     socket: Arc<Socket>,
@@ -57,8 +54,29 @@ pub(super) enum AskOutcome {
     /// Nobody wants it any more.
     Stopped,
     Elsewhere,
-    /// The producer is gone, or does not answer.
+    /// The producer is gone.
     Lost,
+    /// The producer does not answer.
+    Silent,
+}
+
+/// What a consumer has to say when it comes.
+pub(super) struct Introduction<'a> {
+    pub key: SharedKey,
+    pub recipe: &'a GivenSettings,
+    /// The first batch that it will ask for.
+    pub at: BatchPosition,
+    /// When its loader was made.
+    pub since: Instant,
+}
+
+/// How long a producer may take to answer a hello.
+#[derive(Clone, Copy)]
+pub(super) struct Patience {
+    /// Until it says anything.
+    pub word: Duration,
+    /// Until it knows the recipe, which it may have to look at first.
+    pub recipe: Duration,
 }
 
 /// The socket by which buffers go back.
@@ -105,17 +123,16 @@ impl Heartbeat {
 }
 
 impl Link {
-    /// Greets a producer, to take batches from `at` on. One that looks at the recipe first is waited for as long as
+    /// Greets a producer, to take batches from it. One that looks at the recipe first is waited for as long as
     /// `patience` allows; it knows the recipe when it is greeted again.
     pub(super) fn greet(
         socket: Socket,
-        (key, recipe): (SharedKey, &GivenSettings),
-        at: BatchPosition,
-        patience: Duration,
+        Introduction { key, recipe, at, since }: Introduction<'_>,
+        patience: Patience,
         notices: &Notices,
     ) -> Result<Greeting> {
-        let (key, recipe, process) = (key.to_string(), recipe.clone(), std::process::id());
-        let hello = ToProducer::Hello { protocol: PROTOCOL, key, recipe, at, process };
+        let (key, recipe, process, age) = (key.to_string(), recipe.clone(), std::process::id(), age(since));
+        let hello = ToProducer::Hello { protocol: PROTOCOL, key, recipe, at, process, age };
         if Socket::is_too_long(&hello) {
             let message = "what is done to images takes more words than a message has room for".into();
             return Err(Error::Unavailable(message));
@@ -124,14 +141,14 @@ impl Link {
             return Ok(Greeting::Gone);
         }
         let began = Instant::now();
-        let deadline = began + WELCOME;
+        let deadline = began + patience.word;
         let mut looks: Option<Heartbeat> = None;
         loop {
             match socket.receive() {
                 Incoming::Message(IncomingMessage {
                     message: ToConsumer::Looks | ToConsumer::Pong, ..
                 }) => {
-                    if began.elapsed() >= patience {
+                    if began.elapsed() >= patience.recipe {
                         return Ok(Greeting::Elsewhere);
                     }
                     looks = Some(Heartbeat::new());
@@ -166,18 +183,19 @@ impl Link {
         }
     }
 
-    /// Asks for the batch at `at` and waits for it, as long as nobody has `stopped` that, of which the `bell` tells.
+    /// Asks for the batch at `at`, of samples that were not read before `not_before`, and waits for it, as long as
+    /// nobody has `stopped` that, of which the `bell` tells.
     ///
     /// # Errors
     /// What keeps the producer from making it.
     pub(super) fn ask(
         &mut self,
-        at: BatchPosition,
+        (at, not_before): (BatchPosition, Instant),
         bell: &Bell,
         stopped: &dyn Fn() -> bool,
         notices: &Notices,
     ) -> Result<AskOutcome> {
-        if !self.socket.send(&ToProducer::Ask { at }, &[]) {
+        if !self.socket.send(&ToProducer::Ask { at, age: age(not_before) }, &[]) {
             return Ok(AskOutcome::Lost);
         }
         let mut heartbeat = Heartbeat::new();
@@ -200,7 +218,7 @@ impl Link {
                 }
                 Incoming::Closed => return Ok(AskOutcome::Lost),
                 Incoming::Nothing if heartbeat.wait(&self.socket, Some(bell)) => {}
-                Incoming::Nothing => return Ok(AskOutcome::Lost),
+                Incoming::Nothing => return Ok(AskOutcome::Silent),
             }
         }
     }
@@ -250,6 +268,11 @@ impl Drop for Link {
     }
 }
 
+/// How long ago that was, in microseconds. Clocks of two processes need not agree on what time it is.
+fn age(since: Instant) -> u64 {
+    since.elapsed().as_micros().try_into().unwrap_or(u64::MAX)
+}
+
 /// What a message of a producer brought.
 enum Taken {
     Batch(BatchPosition, Attended),
@@ -259,16 +282,16 @@ enum Taken {
 
 #[cfg(test)]
 mod tests {
-    use super::super::socket::Listener;
+    use super::super::socket::{Connected, Listener};
     use super::*;
     use crate::node::RuntimeDirectory;
 
     /// What becomes of a hello to a producer that looks at it, and is asked so many times whether it is there.
-    fn greeted(patience: Duration, answers: u32, welcomes: bool) -> Greeting {
+    fn greeted(recipe: Duration, answers: u32, welcomes: bool) -> Greeting {
         let place = tempfile::tempdir().unwrap();
         let directory = RuntimeDirectory::within(place.path()).unwrap();
         let listener = Listener::bind(&directory, "x.sock").unwrap();
-        let consumer = Socket::connect(&directory, "x.sock").unwrap().unwrap();
+        let Connected::To(consumer) = Socket::connect(&directory, "x.sock").unwrap() else { panic!() };
         let producer = listener.accept().unwrap().unwrap();
         let heard = || loop {
             wait_for(&[producer.as_fd()], None);
@@ -278,11 +301,12 @@ mod tests {
                 Incoming::Closed => return None,
             }
         };
+        let patience = Patience { word: Duration::from_secs(100), recipe };
         let (recipe, at) = (GivenSettings::default(), BatchPosition { epoch: 0, step: 0 });
         std::thread::scope(|scope| {
-            let of = (SharedKey::of(b"x"), &recipe);
+            let who = Introduction { key: SharedKey::of(b"x"), recipe: &recipe, at, since: Instant::now() };
             let waits =
-                scope.spawn(move || Link::greet(consumer, of, at, patience, &Notices::default()).unwrap());
+                scope.spawn(move || Link::greet(consumer, who, patience, &Notices::default()).unwrap());
             assert!(matches!(heard(), Some(ToProducer::Hello { .. })));
             assert!(producer.send(&ToConsumer::Looks, &[]));
             for _ in 0..answers {

@@ -8,6 +8,7 @@ mod attendant;
 mod key;
 mod link;
 mod places;
+mod silent;
 mod socket;
 mod start;
 mod wire;

@@ -1,7 +1,7 @@
 //! Where producers are found: sockets in the user's runtime directory, each of a producer that has a lock.
 
 use super::key::SharedKey;
-use super::socket::{Listener, Socket};
+use super::socket::{Connected, Listener, Socket};
 use crate::error::{Error, Result};
 use crate::node::{LockKind, RangeLocks, RuntimeDirectory};
 use std::fs::File;
@@ -47,11 +47,11 @@ impl ProducerPlaces {
         self.key.first_lock() + u64::from(number)
     }
 
-    /// Connects to the producer with this number, if there is one.
+    /// Connects to the producer with this number.
     ///
     /// # Errors
     /// Those of [`Socket::connect`].
-    pub(crate) fn connect(&self, number: u32) -> Result<Option<Socket>> {
+    pub(crate) fn connect(&self, number: u32) -> Result<Connected> {
         Socket::connect(&self.directory, &self.name(number))
     }
 
@@ -148,7 +148,7 @@ mod tests {
         assert!(open(other).claim(0).unwrap().is_some(), "other batches");
         assert_eq!(open(one).claim_any().unwrap().number(), 1);
         let listener = places.listen(&claim).unwrap();
-        assert!(open(one).connect(0).unwrap().is_some());
+        assert!(matches!(open(one).connect(0).unwrap(), Connected::To(_)));
         // The producer is another process, which has the open file alone.
         let inherited = ProducerPlaces::inherit(claim.into_file().unwrap(), 0);
         assert!(places.claim(0).unwrap().is_none());
@@ -163,6 +163,6 @@ mod tests {
             places.directory.names().into_iter().filter(|name| name.ends_with(SOCKET)).collect();
         assert_eq!(sockets, [places.name(1)]);
         places.leave(&second);
-        assert!(places.connect(1).unwrap().is_none());
+        assert!(matches!(places.connect(1).unwrap(), Connected::Nobody));
     }
 }

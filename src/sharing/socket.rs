@@ -30,6 +30,15 @@ pub(crate) struct Socket(OwnedFd);
 /// A socket that listens.
 pub(crate) struct Listener(OwnedFd);
 
+/// What connecting came to.
+pub(crate) enum Connected {
+    To(Socket),
+    /// Nobody listens.
+    Nobody,
+    /// As many as can wait for whoever listens: it is very busy, or stopped.
+    Crowded,
+}
+
 /// A message that came, and the descriptors with it.
 pub(crate) struct IncomingMessage<T> {
     pub message: T,
@@ -80,20 +89,20 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// Connects to whoever listens at `name` in a directory of this user; `None` when nobody does.
+    /// Connects to whoever listens at `name` in a directory of this user.
     ///
     /// # Errors
     /// [`Error::Unavailable`] for a process of another user, and where this system lacks such sockets.
-    pub(crate) fn connect(directory: &RuntimeDirectory, name: &str) -> Result<Option<Self>> {
+    pub(crate) fn connect(directory: &RuntimeDirectory, name: &str) -> Result<Connected> {
         match connect(directory, name, SocketType::SEQPACKET) {
-            Ok(SocketContact::Listens(socket, _)) => Ok(Some(Self(socket))),
+            Ok(SocketContact::Listens(socket, _)) => Ok(Connected::To(Self(socket))),
             Ok(SocketContact::OfAnother(_)) => {
                 let message = "another user's process shares batches where only this one may";
                 Err(Error::Unavailable(message.into()))
             }
-            // Where it is crowded, whoever listens is very busy, or stopped.
-            Ok(SocketContact::Crowded | SocketContact::Nobody | SocketContact::Missing) => Ok(None),
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
+            Ok(SocketContact::Crowded) => Ok(Connected::Crowded),
+            Ok(SocketContact::Nobody | SocketContact::Missing) => Ok(Connected::Nobody),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(Connected::Nobody),
             Err(error) => {
                 let path = directory.path().join(name);
                 let message =
@@ -222,7 +231,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let directory = directory(place.path());
         let listener = Listener::bind(&directory, "x.sock").unwrap();
-        let client = Socket::connect(&directory, "x.sock").unwrap().unwrap();
+        let Connected::To(client) = Socket::connect(&directory, "x.sock").unwrap() else { panic!() };
         (client, listener.accept().unwrap().unwrap(), place)
     }
 
@@ -234,12 +243,12 @@ mod tests {
         let file = File::open(path).unwrap();
         assert!(client.send(&ToProducer::Ping, &[]));
         let at = BatchPosition { epoch: 1, step: 2 };
-        assert!(client.send(&ToProducer::Ask { at }, &[file.as_fd()]));
+        assert!(client.send(&ToProducer::Ask { at, age: 7 }, &[file.as_fd()]));
         assert_eq!(wait_for(&[server.as_fd()], None), [true]);
         let Incoming::Message(first) = server.receive::<ToProducer>() else { panic!() };
         assert!(matches!(first.message, ToProducer::Ping) && first.files.is_empty());
         let Incoming::Message(mut second) = server.receive::<ToProducer>() else { panic!() };
-        assert!(matches!(second.message, ToProducer::Ask { at: asked } if asked == at));
+        assert!(matches!(second.message, ToProducer::Ask { at: asked, age: 7 } if asked == at));
         let mut text = String::new();
         File::from(second.files.remove(0)).read_to_string(&mut text).unwrap();
         assert_eq!(text, "content");
@@ -267,11 +276,24 @@ mod tests {
     fn nobody_listens_and_somebody_listens_again() {
         let place = tempfile::tempdir().unwrap();
         let directory = directory(place.path());
-        assert!(Socket::connect(&directory, "x.sock").unwrap().is_none());
+        let connected = || Socket::connect(&directory, "x.sock").unwrap();
+        assert!(matches!(connected(), Connected::Nobody));
         drop(Listener::bind(&directory, "x.sock").unwrap());
-        assert!(Socket::connect(&directory, "x.sock").unwrap().is_none(), "only a name is left");
+        assert!(matches!(connected(), Connected::Nobody), "only a name is left");
         let _listener = Listener::bind(&directory, "x.sock").unwrap();
-        assert!(Socket::connect(&directory, "x.sock").unwrap().is_some());
+        assert!(matches!(connected(), Connected::To(_)));
+        let crowded = || matches!(connected(), Connected::Crowded);
+        assert!((0..100_000).any(|_| crowded()), "nobody is accepted");
+    }
+
+    #[test]
+    fn who_cannot_wait_for_files_asks_them_all() {
+        // As many as the process may have, and more: poll refuses to look at them.
+        let bell = Bell::new().unwrap();
+        let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap();
+        let files = vec![bell.as_fd(); most as usize + 1];
+        let ready = wait_for(&files, Some(Instant::now() + Duration::from_millis(1)));
+        assert!(ready.len() == files.len() && ready.iter().all(|ready| *ready));
     }
 
     #[test]

@@ -2,24 +2,26 @@
 
 use super::key::SharedKey;
 use super::places::{Claim, ProducerPlaces};
+use super::socket::wait_for;
 use super::wire::BatchPosition;
 use crate::config::GivenSettings;
 use crate::error::{CarriedError, Error, Result};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a consumer knows of the producer that it would start.
 #[derive(Clone)]
 pub(crate) struct ProducerOrder {
     /// The program that runs a command of `foreload`, and its first arguments.
     pub command: Vec<OsString>,
+    /// The directory in which its paths are looked up.
+    pub directory: Option<PathBuf>,
     pub roots: Vec<PathBuf>,
     pub settings: GivenSettings,
     /// The number of consumers that begin together.
@@ -51,6 +53,12 @@ const AGAIN: Duration = Duration::from_millis(150);
 
 /// The word of the command line that has a process be a producer.
 const PRODUCE: &str = "produce";
+
+/// What a producer says when it serves.
+const SERVES: &str = "serves";
+
+/// How long it may take to say that, or what keeps it from its work.
+const START: Duration = Duration::from_secs(30);
 
 impl ProducerOrder {
     /// Starts a producer, which takes over the `claim`. It lives on when this process ends, and has nothing of it but
@@ -97,35 +105,62 @@ impl ProducerOrder {
             .stdin(Stdio::from(document))
             .stdout(Stdio::from(claim.into_file()?))
             .stderr(Stdio::from(answers));
-        // SAFETY: between fork and exec only system calls are made.
-        unsafe { command.pre_exec(detach) };
+        if let Some(directory) = self.directory.as_ref().filter(|directory| directory.is_dir()) {
+            command.current_dir(directory);
+        }
+        // Nothing is done between fork and exec, so that large processes need not be copied for it.
         let mut child = command.spawn().map_err(|error| cannot(&error))?;
         // The descriptors that it was given are closed here, so that the claim ends with the producer.
         drop(command);
-        // This is the process between, which has ended.
+        let said = said(answer);
+        if said.is_err() {
+            let _ = child.kill();
+        }
+        // The producer is a child of this process, which has ended by now.
         child.wait().map_err(|error| cannot(&error))?;
-        said(answer)
+        said
     }
 }
 
-/// What a producer says at its start: nothing where all is well.
+/// Hears whether a producer serves, or was killed before it said anything. The end of the pipe is not waited for: a
+/// process that was forked meanwhile may hold it.
 fn said(mut answer: std::io::PipeReader) -> Result<()> {
-    let mut text = String::new();
-    let read = answer.read_to_string(&mut text);
-    let text = text.trim();
-    match (read, text.lines().next_back().map(serde_json::from_str::<CarriedError>)) {
-        (Ok(_), None) => Ok(()),
-        (Ok(_), Some(Ok(error))) => Err(error.into()),
-        _ => {
-            let tail: String = text.chars().rev().take(500).collect::<Vec<_>>().into_iter().rev().collect();
-            Err(Error::Unavailable(format!("the process that shares batches did not start: {tail}")))
+    let deadline = Instant::now() + START;
+    let mut text = Vec::new();
+    let mut part = [0; 4096];
+    loop {
+        let lines = text.split(|byte| *byte == b'\n');
+        for line in lines.filter_map(|line| std::str::from_utf8(line).ok()).map(str::trim) {
+            if line == SERVES {
+                return Ok(());
+            }
+            if let Ok(error) = serde_json::from_str::<CarriedError>(line) {
+                return Err(error.into());
+            }
+        }
+        let is_there = wait_for(&[answer.as_fd()], Some(deadline))[0];
+        match if is_there { answer.read(&mut part) } else { Ok(0) } {
+            Ok(read @ 1..) => text.extend_from_slice(&part[..read]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Ok(0) | Err(_) => break,
         }
     }
+    if Instant::now() >= deadline {
+        let message = format!("the process that shares batches has not begun within {} s", START.as_secs());
+        return Err(Error::Unavailable(message));
+    }
+    let text = String::from_utf8_lossy(&text);
+    if text.trim().is_empty() {
+        return Ok(());
+    }
+    let tail: String = text.trim().chars().rev().take(500).collect::<Vec<_>>().into_iter().rev().collect();
+    Err(Error::Unavailable(format!("the process that shares batches did not start: {tail}")))
 }
 
-/// Has a process that is about to be another program live on without its parent, of which no child is left behind.
+/// Has this process live on without its parent, of which no child is left behind.
 fn detach() -> std::io::Result<()> {
-    // SAFETY: these are system calls, which may be made between fork and exec.
+    // SAFETY: the process has begun, and has no other threads of ours yet; what the child does not have of other
+    // threads it does not need.
     unsafe {
         libc::setsid();
         match libc::fork() {
@@ -167,6 +202,7 @@ impl StartedAs {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).map_err(|error| not_ours(&error))?;
         let start: ProducerStart = serde_json::from_str(&text).map_err(|error| not_ours(&error))?;
+        detach().map_err(|error| not_ours(&error))?;
         let taken = |stream: &dyn AsFd| rustix::io::fcntl_dupfd_cloexec(stream.as_fd(), 3);
         let claim = taken(&std::io::stdout()).map_err(|error| not_ours(&error))?;
         let answers = File::from(taken(&std::io::stderr()).map_err(|error| not_ours(&error))?);
@@ -190,7 +226,8 @@ impl StartedAs {
     }
 
     /// Tells who started this process that it serves.
-    pub(crate) fn serves(self) -> (ProducerStart, Claim) {
+    pub(crate) fn serves(mut self) -> (ProducerStart, Claim) {
+        let _ = writeln!(self.answers, "{SERVES}");
         (self.start, self.claim)
     }
 }

@@ -6,7 +6,7 @@ use crate::notices::NoticeKind;
 use serde::{Deserialize, Serialize};
 
 /// The version of the messages. Programs of other versions do not share.
-pub(crate) const PROTOCOL: u32 = 3;
+pub(crate) const PROTOCOL: u32 = 4;
 
 /// The place of a batch among those of all epochs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -32,9 +32,11 @@ pub(crate) enum ToProducer {
         at: BatchPosition,
         /// Its process.
         process: u32,
+        /// How many microseconds ago its loader was made.
+        age: u64,
     },
-    /// It wants this batch next, and is answered once.
-    Ask { at: BatchPosition },
+    /// It wants this batch next, and is answered once. What was read more than `age` microseconds ago is too old for it.
+    Ask { at: BatchPosition, age: u64 },
     /// It needs this buffer no longer. `inherited`: a forked child may still read it.
     GiveBack { buffer: u64, inherited: bool },
     /// It wants no more batches. What it has it may keep, and gives back later.

@@ -377,6 +377,13 @@ impl Cache {
         self.options.verify
     }
 
+    /// Has copies checked once more before they are used, as if a run began: for a loader that has come since.
+    pub(crate) fn doubt(&self) {
+        if self.verify() != Verify::Never {
+            self.tiers().for_each(CacheTier::doubt);
+        }
+    }
+
     /// Counts `files` files whose version was asked for.
     pub(super) fn count_stats(&self, files: u64) {
         self.counted.looks.fetch_add(files, Relaxed);

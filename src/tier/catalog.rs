@@ -181,6 +181,11 @@ impl Catalog {
         }
     }
 
+    /// Has every copy checked once more.
+    pub(in crate::tier) fn doubt(&mut self) {
+        self.chunks.iter_mut().for_each(|chunk| chunk.checked = 0);
+    }
+
     /// Forgets the copy of a sample in the segment of this index, which is not the source's any more. Returns whether
     /// that still was the sample's location, and whether most of the segment is of no use now.
     pub(in crate::tier) fn outdate(&mut self, sample: u64, segment_index: SegmentIndex) -> (bool, bool) {
@@ -471,6 +476,11 @@ mod tests {
         assert_eq!(place(&catalog), Some((9, false)), "the order in which they are loaded says nothing");
         catalog.confirm(3, 0);
         assert_eq!(place(&catalog), Some((9, false)), "another copy was meant");
+        catalog.confirm(3, 1);
+        let checked = |catalog: &Catalog| catalog.locate(3).unwrap().1;
+        let was = checked(&catalog);
+        catalog.doubt();
+        assert!(was && !checked(&catalog));
         catalog.confirm(3, 1);
         assert_eq!(place(&catalog), Some((9, true)));
         assert_eq!(catalog.outdate(3, 1), (true, false));

@@ -126,6 +126,9 @@ pub(crate) trait CacheTier: Send + Sync {
     /// Notes that the copy of a sample at `location` is the source's: it need not be checked again in this run.
     fn confirm(&self, sample: u64, location: &Location);
 
+    /// Has every copy checked once more before it is used again, as if a run began.
+    fn doubt(&self);
+
     /// Notes that the copy of a sample at `location` is not the source's any more: it is forgotten.
     fn outdate(&self, sample: u64, location: &Location);
 

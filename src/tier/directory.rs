@@ -105,6 +105,10 @@ impl CacheTier for Directory {
         self.store.confirm(sample, location);
     }
 
+    fn doubt(&self) {
+        self.store.doubt();
+    }
+
     fn outdate(&self, sample: u64, location: &Location) {
         self.store.outdate(sample, location);
     }

@@ -221,8 +221,12 @@ fn what_is_not_needed_is_given_back_once_and_taken_again_at_once() {
     assert_eq!(values, [1, 32, 4], "{:#?}", run.decisions);
     assert_eq!(run.decisions.len(), 3);
     let fast = Costs { consume: 0.0, ..slow };
-    run.on(2.0, &fast);
-    assert_eq!(run.tuner.values().get(Knob::Threads), 4, "{:#?}", run.decisions);
+    for _ in 0..20 {
+        run.now += TICK;
+        let observation = fast.observe(run.tuner.values(), &mut run.random);
+        run.decisions.extend(run.tuner.observe(run.now, observation, || false));
+    }
+    assert_eq!(run.tuner.values().get(Knob::Threads), 4, "in whoever's turn: {:#?}", run.decisions);
 }
 
 /// A consumer that waits a little at first, as one does that has just begun, and then not at all.
@@ -271,21 +275,23 @@ fn what_is_taken_back_stays_within_bounds_that_came_down_meanwhile() {
 }
 
 #[test]
-fn a_trial_is_not_judged_by_what_happens_in_the_turn_of_another() {
+fn a_trial_is_taken_back_in_the_turn_of_another_and_comes_again() {
     let slow = Costs { consume: 1e-3, ..FAST };
     let mut run = Run::new([4, 32, 4], 8);
     while !run.tuner.is_trying() {
         run.on(TICK, &slow);
     }
-    let far = Costs { latency: 1.0, ..slow };
+    let tried = run.decisions.pop().unwrap();
+    let mut others_turn = Vec::new();
     for _ in 0..100 {
         run.now += TICK;
-        let observation = far.observe(run.tuner.values(), &mut run.random);
-        assert_eq!(run.tuner.observe(run.now, observation, || false), []);
-        assert!(run.tuner.is_trying());
+        let observation = slow.observe(run.tuner.values(), &mut run.random);
+        others_turn.extend(run.tuner.observe(run.now, observation, || false));
     }
-    assert_eq!(run.on(5.0, &slow), 0, "{:#?}", run.decisions);
-    assert_eq!(run.tuner.values().get(Knob::Threads), 1, "what was tried is kept");
+    let [taken_back] = &others_turn[..] else { panic!("{others_turn:#?}") };
+    assert_eq!((taken_back.from, taken_back.to), (tried.to, tried.from));
+    run.on(5.0, &slow);
+    assert_eq!(run.tuner.values().get(Knob::Threads), 1, "{:#?}", run.decisions);
 }
 
 #[test]

@@ -174,8 +174,8 @@ impl Tuner {
         )
     }
 
-    /// Takes in what happened, and says what is to change at `now`, in seconds of any clock. Nothing begins or goes on
-    /// unless `may_change`, which is asked only where something would.
+    /// Takes in what happened, and says what is to change at `now`, in seconds of any clock. Nothing is tried unless
+    /// `may_change`, which is asked only where something would be; what is being tried is taken back then.
     pub(crate) fn observe(
         &mut self,
         now: f64,
@@ -183,8 +183,7 @@ impl Tuner {
         mut may_change: impl FnMut() -> bool,
     ) -> Vec<Decision> {
         if self.is_trying() && !may_change() {
-            // The turn was given up with the epoch before, and another pipeline tries something now.
-            return Vec::new();
+            return self.abandon(now);
         }
         if self.settling > 0.0 {
             self.settling -= observation.seconds;
@@ -311,12 +310,27 @@ impl Tuner {
             self.enough_calm = (4 * self.enough_calm).min(MOST_CALM);
         }
         // The bounds may have come down meanwhile.
-        let from = KnobValues::of(|knob| from.get(knob).min(self.ranges[knob as usize].most));
+        let from = self.within_bounds(from);
         let why = match gives_back {
             true => format!("with fewer the consumer waits {}", percent(measured.waiting())),
             false => format!("no gain: {measured} samples/s after {base}"),
         };
         TrialOutcome::TakenBack(self.set(now, from, &why))
+    }
+
+    /// Takes back what is being tried: it was paused for so long that another pipeline tries something now.
+    fn abandon(&mut self, now: f64) -> Vec<Decision> {
+        let Phase::Trying(trial) = std::mem::replace(&mut self.phase, Phase::Searching) else {
+            return Vec::new();
+        };
+        self.window = MeasuredStretch::default();
+        let from = self.within_bounds(trial.from);
+        self.set(now, from, "another loader of this node tries something now: this is tried again later")
+    }
+
+    /// These values, as far as the bounds allow them.
+    fn within_bounds(&self, values: KnobValues) -> KnobValues {
+        KnobValues::of(|knob| values.get(knob).min(self.ranges[knob as usize].most))
     }
 
     /// Whether a trial raises what is less than usual, and not above that, or lowers what is more to what is usual.
@@ -356,8 +370,8 @@ impl Tuner {
         let (threads, usual) = (values.get(Knob::Threads), usual.min(most));
         let are_busy = measured.busy_threads() > BUSY * threads as f64;
         let are_missed = self.gave_threads && threads < usual && are_busy;
-        if measured.waiting() > WAITS && are_missed && may_change() {
-            // What was given back is missed. That is no trial: with the usual threads all was well.
+        if measured.waiting() > WAITS && are_missed {
+            // What was given back is missed. That is no trial, and needs no leave: with the usual threads all was well.
             self.enough_calm = (4 * self.enough_calm).min(MOST_CALM);
             self.begin_search(Some((values, signature)));
             self.search.fruitful = true;
@@ -397,8 +411,8 @@ impl Tuner {
     fn adopt(&mut self, now: f64, best: KnobValues) -> Vec<Decision> {
         self.phase = Phase::Adopted;
         self.strange = 0;
-        let within = |knob: Knob| best.get(knob).min(self.ranges[knob as usize].most);
-        self.set(now, KnobValues::of(within), "what is measured was met before, and this was best")
+        let best = self.within_bounds(best);
+        self.set(now, best, "what is measured was met before, and this was best")
     }
 }
 

@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from consumers import none_are_left
 from PIL import Image
 
 
@@ -42,6 +43,15 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def own_dataset(tmp_path: Path) -> Path:
     """The same dataset for one test, which may change it."""
     return make_dataset(tmp_path / "own")
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory of this test's own in which processes find one another; none is left in it."""
+    (tmp_path / "runtime").mkdir(mode=0o700)
+    monkeypatch.setenv("FORELOAD_RUNTIME_DIR", str(tmp_path / "runtime"))
+    yield tmp_path / "runtime"
+    none_are_left(tmp_path / "runtime")
 
 
 def make_dataset(root: Path) -> Path:

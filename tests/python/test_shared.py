@@ -12,25 +12,16 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import foreload
 import pytest
-from consumers import Consumer, kill_producers, none_are_left, producers, shas
+from consumers import Consumer, kill_producers, producers, shas
 from shared_consumer import digest
 
 STEPS = 15
 """The steps of an epoch of the dataset, in batches of four."""
-
-
-@pytest.fixture
-def runtime(tmp_path: Path) -> Iterator[Path]:
-    """A directory of this test's own in which processes find one another; none is left in it."""
-    (tmp_path / "runtime").mkdir(mode=0o700)
-    yield tmp_path / "runtime"
-    none_are_left(tmp_path / "runtime")
 
 
 def alone(dataset: Path, epochs: int = 1, first: int = 0, **settings: Any) -> list[str]:
@@ -72,11 +63,7 @@ def test_whatever_is_in_the_batches(dataset: Path, runtime: Path, settings: dict
         settings = settings | {"mix": [foreload.transforms.MixUp(alpha=0.2, num_classes=3)]}
     words = {key: value for key, value in settings.items() if key not in ("mix", "image_size_from")}
     expected = alone(dataset, 2, **settings)
-    os.environ["FORELOAD_RUNTIME_DIR"] = str(runtime)
-    try:
-        assert alone(dataset, 2, shared="words", **settings) == expected
-    finally:
-        del os.environ["FORELOAD_RUNTIME_DIR"]
+    assert alone(dataset, 2, shared="words", **settings) == expected
     if words == settings:
         assert shas(Consumer(runtime, dataset, 2, settings=words).end()) == expected
 
@@ -84,30 +71,28 @@ def test_whatever_is_in_the_batches(dataset: Path, runtime: Path, settings: dict
 def test_values_of_any_length_and_failures_come_along(own_dataset: Path, runtime: Path) -> None:
     samples = sorted(own_dataset.glob("*/*.jpg"))
     samples[7].write_bytes(b"no image")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FORELOAD_RUNTIME_DIR", str(runtime))
-        original = [foreload.transforms.Resize(40)]
-        for settings in (
-            {"transforms": original, "on_error": "zero"},
-            {"on_error": "skip"},
-            {"on_error": "raise"},
-        ):
-            settings = settings | {"batch_size": 4, "device": "cpu", "seed": 3}
-            outcomes = []
-            for shared in (False, True):
-                loader = foreload.ImageLoader(own_dataset, shared=shared, **settings)
-                got: list[str] = []
-                try:
-                    with warnings.catch_warnings(record=True) as heard:
-                        warnings.simplefilter("always")
-                        got.extend(digest(batch) for batch in loader)
-                    outcome = [str(warning.message) for warning in heard]
-                except foreload.SampleError as error:
-                    outcome = [str(error)]
-                outcomes.append((got, outcome, loader.errors))
-                del loader
-            assert outcomes[0] == outcomes[1], settings
-            assert outcomes[0][1], "something was said"
+    original = [foreload.transforms.Resize(40)]
+    for settings in (
+        {"transforms": original, "on_error": "zero"},
+        {"on_error": "skip"},
+        {"on_error": "raise"},
+    ):
+        settings = settings | {"batch_size": 4, "device": "cpu", "seed": 3}
+        outcomes = []
+        for shared in (False, True):
+            loader = foreload.ImageLoader(own_dataset, shared=shared, **settings)
+            got: list[str] = []
+            try:
+                with warnings.catch_warnings(record=True) as heard:
+                    warnings.simplefilter("always")
+                    got.extend(digest(batch) for batch in loader)
+                outcome = [str(warning.message) for warning in heard]
+            except foreload.SampleError as error:
+                outcome = [str(error)]
+            outcomes.append((got, outcome, loader.errors))
+            del loader
+        assert outcomes[0] == outcomes[1], settings
+        assert outcomes[0][1], "something was said"
 
 
 def test_what_one_writes_reaches_nobody(dataset: Path, runtime: Path) -> None:
@@ -238,7 +223,6 @@ print(rest, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     done = subprocess.run(
         [sys.executable, "-c", program, str(dataset)],
-        env=os.environ | {"FORELOAD_RUNTIME_DIR": str(runtime)},
         capture_output=True,
         text=True,
         timeout=60,
@@ -247,26 +231,24 @@ print(rest, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_other_batches_are_not_shared(dataset: Path, runtime: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FORELOAD_RUNTIME_DIR", str(runtime))
-        usual: dict[str, Any] = {"batch_size": 4, "image_size": 32, "device": "cpu", "shared": True}
-        one = foreload.ImageLoader(dataset, **usual)
-        iterators = [iter(one)]
-        next(iterators[0])
-        for other in (
-            {"seed": 1},
-            {"shared": "name"},
-            {"batch_size": 5},
-            {"rank": 1, "world_size": 2},
-        ):
-            loader = foreload.ImageLoader(dataset, **(usual | other))
-            iterators.append(iter(loader))
-            next(iterators[-1])
-        pids = [batches.stats()["shared"]["producer_pid"] for batches in iterators]
-        assert len(set(pids)) == len(pids)
-        same = iter(foreload.ImageLoader(str(dataset) + "/", **(usual | {"threads": 1, "memory": "900MB"})))
-        next(same)
-        assert same.stats()["shared"]["producer_pid"] == pids[0], "the same in other words"
+    usual: dict[str, Any] = {"batch_size": 4, "image_size": 32, "device": "cpu", "shared": True}
+    one = foreload.ImageLoader(dataset, **usual)
+    iterators = [iter(one)]
+    next(iterators[0])
+    for other in (
+        {"seed": 1},
+        {"shared": "name"},
+        {"batch_size": 5},
+        {"rank": 1, "world_size": 2},
+    ):
+        loader = foreload.ImageLoader(dataset, **(usual | other))
+        iterators.append(iter(loader))
+        next(iterators[-1])
+    pids = [batches.stats()["shared"]["producer_pid"] for batches in iterators]
+    assert len(set(pids)) == len(pids)
+    same = iter(foreload.ImageLoader(str(dataset) + "/", **(usual | {"threads": 1, "memory": "900MB"})))
+    next(same)
+    assert same.stats()["shared"]["producer_pid"] == pids[0], "the same in other words"
 
 
 def test_strangers_reach_nothing(dataset: Path, runtime: Path) -> None:
@@ -349,11 +331,9 @@ def test_what_cannot_be_shared_is_refused(dataset: Path) -> None:
 
 
 def test_the_command_serves_as_long_as_it_runs(dataset: Path, runtime: Path) -> None:
-    variables = os.environ | {"FORELOAD_RUNTIME_DIR": str(runtime)}
     words = ["--batch-size", "4", "--image-size", "32", "--shared=kept"]
     server = subprocess.Popen(
         [sys.executable, "-m", "foreload", "serve", str(dataset), *words],
-        env=variables,
         stdout=subprocess.PIPE,
         text=True,
     )

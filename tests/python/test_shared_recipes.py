@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import foreload
 import numpy as np
 import pytest
 import shards
-from consumers import none_are_left
 from foreload import fields
 from foreload import transforms as T
 from shared_consumer import digest
@@ -42,15 +40,6 @@ RECIPES: dict[str, dict[str, Any]] = {
     "exact": {"image_size": 40, "decode": "exact"},
     "growing": {"image_size": 24, "image_size_from": {1: 40}},
 }
-
-
-@pytest.fixture
-def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory of this test's own in which processes find one another; none is left in it."""
-    (tmp_path / "runtime").mkdir(mode=0o700)
-    monkeypatch.setenv("FORELOAD_RUNTIME_DIR", str(tmp_path / "runtime"))
-    yield tmp_path / "runtime"
-    none_are_left(tmp_path / "runtime")
 
 
 class Outcome:

@@ -1,5 +1,6 @@
 //! The command `foreload top`, a live view of all loaders of this user on this node.
 
+mod cells;
 mod json;
 mod rows;
 mod screen;

@@ -77,20 +77,3 @@ impl TopRow<'_> {
         }
     }
 }
-
-/// A text of others as it may be drawn: what would move the cursor, change colours or turn letters around is spelt out.
-pub(super) fn harmless(text: &str) -> String {
-    let is_harmful = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-    };
-    let mut drawn = String::with_capacity(text.len());
-    for c in text.chars() {
-        if is_harmful(c) {
-            drawn.extend(c.escape_unicode());
-        } else {
-            drawn.push(c);
-        }
-    }
-    drawn
-}

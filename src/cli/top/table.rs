@@ -1,7 +1,8 @@
 //! The table: which columns there is room for, and how wide each is.
 
-use super::rows::{TopRow, harmless};
-use crate::cli::output;
+use super::cells;
+use super::rows::TopRow;
+use crate::cli::output::{self, harmless};
 use crate::status::{LoaderRates, LoaderSnapshot};
 
 /// A column of the table.
@@ -17,7 +18,7 @@ struct TopColumn {
 #[derive(Clone, Copy, PartialEq)]
 enum CellSide {
     Right,
-    /// A text whose beginning matters, of at most so many characters.
+    /// A text whose beginning matters, of at most so many cells.
     Left(usize),
     /// A text whose end matters, of at most so many characters.
     LeftEnd(usize),
@@ -153,7 +154,7 @@ pub(super) fn lines(rows: &[TopRow<'_>], width: Option<usize>) -> Vec<String> {
     for line in &mut lines {
         line.truncate(line.trim_end().len());
         if let Some(width) = width {
-            *line = fitted(line, CellSide::Left(width), line.chars().count().min(width));
+            *line = fitted(line, CellSide::Left(width), cells::width(line).min(width));
         }
     }
     lines
@@ -162,7 +163,7 @@ pub(super) fn lines(rows: &[TopRow<'_>], width: Option<usize>) -> Vec<String> {
 /// The width of each column; `None` of those for which there is no room.
 fn widths(table: &[Vec<String>], most: usize) -> Vec<Option<usize>> {
     let natural = |(number, column): (usize, &TopColumn)| {
-        let longest = table.iter().map(|cells| cells[number].chars().count()).max().unwrap_or(0);
+        let longest = table.iter().map(|row| cells::width(&row[number])).max().unwrap_or(0);
         match column.side {
             CellSide::Right => Some(longest),
             CellSide::Left(most) | CellSide::LeftEnd(most) => Some(longest.min(most).max(column.title.len())),
@@ -200,21 +201,16 @@ fn widths(table: &[Vec<String>], most: usize) -> Vec<Option<usize>> {
     }
 }
 
-/// A text of exactly `width` characters.
+/// A text in exactly `width` cells.
 fn fitted(text: &str, side: CellSide, width: usize) -> String {
-    let length = text.chars().count();
-    match side {
-        CellSide::Right => format!("{text:>width$}"),
-        _ if length <= width => format!("{text:<width$}"),
-        CellSide::LeftEnd(_) => {
-            let end: String = text.chars().skip(length + 1 - width.max(1)).collect();
-            format!("…{end}")
-        }
-        CellSide::Left(_) => {
-            let beginning: String = text.chars().take(width.max(1) - 1).collect();
-            format!("{beginning}…")
-        }
-    }
+    let kept = width.max(1) - 1;
+    let cut = match side {
+        CellSide::Right => return format!("{text:>width$}"),
+        _ if cells::width(text) <= width => text.to_owned(),
+        CellSide::LeftEnd(_) => format!("…{}", cells::end(text, kept)),
+        CellSide::Left(_) => format!("{}…", cells::beginning(text, kept)),
+    };
+    cells::padded(&cut, width)
 }
 
 fn epoch(loader: &LoaderSnapshot) -> String {

@@ -1,8 +1,10 @@
 //! What is drawn of a fixed snapshot, at several sizes of the terminal.
 
 use super::Sorting;
-use super::rows::{TopRows, harmless};
+use super::cells;
+use super::rows::TopRows;
 use super::view::{LineStyle, TopView, once};
+use crate::cli::output::harmless;
 use crate::status::{
     LoaderRates, LoaderSnapshot, ProcessState, QueueNumbers, SeenProcess, SharingNumbers, StageNumbers,
     StallNumbers, TierNumbers, TunerNumbers,
@@ -89,9 +91,13 @@ fn narrow_terminals_get_what_matters_most_and_no_line_is_too_long() {
     let titles = |width| once(&rows, place(), Some(width)).lines().next().unwrap().to_owned();
     assert_eq!(titles(60), "  PID  PROGRAM   DATASET     RANK  SAMPLES/S  LIMIT     WAIT");
     assert_eq!(titles(36), "  PID  PROGRAM   SAMPLES/S  LIMIT");
-    for width in 1..200 {
-        let text = once(&rows, place(), Some(width));
-        assert!(text.lines().all(|line| line.chars().count() <= width), "{width}: {text}");
+    // Characters of two cells are cut as well.
+    let mut wide = self::seen();
+    wide[0].program = "写真で訓練する.py".into();
+    let wide = TopRows::new(&wide, Sorting::Process);
+    for (width, rows) in (1..200).flat_map(|width| [(width, &rows), (width, &wide)]) {
+        let text = once(rows, place(), Some(width));
+        assert!(text.lines().all(|line| cells::width(line) <= width), "{width}: {text}");
     }
 }
 
@@ -121,7 +127,7 @@ fn a_screen_is_filled_and_shows_more_of_the_chosen_loader() {
     for (width, height) in [(1, 1), (20, 3), (80, 5), (300, 100)] {
         let lines = view.lines(&rows, place(), (width, height));
         assert_eq!(lines.len(), height.max(1));
-        assert!(lines.iter().all(|(_, line)| line.chars().count() <= width), "{width}×{height}: {lines:?}");
+        assert!(lines.iter().all(|(_, line)| cells::width(line) <= width), "{width}×{height}: {lines:?}");
     }
 }
 

@@ -1,9 +1,10 @@
 //! What is drawn, as lines of text: a summary, the table, and more of the loader that is chosen.
 
 use super::Sorting;
-use super::rows::{TopRow, TopRows, harmless};
+use super::cells;
+use super::rows::{TopRow, TopRows};
 use super::table::{self, percent};
-use crate::cli::output;
+use crate::cli::output::{self, harmless};
 use crate::names::NamedValue;
 use crate::status::{LoaderRates, LoaderSnapshot, SharingNumbers};
 use std::path::Path;
@@ -87,7 +88,7 @@ impl TopView {
         lines.truncate(height.saturating_sub(1));
         lines.resize(height.saturating_sub(1), (plain, String::new()));
         lines.push((faint, footer));
-        lines.iter_mut().for_each(|(_, line)| *line = line.chars().take(width).collect());
+        lines.iter_mut().for_each(|(_, line)| *line = cells::beginning(line, width));
         lines
     }
 }
@@ -186,12 +187,12 @@ fn join(parts: impl Iterator<Item = String>, none: &str) -> String {
     if parts.is_empty() { none.into() } else { parts.join(", ") }
 }
 
-/// A sentence in lines of at most `width` characters.
+/// A sentence in lines of at most `width` cells.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let line = lines.last_mut().expect("never empty");
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
+        if !line.is_empty() && cells::width(line) + 1 + cells::width(word) > width {
             lines.push(word.into());
         } else {
             let space = if line.is_empty() { "" } else { " " };

@@ -1,26 +1,35 @@
 //! The loaders of this user on this node: which of them may change something now, and how many share the processors.
 //!
-//! They lock bytes of one file: the first for the turn to change something, so that nobody measures what another's
-//! change does, and one each of the others while an epoch runs under a budget. Locks end with their process.
+//! They lock bytes of one file: one each while an epoch runs under a budget, and one for the turn to try something, so
+//! that nobody measures what another's trial does. Locks end with their process, and with those that it has forked.
+//!
+//! A turn also ends a few seconds after it was used last, because who has it may be stopped, or paused by its consumer:
+//! time is cut in pieces, each has a byte of its own, and whoever has the turn locks those of this piece and the next.
 
 use crate::error::Result;
 use crate::node::{LockKind, RangeLocks, RuntimeDirectory};
+use rustix::time::ClockId;
 use std::ops::Range;
 
 /// The directory, and the file in it.
 const PURPOSE: &str = "tuner";
 const FILE: &str = "turns";
 
-/// The byte for the turn, and those for the loaders that share a budget.
-const TURN: Range<u64> = 0..1;
-const SEATS: Range<u64> = 1..1 << 16;
+/// The bytes for the loaders that share a budget, and for the turn. None of these is next to one of those: the kernel
+/// makes one lock of neighbours.
+const SEATS: Range<u64> = 0..1 << 16;
+const TURNS: Range<u64> = 1 << 17..1 << 62;
+
+/// The seconds of a piece of time. A turn that is not used ends after one to two of them.
+const PIECE: u64 = 4;
 
 /// A loader's place among those of the node.
 #[derive(Default)]
 pub(super) struct NodePlace {
     /// The locks, once they were needed; none where there is no directory for them.
     locks: Option<Option<RangeLocks>>,
-    has_turn: bool,
+    /// The last piece of time for which this one has the turn.
+    turn_until: Option<u64>,
     seat: Option<Range<u64>>,
 }
 
@@ -38,23 +47,31 @@ impl NodePlace {
         opened.as_ref()
     }
 
-    /// Takes the turn to change something, which may last until [`NodePlace::end_turn`]. Returns `false` while another
-    /// loader of the node has it. Where nothing can be locked, everybody has it.
+    /// Takes the turn to try something, or keeps it, until [`NodePlace::end_turn`], or until this was not called for a
+    /// few seconds. Returns `false` while another loader of the node has it. Where nothing can be locked, everybody has
+    /// it.
     pub(super) fn take_turn(&mut self, unavailable: &dyn Fn(&str)) -> bool {
-        if !self.has_turn {
-            let locks = self.locks(unavailable);
-            self.has_turn =
-                locks.is_none_or(|locks| locks.try_lock(TURN, LockKind::Exclusive).unwrap_or(true));
+        self.take_turn_at(rustix::time::clock_gettime(ClockId::Monotonic).tv_sec as u64 / PIECE, unavailable)
+    }
+
+    fn take_turn_at(&mut self, piece: u64, unavailable: &dyn Fn(&str)) -> bool {
+        if self.turn_until > Some(piece) {
+            return true;
         }
-        self.has_turn
+        let first = TURNS.start + piece;
+        let Some(locks) = self.locks(unavailable) else { return true };
+        let has_it = locks.try_lock(first..first + 2, LockKind::Exclusive).unwrap_or(true);
+        let _ = locks.unlock(TURNS.start..first);
+        self.turn_until = has_it.then_some(piece + 1);
+        has_it
     }
 
     /// Gives the turn to others.
     pub(super) fn end_turn(&mut self) {
-        if std::mem::take(&mut self.has_turn)
+        if self.turn_until.take().is_some()
             && let Some(Some(locks)) = &self.locks
         {
-            let _ = locks.unlock(TURN);
+            let _ = locks.unlock(TURNS);
         }
     }
 
@@ -72,8 +89,7 @@ impl NodePlace {
             others = locks.of_others(SEATS).unwrap_or(others);
         }
         self.seat = seat;
-        // The kernel joins a loader's seat to its turn, where these are neighbours.
-        let seats: u64 = others.iter().map(|range| range.end - range.start.max(SEATS.start)).sum();
+        let seats: u64 = others.iter().map(|range| range.end - range.start).sum();
         u32::try_from(seats).unwrap_or(u32::MAX).saturating_add(1)
     }
 
@@ -113,6 +129,23 @@ mod tests {
         drop(two);
         assert!(one.take_turn(&never), "a turn ends with who has it");
         assert_eq!((three.share(&never), one.share(&never), three.share(&never)), (1, 2, 2));
+    }
+
+    #[test]
+    fn a_turn_that_is_not_used_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE);
+        let (mut one, mut two) = (place(&path), place(&path));
+        let never = |why: &str| panic!("{why}");
+        for piece in 7..20 {
+            assert!(one.take_turn_at(piece, &never) && !two.take_turn_at(piece, &never));
+            assert!(!two.take_turn_at(piece + 1, &never), "nobody comes between");
+        }
+        assert!(two.take_turn_at(21, &never) && !one.take_turn_at(21, &never));
+        assert!(!one.take_turn_at(22, &never), "it was paused, and another has the turn");
+        assert!(one.take_turn_at(23, &never) && !two.take_turn_at(23, &never));
+        one.end_turn();
+        assert!(two.take_turn_at(23, &never));
     }
 
     #[test]

@@ -44,7 +44,12 @@ impl Scene {
     }
 
     fn ask(&mut self, id: ConsumerId, at: BatchPosition) {
-        self.window.ask(id, at, self.instant());
+        self.ask_for_new(id, at, 0);
+    }
+
+    /// Asks for what was not read before that time.
+    fn ask_for_new(&mut self, id: ConsumerId, at: BatchPosition, not_before: u64) {
+        self.window.ask(id, at, self.start + Duration::from_millis(not_before), self.instant());
         self.act();
     }
 
@@ -69,7 +74,7 @@ impl Scene {
                     Action::Make(at, recipes) => {
                         self.made.push(at);
                         self.recipes.push(recipes.into_iter().collect());
-                        self.window.made(at);
+                        self.window.made(at, self.instant());
                     }
                 }
             }
@@ -210,7 +215,7 @@ fn the_window_goes_where_all_go() {
 #[test]
 fn what_cannot_be_made_is_told_and_tried_again() {
     let mut scene = Scene::with(&[1, 2]);
-    scene.window.ask(1, at(0, 0), scene.instant());
+    scene.window.ask(1, at(0, 0), scene.start, scene.instant());
     assert_eq!(scene.window.act(scene.instant()), [Action::Make(at(0, 0), [0].into())]);
     assert!(scene.window.act(scene.instant()).is_empty(), "it is being made");
     assert_eq!(scene.window.failed(), [1]);
@@ -289,23 +294,49 @@ fn who_comes_late_with_another_recipe_holds_nobody_up() {
     assert_eq!((scene.refused.last(), scene.made.len()), (Some(&2), made));
 }
 
+#[test]
+fn what_was_read_too_early_for_one_is_made_again() {
+    let mut scene = Scene::with(&[1]);
+    scene.ask(1, at(0, 0));
+    scene.ask(1, at(0, 1));
+    assert_eq!(scene.made, [at(0, 0), at(0, 1), at(0, 2)]);
+    scene.wait(100);
+    assert!(scene.window.join(2, 0, at(0, 1)));
+    scene.ask_for_new(2, at(0, 1), 50);
+    assert_eq!(scene.lent.last(), Some(&(2, at(0, 1))));
+    assert_eq!(scene.made[3..], [at(0, 1), at(0, 2)], "as far as the first wants");
+    // What is new enough for both is made once, and what the first one has it keeps.
+    scene.ask(1, at(0, 2));
+    scene.ask_for_new(2, at(0, 2), 50);
+    assert_eq!(scene.made[5..], [at(0, 3)]);
+    // The batch that was made ahead is too old by now for one that begins anew.
+    scene.wait(100);
+    scene.ask_for_new(2, at(0, 3), 150);
+    assert_eq!(scene.made[6..], [at(0, 3), at(0, 4)]);
+    assert!(scene.refused.is_empty());
+}
+
 /// Consumers that come, ask, fall behind and leave as a random number says, while batches take time: whoever asks gets
-/// the batch or is told to go elsewhere, and what is lent was made by its recipe.
+/// the batch or is told to go elsewhere, and what is lent was made by its recipe, of what was not read too early.
 #[test]
 fn nobody_waits_for_ever() {
     for seed in 0..200 {
         let mut random = crate::rng::RandomKey::new(&[], seed, 0, crate::rng::Use::Substitute).stream(0);
         let mut scene = Scene::new(SharingPolicy::Leave, 1);
-        let mut there: BTreeMap<ConsumerId, (RecipeNumber, BatchPosition, bool)> = BTreeMap::new();
-        let mut making: Option<(u64, BTreeSet<RecipeNumber>)> = None;
-        let mut holds: BTreeMap<(u64, u64), BTreeSet<RecipeNumber>> = BTreeMap::new();
+        let mut there: BTreeMap<ConsumerId, (RecipeNumber, BatchPosition, bool, Instant)> = BTreeMap::new();
+        let mut making: Option<(u64, BTreeSet<RecipeNumber>, Instant)> = None;
+        // Batches that follow one another were read ahead, others when they were to be made.
+        let (mut run, mut latest) = (scene.start, None);
+        let mut holds: BTreeMap<(u64, u64), (BTreeSet<RecipeNumber>, Instant)> = BTreeMap::new();
         for number in 0..100u64 {
             match random.below(4) {
                 0 if there.len() < 4 => {
-                    let near = there.values().next().map_or(at(0, 0), |(_, next, _)| *next);
+                    let near = there.values().next().map_or(at(0, 0), |(_, next, ..)| *next);
                     let recipe = random.below(3) as usize;
                     if scene.window.join(number, recipe, near) {
-                        there.insert(number, (recipe, near, false));
+                        let age = Duration::from_millis(random.below(100));
+                        let not_before = scene.instant().checked_sub(age).unwrap().max(scene.start);
+                        there.insert(number, (recipe, near, false, not_before));
                     }
                 }
                 1 if there.len() > 1 && random.below(4) == 0 => {
@@ -319,7 +350,7 @@ fn nobody_waits_for_ever() {
                         let id = idle[random.below(idle.len() as u64) as usize];
                         let consumer = there.get_mut(&id).unwrap();
                         consumer.2 = true;
-                        scene.window.ask(id, consumer.1, scene.instant());
+                        scene.window.ask(id, consumer.1, consumer.3, scene.instant());
                     }
                 }
             }
@@ -327,23 +358,32 @@ fn nobody_waits_for_ever() {
             let patient = random.below(3) == 0;
             for _ in 0..if patient { 400 } else { 1 } {
                 scene.now += random.below(20);
-                if let Some((until, recipes)) = making.take_if(|(until, _)| *until <= scene.now) {
-                    let (_, made) = (until, scene.window.end);
-                    holds.insert((made.epoch, made.step), recipes);
-                    scene.window.made(made);
+                if let Some((_, recipes, since)) = making.take_if(|(until, ..)| *until <= scene.now) {
+                    let made = scene.window.end;
+                    latest = Some(made);
+                    holds.insert((made.epoch, made.step), (recipes, since));
+                    scene.window.made(made, since);
                 }
                 for action in scene.window.act(scene.instant()) {
                     match action {
                         Action::Lend(_, of) if scene.window.batch(of).is_none() => {
                             panic!("seed {seed}: {of:?} is gone")
                         }
-                        Action::Make(_, recipes) => making = Some((scene.now + random.below(50), recipes)),
+                        Action::Make(of, recipes) => {
+                            if latest.is_none_or(|latest| scene.window.after(latest) != of) {
+                                run = scene.instant();
+                            }
+                            let ahead = Duration::from_millis(random.below(200));
+                            let since = scene.instant().checked_sub(ahead).unwrap().max(run);
+                            making = Some((scene.now + random.below(50), recipes, since));
+                        }
                         Action::Refuse(id) => drop(there.remove(&id)),
                         Action::Lend(id, of) => {
                             let consumer = there.get_mut(&id).unwrap();
                             assert_eq!(consumer.1, of);
-                            assert!(holds[&(of.epoch, of.step)].contains(&consumer.0), "seed {seed}");
-                            *consumer = (consumer.0, scene.window.after(of), false);
+                            let (recipes, since) = &holds[&(of.epoch, of.step)];
+                            assert!(recipes.contains(&consumer.0) && *since >= consumer.3, "seed {seed}");
+                            *consumer = (consumer.0, scene.window.after(of), false, consumer.3);
                         }
                     }
                 }

@@ -243,6 +243,9 @@ impl CacheTier for OtherNodes {
     /// The home learns of it with the request.
     fn confirm(&self, _sample: u64, _location: &Location) {}
 
+    /// Nodes do not share batches that share caches.
+    fn doubt(&self) {}
+
     fn outdate(&self, _sample: u64, _location: &Location) {}
 
     fn damaged(&self, _sample: u64, _location: Location, _why: CopyFault) {}

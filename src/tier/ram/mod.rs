@@ -386,6 +386,10 @@ impl CacheTier for Ram {
         self.0.catalog_mut().confirm(sample, location.extent.file.0);
     }
 
+    fn doubt(&self) {
+        self.0.catalog_mut().doubt();
+    }
+
     fn outdate(&self, sample: u64, location: &Location) {
         let segment = location.extent.file.0;
         let (was_there, mostly) = self.0.catalog_mut().outdate(sample, segment);

@@ -176,6 +176,11 @@ impl Store {
         self.shared.catalog_mut().confirm(sample, location.extent.file.0);
     }
 
+    /// Has every copy checked once more before it is used again.
+    pub fn doubt(&self) {
+        self.shared.catalog_mut().doubt();
+    }
+
     /// Notes that the copy of a sample at `location` is not the source's any more: it is forgotten, and may be offered
     /// anew.
     pub fn outdate(&self, sample: u64, location: &Location) {

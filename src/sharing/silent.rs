@@ -1,0 +1,64 @@
+//! Producers that did not answer, as one that is stopped does not: they are let alone for a while, each time for longer,
+//! so that nobody waits for them again and again.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How long a producer is let alone at first, and at most.
+const FIRST: Duration = Duration::from_secs(10);
+const MOST: Duration = Duration::from_secs(320);
+
+/// The places of such producers.
+#[derive(Default)]
+pub(super) struct SilentPlaces(BTreeMap<u32, SilentPlace>);
+
+struct SilentPlace {
+    until: Instant,
+    pause: Duration,
+}
+
+impl SilentPlaces {
+    /// Notes that the producer with this number did not answer.
+    pub(super) fn note(&mut self, number: u32, now: Instant) {
+        let pause = self.0.get(&number).map_or(FIRST, |place| (2 * place.pause).min(MOST));
+        self.0.insert(number, SilentPlace { until: now + pause, pause });
+    }
+
+    /// Notes that it answers.
+    pub(super) fn forget(&mut self, number: u32) {
+        self.0.remove(&number);
+    }
+
+    /// Whether it is let alone.
+    pub(super) fn has(&self, number: u32, now: Instant) -> bool {
+        self.0.get(&number).is_some_and(|place| now < place.until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_stays_silent_is_let_alone_for_longer_each_time() {
+        let start = Instant::now();
+        let mut silent = SilentPlaces::default();
+        let mut now = start;
+        let mut pauses = Vec::new();
+        for _ in 0..7 {
+            assert!(!silent.has(3, now));
+            silent.note(3, now);
+            let until = (1..)
+                .map(|seconds| now + Duration::from_secs(seconds))
+                .find(|at| !silent.has(3, *at))
+                .unwrap();
+            pauses.push((until - now).as_secs());
+            now = until;
+        }
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 320]);
+        silent.note(3, now);
+        assert!(silent.has(3, now) && !silent.has(2, now));
+        silent.forget(3);
+        assert!(!silent.has(3, now));
+    }
+}
