@@ -1,5 +1,5 @@
-//! Producers that did not answer, as one that is stopped does not: they are let alone for a while, each time for longer,
-//! so that nobody waits for them again and again.
+//! Producers that did not answer, as one that is stopped does not: they are let alone for a while, each time for
+//! longer, so that nobody waits for them again and again.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -35,7 +35,7 @@ pub(crate) enum ToProducer {
         /// How many microseconds ago its loader was made.
         age: u64,
     },
-    /// It wants this batch next, and is answered once. What was read more than `age` microseconds ago is too old for it.
+    /// It wants this batch next, and is answered once. What was read more than `age` microseconds ago is too old.
     Ask { at: BatchPosition, age: u64 },
     /// It needs this buffer no longer. `inherited`: a forked child may still read it.
     GiveBack { buffer: u64, inherited: bool },

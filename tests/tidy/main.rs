@@ -50,6 +50,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("tokio", &["http", "io", "peers", "source", "stream"]),
     ("tokio-rustls", &["http", "peers", "stream"]),
     ("toml", &["simulate"]),
+    ("unicode-width", &["cli"]),
     ("zeromq", &["stream"]),
     ("zune-core", &["cli", "decode"]),
     ("zune-jpeg", &["cli", "decode"]),
