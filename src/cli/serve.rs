@@ -44,7 +44,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<()> {
         settings,
         rank: args.rank,
         world_size: args.world_size,
-        key: None,
+        keys: None,
         number: 0,
         at: BatchPosition { epoch: 0, step: 0 },
         consumers: args.settings.shared_consumers,

@@ -40,6 +40,10 @@ impl RangeLocks {
     }
 
     pub(crate) fn unlock(&self, bytes: Range<u64>) -> io::Result<()> {
+        if bytes.is_empty() {
+            // To the kernel, no bytes are all that follow.
+            return Ok(());
+        }
         self.control(libc::F_OFD_SETLK, libc::F_UNLCK, &bytes).map(drop)
     }
 
@@ -121,6 +125,7 @@ mod tests {
         assert!(two.try_lock(100..250, LockKind::Exclusive).unwrap());
         assert!(!one.try_lock(220..221, LockKind::Shared).unwrap());
         two.unlock(150..250).unwrap();
+        two.unlock(50..50).unwrap();
         assert!(one.try_lock(220..221, LockKind::Shared).unwrap());
         let second = two.descriptor_above(40).unwrap();
         assert!(second.as_raw_fd() > 40);

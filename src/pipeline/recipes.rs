@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::schedule::Schedule;
 use crate::sharing::BatchPosition;
 use crate::tier::RankPlace;
+use crate::tune::Knob;
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -91,6 +92,17 @@ impl Pipeline {
     /// Forgets all recipes that were added but these.
     pub(crate) fn keep_recipes(&self, kept: impl Fn(usize) -> bool) {
         self.further().list.retain(|number, _| kept(*number));
+    }
+
+    /// The most batches that are read and made ahead of the one that comes next, whichever recipe leads.
+    pub(crate) fn most_ahead(&self) -> usize {
+        let most = |shared: &Arc<PipelineShared>| shared.config.tuning.most(Knob::Prefetch);
+        let own = std::iter::once(&self.shared).chain(self.later.iter().map(|(_, shared)| shared));
+        let further = self.further();
+        let of_further = |recipe: &FurtherRecipe| {
+            recipe.later.iter().map(|(_, shared)| most(shared)).fold(most(&recipe.shared), usize::max)
+        };
+        own.map(most).chain(further.list.values().map(of_further)).max().unwrap_or(0)
     }
 
     fn further(&self) -> MutexGuard<'_, FurtherRecipes> {

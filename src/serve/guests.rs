@@ -15,8 +15,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The most connections at a time.
+/// The most consumers at a time, and the most connections: whoever comes as one too many hears of it.
 const MOST: usize = 256;
+const MOST_CONNECTIONS: usize = 2 * MOST;
 
 /// The most messages of a consumer that are heard in a row, so that none keeps the others waiting.
 const IN_A_ROW: usize = 64;
@@ -42,13 +43,16 @@ pub(super) struct Guests {
     lent: BTreeMap<u64, Lent>,
     notices: Vec<Notice>,
     has_told_of_waits: bool,
-    /// When the loader was made that was made last of all that have come.
+    /// When the loader was made that was made last of all that were taken.
     youngest: Instant,
 }
 
 struct Guest {
     socket: Socket,
     since: Instant,
+    /// When its loader was made, and the number of the batch that it asked for last.
+    made: Instant,
+    asked: u64,
     /// What it waits for after its hello, if it does.
     waits: Option<WaitingGuest>,
     /// By which recipe its batches are made, once it said hello and was taken.
@@ -124,18 +128,17 @@ impl Guests {
             |guest: &Guest| guest.recipe.is_none() && guest.waits.is_none() && guest.since + SHY < now;
         self.guests.retain(|_, guest| !is_shy(guest));
         while let Some(socket) = listener.accept()? {
-            if self.guests.len() >= MOST {
-                socket.send(&ToConsumer::Elsewhere, &[]);
-                continue;
+            if self.guests.len() < MOST_CONNECTIONS {
+                let (waits, recipe, known) = (None, None, BTreeSet::new());
+                let guest = Guest { socket, since: now, made: now, asked: 0, waits, recipe, known };
+                self.guests.insert(self.next, guest);
+                self.next += 1;
             }
-            let (waits, recipe, known) = (None, None, BTreeSet::new());
-            self.guests.insert(self.next, Guest { socket, since: now, waits, recipe, known });
-            self.next += 1;
         }
         Ok(())
     }
 
-    /// When the loader was made that was made last of all that have come: what was found out of files before, it does
+    /// When the loader was made that was made last of all that were taken: what was found out of files before, it does
     /// not rely on.
     pub(super) fn youngest(&self) -> Instant {
         self.youngest
@@ -162,18 +165,21 @@ impl Guests {
 
     /// Does what a consumer says. Returns whether it may stay.
     fn heard(&mut self, id: ConsumerId, message: ToProducer, now: Instant) -> bool {
-        let Some(guest) = self.guests.get(&id) else { return false };
+        let number_of_guests = self.guests.len();
+        let Some(guest) = self.guests.get_mut(&id) else { return false };
         match (message, guest.recipe) {
             (ToProducer::Hello { protocol, key, recipe, at, age, .. }, None) => {
-                let is_ours = protocol == PROTOCOL && key == self.key && self.window.takes(at);
-                self.youngest = self.youngest.max(before(now, age));
+                let is_room = number_of_guests <= MOST && self.window.takes(at);
+                let is_ours = protocol == PROTOCOL && key == self.key && is_room;
+                guest.made = before(now, age);
                 // Nobody of ours says hello twice.
                 match is_ours && guest.waits.is_none() {
                     true => self.heard_hello(id, &recipe, at, now),
                     false => self.admit(id, None, at),
                 }
             }
-            (ToProducer::Ask { at, age }, Some(_)) => {
+            (ToProducer::Ask { number, at, age }, Some(_)) => {
+                guest.asked = number;
                 self.window.ask(id, at, before(now, age), now);
                 true
             }
@@ -243,6 +249,7 @@ impl Guests {
     fn welcomed(&mut self, id: ConsumerId, recipe: RecipeNumber) -> bool {
         let Some(guest) = self.guests.get_mut(&id) else { return false };
         guest.recipe = Some(recipe);
+        self.youngest = self.youngest.max(guest.made);
         let welcome = ToConsumer::Welcome { process: std::process::id() };
         let told = self
             .notices
@@ -299,6 +306,7 @@ impl Guests {
             .chain(made.parcel.as_ref().map(|parcel| parcel.as_fd()))
             .collect();
         let message = ToConsumer::Lend {
+            number: guest.asked,
             at,
             buffer: slot.id,
             samples: made.batch.len() as u32,

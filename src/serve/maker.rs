@@ -55,7 +55,7 @@ pub(super) fn start(
             }
         }
         let made = make(&pipeline, place, &mut running, &wanted)?;
-        let since = running.note_made(pipeline.config().pools.batches);
+        let since = running.note_made(pipeline.most_ahead());
         kept = running;
         Ok((made, since))
     })
@@ -72,11 +72,12 @@ struct RunningEpochs {
 }
 
 impl RunningEpochs {
-    /// Notes that a step is there. Returns a time before which nothing of it was read: there are no more buffers for
-    /// steps than `ahead`, so that the reading of this one began after the step so many before it was there.
+    /// Notes that a step is there. Returns a time before which nothing of it was read: no more than `ahead` steps have
+    /// buffers at a time, so that the reading of this one began when the step so many before it was given away, which
+    /// was asked for when the one before that was there.
     fn note_made(&mut self, ahead: usize) -> Instant {
         self.times.push_back(Instant::now());
-        while self.times.len() > ahead + 1 {
+        while self.times.len() > ahead + 2 {
             self.times.pop_front();
         }
         self.times[0]

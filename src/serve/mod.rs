@@ -91,8 +91,9 @@ impl Producer {
         let sharing =
             sharing.ok_or_else(|| Error::config("shared", "is not given, and nothing is to be shared"))?;
         let place = (start.rank, start.world_size);
-        let key = sharing.key(place.0, place.1);
-        if start.key.as_ref().is_some_and(|expected| *expected != key.to_string()) {
+        let dataset = sharing.dataset_key(place.0, place.1);
+        let (key, expected) = start.keys.unwrap_or_else(|| (sharing.key(place.0, place.1), dataset));
+        if dataset != expected {
             let path = start.roots.first().cloned().unwrap_or_default();
             let message = "is not what it was when the loaders that share its batches were made".into();
             return Err(Error::DatasetChanged { path, message });

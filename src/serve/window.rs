@@ -69,7 +69,11 @@ struct KeptStep<B> {
 impl<B> KeptStep<B> {
     /// Whether there is a batch in it for a consumer.
     fn suits(&self, consumer: &Consumer) -> bool {
-        self.recipes.contains(&consumer.recipe) && self.since >= consumer.not_before
+        self.has_recipe_of(consumer) && self.since >= consumer.not_before
+    }
+
+    fn has_recipe_of(&self, consumer: &Consumer) -> bool {
+        self.recipes.contains(&consumer.recipe)
     }
 }
 
@@ -308,7 +312,12 @@ impl<B> SharedWindow<B> {
         let Some(first) = there().min().filter(|_| !lacking.is_empty() && self.making.is_none()) else {
             return;
         };
-        let room = self.size as u64;
+        // One that has another recipe could have come earlier; what is only too old may be so for the slowest of all.
+        let lacks_recipe = |id| {
+            let consumer = &self.consumers[id];
+            self.kept(consumer.next).is_some_and(|kept| !kept.has_recipe_of(consumer))
+        };
+        let room = self.size as u64 + u64::from(!lacking.iter().any(lacks_recipe));
         if there().all(|next| self.ahead(first, next).is_some_and(|ahead| ahead < room)) {
             self.go_to(first);
         } else {

@@ -10,6 +10,7 @@ use super::wire::BatchPosition;
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use crate::status::SharingNumbers;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -80,8 +81,8 @@ pub(crate) struct Attendant {
     stats: Arc<SharingStats>,
     bell: Arc<Bell>,
     link: Option<(SharedKey, Link)>,
-    /// The number of a place whose producer is elsewhere, which is passed over next.
-    passed_over: Option<u32>,
+    /// The places whose producers have sent this consumer elsewhere since it was lent a batch.
+    passed_over: BTreeSet<u32>,
     silent: SilentPlaces,
     /// What was read before is too old for the iteration that runs.
     not_before: Instant,
@@ -100,7 +101,7 @@ impl Attendant {
         bell: Arc<Bell>,
     ) -> Self {
         let (silent, not_before) = (SilentPlaces::default(), sharing.since);
-        let (link, passed_over, number, consumers) = (None, None, 0, 0);
+        let (link, passed_over, number, consumers) = (None, BTreeSet::new(), 0, 0);
         Self { sharing, notices, stats, bell, link, passed_over, silent, not_before, number, consumers }
     }
 
@@ -165,11 +166,10 @@ impl Attendant {
     pub(crate) fn find(&mut self, place: (u32, u32), at: BatchPosition) -> Result<()> {
         let key = self.sharing.key(place.0, place.1);
         let places = ProducerPlaces::open(key)?;
-        let passed_over = self.passed_over.take();
         let patience = Patience { word: WELCOME, recipe: START };
         for number in 0..MOST_PRODUCERS {
             let since = Instant::now();
-            if Some(number) == passed_over || self.silent.has(number, since) {
+            if self.passed_over.contains(&number) || self.silent.has(number, since) {
                 continue;
             }
             while since.elapsed() < START {
@@ -186,7 +186,9 @@ impl Attendant {
                     Connected::Crowded => {}
                     Connected::Nobody => {
                         if let Some(claim) = places.claim(number)? {
-                            self.sharing.order.start(claim, place, key, at, self.consumers)?;
+                            let is_there = || places.is_claimed(number);
+                            let keys = (key, self.sharing.dataset_key(place.0, place.1));
+                            self.sharing.order.start(claim, place, keys, (at, self.consumers), &is_there)?;
                             continue;
                         }
                     }
@@ -232,6 +234,7 @@ impl Attendant {
             match outcome {
                 AskOutcome::Lent(lent) => {
                     self.stats.taken.fetch_add(1, Ordering::Relaxed);
+                    self.passed_over.clear();
                     self.consumers = lent.consumers;
                     let latest = [link.producer, lent.consumers, lent.recipes];
                     *self.stats.latest.lock().unwrap_or_else(PoisonError::into_inner) = latest;
@@ -240,7 +243,7 @@ impl Attendant {
                 AskOutcome::Stopped => return Ok(None),
                 AskOutcome::Elsewhere => {
                     self.stats.left_behind.fetch_add(1, Ordering::Relaxed);
-                    self.passed_over = Some(self.number);
+                    self.passed_over.insert(self.number);
                     self.consumers = 1;
                     self.link = None;
                 }

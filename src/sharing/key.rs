@@ -5,14 +5,17 @@ use crate::config::{Given, GivenSettings, LoaderKind, LoaderOptions};
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
 use crate::state::OrderIdentity;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// How a loader shares its batches.
 pub(crate) struct Sharing {
-    /// What those have in common who share, but for the rank.
+    /// What those have in common who share, but for the rank, and for the stamps of shards.
     common: [u8; 32],
+    /// The stamps of shards.
+    stamps: [u8; 32],
     /// What is made of samples, which those who share may have each their own.
     pub recipe: GivenSettings,
     /// How a producer of them is started.
@@ -60,9 +63,9 @@ impl Sharing {
             }
         }
         add(&index.len().to_le_bytes());
-        // A producer reads the shards that it has opened.
+        let mut stamps = Sha256::new();
         for version in index.files().filter_map(|file| index.shard_version(file)) {
-            add(&version.0.to_le_bytes());
+            stamps.update(version.0.to_le_bytes());
         }
         let order = ProducerOrder {
             command,
@@ -72,12 +75,22 @@ impl Sharing {
             settings: settings.clone(),
             consumers: options.shared_consumers,
         };
-        let (common, recipe) = (digest.finalize().into(), settings.of_recipe());
-        Ok(Some(Self { common, recipe, order, since: Instant::now() }))
+        let (common, stamps) = (digest.finalize().into(), stamps.finalize().into());
+        let recipe = settings.of_recipe();
+        Ok(Some(Self { common, stamps, recipe, order, since: Instant::now() }))
     }
 
-    /// The key of the batches of a rank.
+    /// The key of the batches of a rank, under which their producers are found. A producer reads the shards that it has
+    /// opened, so that loaders which opened others do not come to it.
     pub(crate) fn key(&self, rank: u32, world_size: u32) -> SharedKey {
+        let mut digest = Sha256::new();
+        digest.update(self.dataset_key(rank, world_size).0);
+        digest.update(self.stamps);
+        SharedKey(digest.finalize().into())
+    }
+
+    /// The same without the stamps of shards, which a loader may find changed, and the samples the same.
+    pub(crate) fn dataset_key(&self, rank: u32, world_size: u32) -> SharedKey {
         let mut digest = Sha256::new();
         digest.update(self.common);
         digest.update(rank.to_le_bytes());
@@ -92,7 +105,7 @@ fn whole(root: &Path) -> PathBuf {
 }
 
 /// What all processes that share batches have the same: dataset, order, fields, rank and version of the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SharedKey([u8; 32]);
 
 impl SharedKey {

@@ -25,6 +25,8 @@ pub(super) struct Link {
     maps: HashMap<u64, Arc<LentMap>>,
     /// The process of the producer.
     pub producer: u32,
+    /// How many batches it was asked for.
+    asked: u64,
 }
 
 /// What became of a greeting.
@@ -154,8 +156,8 @@ impl Link {
                     looks = Some(Heartbeat::new());
                 }
                 Incoming::Message(IncomingMessage { message: ToConsumer::Welcome { process }, .. }) => {
-                    let link = Self { socket: Arc::new(socket), maps: HashMap::new(), producer: process };
-                    return Ok(Greeting::Taken(link));
+                    let (socket, maps) = (Arc::new(socket), HashMap::new());
+                    return Ok(Greeting::Taken(Self { socket, maps, producer: process, asked: 0 }));
                 }
                 Incoming::Message(IncomingMessage { message: ToConsumer::Elsewhere, .. }) => {
                     return Ok(Greeting::Elsewhere);
@@ -195,7 +197,9 @@ impl Link {
         stopped: &dyn Fn() -> bool,
         notices: &Notices,
     ) -> Result<AskOutcome> {
-        if !self.socket.send(&ToProducer::Ask { at, age: age(not_before) }, &[]) {
+        self.asked += 1;
+        let ask = ToProducer::Ask { number: self.asked, at, age: age(not_before) };
+        if !self.socket.send(&ask, &[]) {
             return Ok(AskOutcome::Lost);
         }
         let mut heartbeat = Heartbeat::new();
@@ -210,7 +214,9 @@ impl Link {
             match arrival {
                 Incoming::Message(IncomingMessage { message, files }) => {
                     match self.take(message, files, notices)? {
-                        Taken::Batch(of, attended) if of == at => return Ok(AskOutcome::Lent(attended)),
+                        Taken::Batch(number, of, attended) if number == self.asked && of == at => {
+                            return Ok(AskOutcome::Lent(attended));
+                        }
                         // It was asked for by an iteration that has ended, and goes back.
                         Taken::Batch(..) | Taken::Nothing => {}
                         Taken::Elsewhere => return Ok(AskOutcome::Elsewhere),
@@ -231,7 +237,7 @@ impl Link {
         notices: &Notices,
     ) -> Result<Taken> {
         match message {
-            ToConsumer::Lend { at, buffer, samples, is_new, has_parcel, consumers, recipes } => {
+            ToConsumer::Lend { number, at, buffer, samples, is_new, has_parcel, consumers, recipes } => {
                 let missing = || Error::Internal("a shared batch came without its memory".into());
                 let mut files = files.into_iter();
                 if is_new {
@@ -244,7 +250,7 @@ impl Link {
                     true => Parcel::read(files.next().ok_or_else(missing)?, samples)?,
                     false => Parcel::default(),
                 };
-                Ok(Taken::Batch(at, Attended { memory, parcel, samples, consumers, recipes }))
+                Ok(Taken::Batch(number, at, Attended { memory, parcel, samples, consumers, recipes }))
             }
             ToConsumer::Elsewhere => Ok(Taken::Elsewhere),
             ToConsumer::Failed { error } => Err(error.into()),
@@ -275,7 +281,8 @@ fn age(since: Instant) -> u64 {
 
 /// What a message of a producer brought.
 enum Taken {
-    Batch(BatchPosition, Attended),
+    /// The number under which it was asked for, its place, and the batch.
+    Batch(u64, BatchPosition, Attended),
     Elsewhere,
     Nothing,
 }

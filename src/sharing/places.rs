@@ -72,6 +72,11 @@ impl ProducerPlaces {
         }
     }
 
+    /// Whether another process has a place, as far as can be said.
+    pub(crate) fn is_claimed(&self, number: u32) -> bool {
+        !matches!(self.claim(number), Ok(Some(_)))
+    }
+
     /// Claims the first place that nobody has.
     ///
     /// # Errors

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// How long a producer is let alone at first, and at most.
-const FIRST: Duration = Duration::from_secs(10);
-const MOST: Duration = Duration::from_secs(320);
+const FIRST: Duration = Duration::from_secs(5);
+const MOST: Duration = Duration::from_secs(60);
 
 /// The places of such producers.
 #[derive(Default)]
@@ -55,7 +55,7 @@ mod tests {
             pauses.push((until - now).as_secs());
             now = until;
         }
-        assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 320]);
+        assert_eq!(pauses, [5, 10, 20, 40, 60, 60, 60]);
         silent.note(3, now);
         assert!(silent.has(3, now) && !silent.has(2, now));
         silent.forget(3);

@@ -243,12 +243,12 @@ mod tests {
         let file = File::open(path).unwrap();
         assert!(client.send(&ToProducer::Ping, &[]));
         let at = BatchPosition { epoch: 1, step: 2 };
-        assert!(client.send(&ToProducer::Ask { at, age: 7 }, &[file.as_fd()]));
+        assert!(client.send(&ToProducer::Ask { number: 3, at, age: 7 }, &[file.as_fd()]));
         assert_eq!(wait_for(&[server.as_fd()], None), [true]);
         let Incoming::Message(first) = server.receive::<ToProducer>() else { panic!() };
         assert!(matches!(first.message, ToProducer::Ping) && first.files.is_empty());
         let Incoming::Message(mut second) = server.receive::<ToProducer>() else { panic!() };
-        assert!(matches!(second.message, ToProducer::Ask { at: asked, age: 7 } if asked == at));
+        assert!(matches!(second.message, ToProducer::Ask { number: 3, at: asked, age: 7 } if asked == at));
         let mut text = String::new();
         File::from(second.files.remove(0)).read_to_string(&mut text).unwrap();
         assert_eq!(text, "content");

@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -36,8 +37,9 @@ pub(crate) struct ProducerStart {
     /// The rank whose batches it makes, and the number of ranks.
     pub rank: u32,
     pub world_size: u32,
-    /// The key of these batches, where others know it; the dataset may be another one by now.
-    pub key: Option<String>,
+    /// The key of these batches where a loader has asked for them, and that without the stamps of shards: the dataset
+    /// may be another one by now.
+    pub keys: Option<(SharedKey, SharedKey)>,
     /// The number of its place.
     pub number: u32,
     /// The first batch that is asked for.
@@ -57,13 +59,14 @@ const PRODUCE: &str = "produce";
 /// What a producer says when it serves.
 const SERVES: &str = "serves";
 
-/// How long it may take to say that, or what keeps it from its work.
-const START: Duration = Duration::from_secs(30);
+/// How long it may take to say that, or what keeps it from its work, and how often is looked whether it is there.
+const START: Duration = Duration::from_secs(600);
+const LOOK: Duration = Duration::from_secs(1);
 
 impl ProducerOrder {
-    /// Starts a producer, which takes over the `claim`. It lives on when this process ends, and has nothing of it but
-    /// the environment. It waits for the `former` consumers of a producer that was lost; where there was none, for
-    /// those that begin together.
+    /// Starts a producer, which takes over the `claim` and begins with the batch at `at`. It lives on when this process
+    /// ends, and has nothing of it but the environment. It waits for the `former` consumers of a producer that was
+    /// lost; where there was none, for those that begin together. `is_there` says whether anybody has the claim.
     ///
     /// # Errors
     /// [`Error::Unavailable`] where no process can be started; what keeps the producer from its work.
@@ -71,9 +74,9 @@ impl ProducerOrder {
         &self,
         claim: Claim,
         (rank, world_size): (u32, u32),
-        key: SharedKey,
-        at: BatchPosition,
-        former: u32,
+        keys: (SharedKey, SharedKey),
+        (at, former): (BatchPosition, u32),
+        is_there: &dyn Fn() -> bool,
     ) -> Result<()> {
         let (consumers, patience) = match former {
             0 => (self.consumers, TOGETHER),
@@ -84,7 +87,7 @@ impl ProducerOrder {
             settings: self.settings.clone(),
             rank,
             world_size,
-            key: Some(key.to_string()),
+            keys: Some(keys),
             number: claim.number(),
             at,
             consumers,
@@ -104,7 +107,9 @@ impl ProducerOrder {
         command
             .stdin(Stdio::from(document))
             .stdout(Stdio::from(claim.into_file()?))
-            .stderr(Stdio::from(answers));
+            .stderr(Stdio::from(answers))
+            // Who interrupts this process at a terminal does not mean that one, which others may need.
+            .process_group(0);
         if let Some(directory) = self.directory.as_ref().filter(|directory| directory.is_dir()) {
             command.current_dir(directory);
         }
@@ -112,7 +117,7 @@ impl ProducerOrder {
         let mut child = command.spawn().map_err(|error| cannot(&error))?;
         // The descriptors that it was given are closed here, so that the claim ends with the producer.
         drop(command);
-        let said = said(answer);
+        let said = said(answer, is_there);
         if said.is_err() {
             let _ = child.kill();
         }
@@ -124,7 +129,7 @@ impl ProducerOrder {
 
 /// Hears whether a producer serves, or was killed before it said anything. The end of the pipe is not waited for: a
 /// process that was forked meanwhile may hold it.
-fn said(mut answer: std::io::PipeReader) -> Result<()> {
+fn said(mut answer: std::io::PipeReader, is_there: &dyn Fn() -> bool) -> Result<()> {
     let deadline = Instant::now() + START;
     let mut text = Vec::new();
     let mut part = [0; 4096];
@@ -138,8 +143,13 @@ fn said(mut answer: std::io::PipeReader) -> Result<()> {
                 return Err(error.into());
             }
         }
-        let is_there = wait_for(&[answer.as_fd()], Some(deadline))[0];
-        match if is_there { answer.read(&mut part) } else { Ok(0) } {
+        if !wait_for(&[answer.as_fd()], Some(Instant::now() + LOOK))[0] {
+            if Instant::now() < deadline && is_there() {
+                continue;
+            }
+            break;
+        }
+        match answer.read(&mut part) {
             Ok(read @ 1..) => text.extend_from_slice(&part[..read]),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Ok(0) | Err(_) => break,

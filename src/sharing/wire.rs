@@ -35,8 +35,9 @@ pub(crate) enum ToProducer {
         /// How many microseconds ago its loader was made.
         age: u64,
     },
-    /// It wants this batch next, and is answered once. What was read more than `age` microseconds ago is too old.
-    Ask { at: BatchPosition, age: u64 },
+    /// It wants this batch next, and is answered once. What was read more than `age` microseconds ago is too old. The
+    /// answer has its `number`.
+    Ask { number: u64, at: BatchPosition, age: u64 },
     /// It needs this buffer no longer. `inherited`: a forked child may still read it.
     GiveBack { buffer: u64, inherited: bool },
     /// It wants no more batches. What it has it may keep, and gives back later.
@@ -58,6 +59,7 @@ pub(crate) enum ToConsumer {
     /// The batch that was asked for is in this buffer. The descriptor of the buffer comes first, if the consumer does
     /// not have it yet; then that of a parcel, if one goes along.
     Lend {
+        number: u64,
         at: BatchPosition,
         buffer: u64,
         samples: u32,

@@ -85,6 +85,24 @@ def test_who_comes_later_gets_what_files_hold_by_then(
         assert {batch["stats"]["producer_pid"] for batch in batches} == {server}
 
 
+def test_others_that_stay_where_they_are_keep_nobody_away(own_dataset: Path, runtime: Path) -> None:
+    with served(own_dataset) as server:
+        expected = alone(own_dataset, train=False, batch_size=16)
+        waiting = []
+        for _ in range(4):
+            consumer = Consumer(runtime, own_dataset, settings=EVALUATION, lockstep=True)
+            got = [consumer.next()]
+            while len(got) < len(expected):
+                consumer.go_on()
+                got.append(consumer.next())
+            assert shas(got) == expected
+            assert {batch["stats"]["producer_pid"] for batch in got} == {server}
+            waiting.append(consumer)
+        for consumer in waiting:
+            consumer.go_on()
+            consumer.end()
+
+
 def test_who_begins_again_gets_what_files_hold_by_then(own_dataset: Path, runtime: Path) -> None:
     with served(own_dataset):
         loader = foreload.ImageLoader(own_dataset, device="cpu", image_size=32, **EVALUATION)

@@ -1,10 +1,10 @@
 //! Texts in a terminal's cells: a character of some scripts takes two, and others none.
 
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthChar;
 
 /// The cells that a text takes.
 pub(super) fn width(text: &str) -> usize {
-    text.width()
+    text.chars().map(cells).sum()
 }
 
 /// The beginning of a text, as far as there is room in so many cells.
@@ -23,10 +23,14 @@ pub(super) fn padded(text: &str, room: usize) -> String {
     format!("{text}{}", " ".repeat(room.saturating_sub(width(text))))
 }
 
+fn cells(of: char) -> usize {
+    of.width().unwrap_or(0)
+}
+
 fn within(text: impl Iterator<Item = char>, room: usize) -> impl Iterator<Item = char> {
     let mut left = room;
     text.take_while(move |of| {
-        let taken = left.checked_sub(of.width().unwrap_or(0));
+        let taken = left.checked_sub(cells(*of));
         left = taken.unwrap_or(left);
         taken.is_some()
     })

@@ -316,6 +316,24 @@ fn what_was_read_too_early_for_one_is_made_again() {
     assert!(scene.refused.is_empty());
 }
 
+#[test]
+fn who_waits_for_the_slowest_waits_while_what_is_too_old_for_it_is_made_again() {
+    for policy in [SharingPolicy::Leave, SharingPolicy::Wait] {
+        let mut scene = Scene::new(policy, 2);
+        assert!(scene.window.join(1, 0, at(0, 0)) && scene.window.join(2, 0, at(0, 0)));
+        for step in 0..=SIZE as u64 {
+            scene.ask(1, at(0, step));
+        }
+        assert_eq!(scene.lent.len(), SIZE, "the first is a whole window ahead");
+        scene.now += 100;
+        for step in 0..=SIZE as u64 {
+            scene.ask_for_new(2, at(0, step), 50);
+        }
+        assert!(scene.refused.is_empty(), "{policy:?}");
+        assert_eq!(scene.lent.len(), 2 * SIZE + 2, "{policy:?}");
+    }
+}
+
 /// Consumers that come, ask, fall behind and leave as a random number says, while batches take time: whoever asks gets
 /// the batch or is told to go elsewhere, and what is lent was made by its recipe, of what was not read too early.
 #[test]
