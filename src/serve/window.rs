@@ -399,8 +399,10 @@ impl<B> SharedWindow<B> {
     /// Whether a batch is in the window, or comes soon. Before the first one is made, that is whatever a consumer may
     /// ask for that was a whole window ahead of another when a producer was lost.
     fn is_near(&self, at: BatchPosition) -> bool {
-        let begin = self.batches.front().map_or(self.end, |kept| kept.at);
-        let room = (self.batches.len().max(1) + self.size) as u64;
+        // What leaves the window for the batch that is being made is nobody's any more.
+        let leaving = usize::from(self.making.is_some() && self.batches.len() >= self.size);
+        let begin = self.batches.get(leaving).map_or(self.end, |kept| kept.at);
+        let room = ((self.batches.len() - leaving).max(1) + self.size) as u64;
         self.ahead(begin, at).is_some_and(|distance| distance < room)
     }
 
@@ -408,8 +410,11 @@ impl<B> SharedWindow<B> {
     fn ahead(&self, from: BatchPosition, at: BatchPosition) -> Option<u64> {
         match at.epoch.checked_sub(from.epoch)? {
             0 => at.step.checked_sub(from.step),
-            1 => Some(self.steps.saturating_sub(from.step).saturating_add(at.step)),
-            _ => Some(u64::MAX),
+            epochs => {
+                let between = (epochs - 1).saturating_mul(self.steps);
+                let rest = self.steps.saturating_sub(from.step);
+                Some(between.saturating_add(rest).saturating_add(at.step))
+            }
         }
     }
 

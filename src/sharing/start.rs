@@ -172,13 +172,15 @@ fn detach() -> std::io::Result<()> {
     // SAFETY: the process has begun, and has no other threads of ours yet; what the child does not have of other
     // threads it does not need.
     unsafe {
-        libc::setsid();
         match libc::fork() {
-            -1 => Err(std::io::Error::last_os_error()),
-            0 => Ok(()),
+            -1 => return Err(std::io::Error::last_os_error()),
+            0 => {}
             _ => libc::_exit(0),
         }
+        // The child leads no group, as its parent does, so that this works.
+        libc::setsid();
     }
+    Ok(())
 }
 
 /// A file without a name that holds `text`, to be read from its beginning.

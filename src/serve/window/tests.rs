@@ -23,9 +23,14 @@ fn at(epoch: u64, step: u64) -> BatchPosition {
 
 impl Scene {
     fn new(policy: SharingPolicy, consumers: u32) -> Self {
+        Self::of(STEPS, policy, consumers)
+    }
+
+    /// One whose epochs have so many steps.
+    fn of(steps: u64, policy: SharingPolicy, consumers: u32) -> Self {
         let start = Instant::now();
         let gathering = (consumers, start + Duration::from_millis(1000));
-        let window = SharedWindow::new(SIZE, policy, STEPS, at(0, 0), gathering, start);
+        let window = SharedWindow::new(SIZE, policy, steps, at(0, 0), gathering, start);
         Self {
             window,
             start,
@@ -314,6 +319,42 @@ fn what_was_read_too_early_for_one_is_made_again() {
     scene.ask_for_new(2, at(0, 3), 150);
     assert_eq!(scene.made[6..], [at(0, 3), at(0, 4)]);
     assert!(scene.refused.is_empty());
+}
+
+#[test]
+fn the_window_holds_several_short_epochs() {
+    for steps in [1, 3] {
+        let mut scene = Scene::of(steps, SharingPolicy::Wait, 2);
+        assert!(scene.window.join(1, 0, at(0, 0)) && scene.window.join(2, 0, at(0, 0)));
+        for step in 0..=SIZE as u64 {
+            scene.ask(1, at(step / steps, step % steps));
+            scene.wait(1000);
+        }
+        assert_eq!(
+            (scene.lent.len(), scene.refused.len()),
+            (SIZE, 0),
+            "{steps} steps: it waits for the other"
+        );
+        scene.ask(2, at(0, 0));
+        assert_eq!(scene.lent.len(), SIZE + 2, "{steps} steps");
+    }
+}
+
+#[test]
+fn nobody_is_taken_for_a_batch_that_leaves_the_window() {
+    let mut scene = Scene::with(&[1]);
+    for step in 0..SIZE as u64 {
+        scene.ask(1, at(0, step));
+    }
+    // The one after those that are there is made ahead; the next takes a while.
+    scene.window.ask(1, at(0, 4), scene.start, scene.instant());
+    let made = scene.window.act(scene.instant());
+    assert!(matches!(made[..], [Action::Lend(1, _), Action::Make(next, _)] if next == at(0, 5)), "{made:?}");
+    assert!(!scene.window.join(2, 0, at(0, 1)) && scene.window.join(3, 0, at(0, 2)));
+    scene.window.ask(3, at(0, 2), scene.start, scene.instant());
+    scene.window.made(at(0, 5), scene.instant());
+    scene.act();
+    assert_eq!((scene.lent.last(), scene.refused.len()), (Some(&(3, at(0, 2))), 0));
 }
 
 #[test]
