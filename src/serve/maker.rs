@@ -27,7 +27,7 @@ pub(super) struct MadeBatch {
 pub(super) struct WantedStep {
     pub at: BatchPosition,
     pub recipes: BTreeSet<RecipeNumber>,
-    /// When the youngest loader was made that has come for batches.
+    /// When the youngest loader was made that was taken for batches.
     pub youngest: Instant,
 }
 

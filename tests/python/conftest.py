@@ -78,7 +78,7 @@ def paths(root: Path) -> list[Path]:
     return sorted(root.glob("*/*.jpg"))
 
 
-def until(is_so: Callable[[], bool], seconds: float = 120) -> None:
+def until(is_so: Callable[[], bool], seconds: float = 60) -> None:
     """Wait for something that happens by itself."""
     deadline = time.monotonic() + seconds
     while not is_so():

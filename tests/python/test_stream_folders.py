@@ -16,7 +16,7 @@ from typing import Any
 import foreload
 import numpy as np
 import pytest
-from conftest import paths
+from conftest import paths, until
 from foreload import ConfigError, Rehearsal, fields, streams
 from test_streams import balanced, load
 
@@ -305,8 +305,7 @@ def test_thousands_of_files_at_once_are_all_found(dataset: Path, tmp_path: Path)
     for worker in workers:
         worker.start()
     found: set[str] = set()
-    while len(found) < 3000:
-        found.update(next(batches)["__key__"])
+    until(lambda: len(found) >= 3000 or found.update(next(batches)["__key__"]) or False, seconds=120)
     for worker in workers:
         worker.join()
     assert len(found) == 3000

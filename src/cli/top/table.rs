@@ -20,7 +20,7 @@ enum CellSide {
     Right,
     /// A text whose beginning matters, of at most so many cells.
     Left(usize),
-    /// A text whose end matters, of at most so many characters.
+    /// A text whose end matters, of at most so many cells.
     LeftEnd(usize),
 }
 
