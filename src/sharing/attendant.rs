@@ -116,9 +116,10 @@ impl Attendant {
     fn rejoin(&mut self, place: (u32, u32), at: BatchPosition) -> Result<()> {
         let key = self.sharing.key(place.0, place.1);
         let places = ProducerPlaces::open(key)?;
-        for number in
-            (0..self.number).filter(|number| !self.silent.has(*number, Instant::now())).collect::<Vec<_>>()
-        {
+        for number in 0..self.number {
+            if self.silent.has(number, Instant::now()) {
+                continue;
+            }
             let Connected::To(socket) = places.connect(number)? else { continue };
             // Where the recipe must be looked at first, it is known when this is tried again.
             let patience = Patience { word: PASSING, recipe: Duration::ZERO };
