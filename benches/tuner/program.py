@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.request import Request, urlopen
@@ -29,14 +29,16 @@ class Way:
 
     flags: tuple[str, ...] = ()
     start: str = ""
+    is_tuned: bool = True
 
 
-NOT_TUNED = Way(("--tune=false",))
+NOT_TUNED = Way(("--tune=false",), is_tuned=False)
 
 
 def fixed(threads: int, depth: int) -> Way:
     """Return the way with these settings, which stay."""
-    return Way((*NOT_TUNED.flags, "--threads", str(threads), "--queue-depth", str(depth)))
+    flags = (*NOT_TUNED.flags, "--threads", str(threads), "--queue-depth", str(depth))
+    return replace(NOT_TUNED, flags=flags)
 
 
 class Run:

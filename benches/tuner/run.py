@@ -43,6 +43,8 @@ DEFAULTS = "defaults, not tuned"
 TUNED = "tuned from defaults"
 GLANCES = 4
 """The rounds of the grid, which choose its best."""
+ROUNDS_OF_A_CHANGE = 5
+"""How often the tuner and the best of the grid take turns after a change of costs."""
 MEASURED = ("src", "Cargo.toml", "Cargo.lock", "benches/tuner")
 """Figures of another commit are those of this one where all of these are the same."""
 RESTING_IN = "pfs-light"
@@ -67,10 +69,11 @@ class Compared:
         self.ends: dict[str, list[dict]] = {name: [] for name in ways}
         for number in range(chosen.sets):
             with bench.started(ways) as runs:
-                seconds = dict.fromkeys(runs, 0.0)
-                while min(seconds.values()) < chosen.settle:
-                    for name, run in runs.items():
-                        seconds[name] += run.epoch()["seconds"]
+                for name, run in runs.items():
+                    # Fixed settings have nothing to settle.
+                    seconds = 0.0 if ways[name].is_tuned else chosen.settle
+                    while seconds < chosen.settle:
+                        seconds += run.epoch()["seconds"]
                 for turn in range(chosen.rounds):
                     take_turns(runs, self.taken, number + turn)
                 for name, run in runs.items():
@@ -137,9 +140,9 @@ def follow(chosen: argparse.Namespace, change: str) -> dict:
     command = [sys.executable, str(HERE / "changing.py"), change, "--data", str(chosen.data)]
     command += ["--range-server", str(chosen.range_server), "--grid", json.dumps(grid(chosen))]
     command += ["--before", str(chosen.settle), "--after", str(SECONDS_TO_FOLLOW)]
-    command += ["--glances", str(GLANCES), "--rounds", str(chosen.rounds)]
+    command += ["--glances", str(GLANCES), "--rounds", str(ROUNDS_OF_A_CHANGE)]
     sets = []
-    for _ in range(chosen.sets):
+    for _ in range(chosen.repeats):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise Unavailable(f"exit code {done.returncode}: {last_lines(done.stderr or done.stdout)}")
@@ -170,8 +173,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--situations", nargs="*", choices=list(every()), default=list(every()))
     parser.add_argument("--no-idle", action="store_true", help="leave out the cost of being idle")
     parser.add_argument("--no-changes", action="store_true", help="leave out what follows a change of costs")
-    parser.add_argument("--sets", type=int, default=3, help="of processes")
-    parser.add_argument("--rounds", type=int, default=5, help="in which each process of a set has its turn")
+    parser.add_argument("--sets", type=int, default=6, help="of processes")
+    parser.add_argument("--rounds", type=int, default=2, help="in which each process of a set has its turn")
+    parser.add_argument("--repeats", type=int, default=3, help="of each change of costs")
     parser.add_argument(
         "--rest-minutes", type=float, default=30.0, help="for which changes are counted; 0: they are not"
     )
@@ -197,7 +201,8 @@ def as_text(result: dict) -> str:
     lines = ["# Tuner", "", report.machine_line(result["machine"]), ""]
     tuned = [TUNED, *BAD_STARTS]
     rows = []
-    for name, one in result["situations"].items():
+    for name in filter(result["situations"].__contains__, every()):
+        one = result["situations"][name]
         if "failure" in one:
             rows.append([name, f"not measured: {one['failure']}", *[""] * (len(tuned) + 2)])
             continue
@@ -310,7 +315,7 @@ def measured_before(chosen: argparse.Namespace, result: dict) -> dict:
 def main() -> int:
     """Measure and report."""
     chosen = parse_arguments()
-    measured_as = {name: getattr(chosen, name) for name in ("sets", "rounds", "settle", "seconds")}
+    measured_as = {name: getattr(chosen, name) for name in ("sets", "rounds", "repeats", "settle", "seconds")}
     result = {"benchmark": "tuner", "machine": report.machine(), "measured_as": measured_as, "situations": {}}
     with tempfile.TemporaryDirectory(prefix="foreload-tuner-") as scratch:
         result = measured_before(chosen, result)
