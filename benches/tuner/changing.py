@@ -152,11 +152,11 @@ def compared(scene: Scene, index: str, tuned: Load) -> dict:
     for load in loads.values():
         load.epoch()
     for turn in range(chosen.glances):
-        take_turns(loads, rates, turn)
+        take_turns({name: load.epoch for name, load in loads.items()}, rates, turn)
     best = max(rates, key=lambda name: statistics.median(rates[name]))
     pair: dict[str, list[float]] = {"tuned": [], "best": []}
     for turn in range(chosen.rounds):
-        take_turns({"tuned": tuned, "best": loads[best]}, pair, turn)
+        take_turns({"tuned": tuned.epoch, "best": loads[best].epoch}, pair, turn)
     return {"best": best, "ratios": [ours / its for ours, its in zip(*pair.values(), strict=True)]}
 
 

@@ -1,4 +1,4 @@
-"""Runs `foreload bench` in several ways that take turns, epoch by epoch, in a situation."""
+"""Runs `foreload bench` in a situation, epoch by epoch, by its tuner or with settings that are held."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.request import Request, urlopen
 
 from environments import Unavailable, last_lines
@@ -23,29 +22,15 @@ FEWEST = 1000
 """The images that an epoch has at least, so that most of it is neither its beginning nor its end."""
 
 
-@dataclass(frozen=True)
-class Way:
-    """A way to run: flags, and the values that the tuner begins with."""
-
-    flags: tuple[str, ...] = ()
-    start: str = ""
-    is_tuned: bool = True
-
-
-NOT_TUNED = Way(("--tune=false",), is_tuned=False)
-
-
-def fixed(threads: int, depth: int) -> Way:
-    """Return the way with these settings, which stay."""
-    flags = (*NOT_TUNED.flags, "--threads", str(threads), "--queue-depth", str(depth))
-    return replace(NOT_TUNED, flags=flags)
+USUAL = "usual"
+"""What holds all settings of an epoch as they are where nothing is tuned."""
 
 
 class Run:
-    """One way of `foreload bench`, in all its ranks. It runs an epoch whenever it is its turn, and sleeps else."""
+    """`foreload bench` in all its ranks. It runs an epoch whenever it is told to, and sleeps else."""
 
     def __init__(self, commands: list[list[str]], start: str) -> None:
-        """Start a process for each rank."""
+        """Start a process for each rank, whose tuner begins with the values `start`."""
         environment = os.environ | {"FORELOAD_TUNER_START": start}
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         self.processes = [
@@ -62,10 +47,10 @@ class Run:
             with process:
                 process.kill()
 
-    def epoch(self) -> dict:
-        """Run an epoch in all ranks at once; return what it took."""
+    def epoch(self, held: str = "") -> dict:
+        """Run an epoch in all ranks at once, with its settings held at these values if any; return what it took."""
         for process in self.processes:
-            process.stdin.write("\n")
+            process.stdin.write(f"{held}\n")
             process.stdin.flush()
         ranks = [line_of(process) for process in self.processes]
         images = sum(one["images"] for one in ranks)
@@ -85,17 +70,10 @@ class Run:
         return {"values": values, "changes": changes, "decisions": tuners[0]["decisions"]}
 
 
-class TakesEpochs(Protocol):
-    """What runs an epoch and says something of it."""
-
-    def epoch(self) -> Any:
-        """Run the next one."""
-
-
-def take_turns(runs: Mapping[str, TakesEpochs], kept: dict[str, list], turn: int) -> None:
-    """Have each run its epoch, in this order or, every other time, the other way about; keep what they say."""
-    for name in list(runs)[:: -1 if turn % 2 else 1]:
-        kept[name].append(runs[name].epoch())
+def take_turns(epochs: Mapping[str, Callable[[], Any]], kept: dict[str, list], turn: int) -> None:
+    """Run an epoch of each, in this order or, every other time, the other way about; keep what they say."""
+    for name in list(epochs)[:: -1 if turn % 2 else 1]:
+        kept[name].append(epochs[name]())
 
 
 def line_of(process: subprocess.Popen) -> dict:
@@ -115,25 +93,19 @@ class Bench:
         self.situation = situation
         self.data = data
 
-    def start(self, way: Way) -> Run:
-        """Start a way."""
-        return Run([self._command(way, rank) for rank in range(self.situation.ranks)], way.start)
-
     @contextmanager
-    def started(self, ways: dict[str, Way]) -> Iterator[dict[str, Run]]:
-        """Start several ways, and run an epoch of each."""
-        with ExitStack() as running:
-            runs = {name: running.enter_context(self.start(way)) for name, way in ways.items()}
-            for run in runs.values():
-                run.epoch()
-            yield runs
+    def started(self, start: str = "") -> Iterator[Run]:
+        """Start the program, whose tuner begins with the values `start`, and run its first epoch."""
+        with Run([self._command(rank) for rank in range(self.situation.ranks)], start) as run:
+            run.epoch()
+            yield run
 
-    def _command(self, way: Way, rank: int) -> list[str]:
+    def _command(self, rank: int) -> list[str]:
         situation = self.situation
         ranks = ["--rank", str(rank), "--world-size", str(situation.ranks)]
         ranks += ["--local-world-size", str(situation.ranks)] if situation.ranks > 1 else []
         command = [str(self.chosen.foreload), "bench", self.data, "--batch-size", "64"]
-        command += [*situation.flags, *way.flags, *ranks]
+        command += [*situation.flags, *ranks]
         command += ["--index-dir", str(self.scratch / "index"), "--json", "--turns", "--epochs", "1000000"]
         return command
 
@@ -193,8 +165,8 @@ def ready(chosen: argparse.Namespace, scratch: Path, situation: Situation) -> It
     with hogs(situation.hogs):
         with served(chosen, situation.server, chosen.data) as data:
             bench = Bench(chosen, scratch, situation, data)
-            with bench.started({"whole": NOT_TUNED}) as runs:
-                share = chosen.seconds / runs["whole"].epoch()["seconds"]
+            with bench.started() as run:
+                share = chosen.seconds / run.epoch(USUAL)["seconds"]
         with tempfile.TemporaryDirectory(dir=scratch) as place:
             few = some_of(chosen.data, Path(place), share)
             with served(chosen, situation.server, few) as data:

@@ -1,11 +1,11 @@
 """Measures the tuner beside fixed settings: from its defaults, from bad starting points, and what it costs when idle.
 
-In each situation a grid of fixed settings (threads x reads in flight) says what the best would be; the tuner begins
-from the defaults and from bad starting points (`FORELOAD_TUNER_START`), and the same defaults run without it. All of
-them are processes of `foreload bench --turns` that take turns, an epoch of a second each: the machine is faster in some
-seconds than in others, and some processes are than others, so that only neighbours are compared, in several sets of
-processes. Figures are medians of these ratios, after the tuner had time to settle. What follows a change of costs comes
-from `changing.py`.
+In each situation a grid of settings (threads x reads in flight) says what the best would be; the tuner begins from the
+defaults and from bad starting points (`FORELOAD_TUNER_START`). All of them are processes of `foreload bench --turns`,
+in which epochs of a second take turns: some by the tuner, some with the best settings of the grid or the defaults held.
+The machine is faster in some seconds than in others, and some processes are for all their time, by up to half where
+memory limits, so that only neighbours in one process are compared. Figures are medians of these ratios, after the tuner
+had time to settle. What follows a change of costs comes from `changing.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
 import report
 from changing import CHANGES
 from environments import ROOT, Unavailable, last_lines
-from program import NOT_TUNED, Bench, Way, fixed, ready, take_turns
+from program import USUAL, Bench, Run, ready, take_turns
 from situations import Situation, every
 
 HERE = Path(__file__).resolve().parent
@@ -39,7 +39,7 @@ BAD_STARTS = {
     "from much reading": "threads=1,queue_depth=256",
     "from little reading": "queue_depth=2",
 }
-DEFAULTS = "defaults, not tuned"
+DEFAULTS = "defaults, held"
 TUNED = "tuned from defaults"
 GLANCES = 4
 """The rounds of the grid, which choose its best."""
@@ -52,71 +52,89 @@ RESTING_IN = "pfs-light"
 
 
 class Compared:
-    """Ways that took turns: the best of the grid, what each epoch took, and what the tuner came to."""
+    """What epochs took, by the tuner and with settings that were held, and what the tuner came to."""
 
-    def __init__(self, bench: Bench, ways: dict[str, Way], cost: Callable[[dict], float]) -> None:
-        """Find the fixed settings that cost least, and have these and `ways` take turns."""
+    def __init__(self, bench: Bench, starts: dict[str, str], cost: Callable[[dict], float]) -> None:
+        """Find the settings of the grid that cost least; from each of `starts`, have the tuner and these take turns."""
         chosen = bench.chosen
-        of_grid = {name: fixed(*values) for name, values in grid(chosen).items()}
-        self.glances: dict[str, list[dict]] = {name: [] for name in of_grid}
-        with bench.started(of_grid) as runs:
-            for turn in range(GLANCES):
-                take_turns(runs, self.glances, turn)
-        self.best = min(of_grid, key=lambda name: statistics.median(map(cost, self.glances[name])))
-        # The best runs anew beside the others, because luck chose it, too.
-        ways = ways | {self.best: of_grid[self.best]}
-        self.taken: dict[str, list[dict]] = {name: [] for name in ways}
-        self.ends: dict[str, list[dict]] = {name: [] for name in ways}
+        self.glances = glances(bench)
+        self.best = min(self.glances, key=lambda name: statistics.median(map(cost, self.glances[name])))
+        lines = {"": "", self.best: held(grid(chosen)[self.best]), DEFAULTS: USUAL}
+        self.taken: dict[str, dict[str, list[dict]]] = {way: {name: [] for name in lines} for way in starts}
+        self.ends: dict[str, list[dict]] = {way: [] for way in starts}
         for number in range(chosen.sets):
-            with bench.started(ways) as runs:
-                for name, run in runs.items():
-                    # Fixed settings have nothing to settle.
-                    seconds = 0.0 if ways[name].is_tuned else chosen.settle
-                    while seconds < chosen.settle:
-                        seconds += run.epoch()["seconds"]
-                for turn in range(chosen.rounds):
-                    take_turns(runs, self.taken, number + turn)
-                for name, run in runs.items():
-                    self.ends[name].append(run.end())
-            for name in ways:
-                costs = [f"{abs(cost(one)):.4g}" for one in self.taken[name][-chosen.rounds :]]
-                last = self.ends[name][-1]
-                report.log(f"{bench.situation.name} {name}: {' '.join(costs)} {last['values']}")
+            for way, start in starts.items():
+                with bench.started(start) as run:
+                    settle(run, chosen.settle)
+                    epochs = {name: partial(run.epoch, line) for name, line in lines.items()}
+                    for turn in range(chosen.rounds):
+                        take_turns(epochs, self.taken[way], number + turn)
+                    self.ends[way].append(run.end())
+                self._log(bench, way, cost)
 
-    def of(self, name: str, other: str, figure: str) -> list[float]:
-        """Return a figure of one in that of another, round by round."""
-        pairs = zip(self.taken[name], self.taken[other], strict=True)
-        return [one[figure] / two[figure] for one, two in pairs]
+    def _log(self, bench: Bench, way: str, cost: Callable[[dict], float]) -> None:
+        latest = {name: taken[-bench.chosen.rounds :] for name, taken in self.taken[way].items()}
+        costs = {name: " ".join(f"{abs(cost(one)):.4g}" for one in taken) for name, taken in latest.items()}
+        report.log(f"{bench.situation.name} {way}: {costs} {self.ends[way][-1]['values']}")
+
+    def of(self, other: str, figure: str) -> dict[str, list[float]]:
+        """Return a figure of the tuner, from each start, in that of what was held, round by round."""
+        pairs = {way: zip(taken[""], taken[other], strict=True) for way, taken in self.taken.items()}
+        return {way: [one[figure] / two[figure] for one, two in of_way] for way, of_way in pairs.items()}
 
     def medians(self, figure: str) -> dict[str, float]:
-        """Return a figure of each way."""
-        of_all = self.glances | self.taken
+        """Return a figure of each of the grid, of each start, and of what was held beside the tuner."""
+        of_all = dict(self.glances)
+        for name in (self.best, DEFAULTS):
+            of_all[name] = [one for taken in self.taken.values() for one in taken[name]]
+        of_all |= {way: taken[""] for way, taken in self.taken.items()}
         return {name: statistics.median(one[figure] for one in taken) for name, taken in of_all.items()}
 
 
 def grid(chosen: argparse.Namespace) -> dict[str, tuple[int, int]]:
-    """Return the fixed settings by name: threads, and reads in flight."""
+    """Return the settings by name: threads, and reads in flight."""
     return {
         f"{threads} threads, {depth} reads": (threads, depth)
         for threads, depth in itertools.product(chosen.threads, chosen.depths)
     }
 
 
+def held(values: tuple[int, int]) -> str:
+    """Return what holds an epoch at these settings."""
+    return "threads={},queue_depth={}".format(*values)
+
+
+def glances(bench: Bench) -> dict[str, list[dict]]:
+    """Return what epochs of each of the grid take, which choose its best."""
+    taken: dict[str, list[dict]] = {name: [] for name in grid(bench.chosen)}
+    with bench.started() as run:
+        epochs = {name: partial(run.epoch, held(values)) for name, values in grid(bench.chosen).items()}
+        for turn in range(GLANCES):
+            take_turns(epochs, taken, turn)
+    return taken
+
+
+def settle(run: Run, seconds: float) -> None:
+    """Have the tuner work for so long."""
+    passed = 0.0
+    while passed < seconds:
+        passed += run.epoch()["seconds"]
+
+
 def measure(chosen: argparse.Namespace, scratch: Path, situation: Situation) -> dict:
-    """Compare the tuner, from everywhere, with the best of the grid, and with the defaults without it."""
-    tuned = {TUNED: Way()} | {name: Way(start=start) for name, start in BAD_STARTS.items()}
+    """Compare the tuner, from everywhere, with the best of the grid, and from the defaults with these."""
     with ready(chosen, scratch, situation) as bench:
-        compared = Compared(bench, tuned | {DEFAULTS: NOT_TUNED}, lambda one: -one["images_per_s"])
-    of_best = {name: compared.of(name, compared.best, "images_per_s") for name in tuned}
-    of_defaults = compared.of(TUNED, DEFAULTS, "images_per_s")
+        compared = Compared(bench, {TUNED: ""} | BAD_STARTS, lambda one: -one["images_per_s"])
+    of_best = compared.of(compared.best, "images_per_s")
+    of_defaults = compared.of(DEFAULTS, "images_per_s")[TUNED]
     return {
         "images_per_s": compared.medians("images_per_s"),
         "best": compared.best,
         "of_best": {name: statistics.median(ratios) for name, ratios in of_best.items()},
         "of_defaults": statistics.median(of_defaults),
         "ratios": {"of_best": of_best, "of_defaults": of_defaults},
-        "values": {name: [end["values"] for end in compared.ends[name]] for name in tuned},
-        "changes": {name: [end["changes"] for end in compared.ends[name]] for name in tuned},
+        "values": {name: [end["values"] for end in ends] for name, ends in compared.ends.items()},
+        "changes": {name: [end["changes"] for end in ends] for name, ends in compared.ends.items()},
     }
 
 
@@ -124,8 +142,8 @@ def idle(chosen: argparse.Namespace, scratch: Path) -> dict:
     """CPU time per image where the consumer is slower than the loader: tuned, and by the best of fixed settings."""
     situation = Situation("idle", ("--consume", f"{chosen.consume_ms}ms"))
     with ready(chosen, scratch, situation) as bench:
-        compared = Compared(bench, {TUNED: Way(), DEFAULTS: NOT_TUNED}, lambda one: one["cpu_per_1000"])
-    ratios = compared.of(TUNED, compared.best, "cpu_per_1000")
+        compared = Compared(bench, {TUNED: ""}, lambda one: one["cpu_per_1000"])
+    ratios = compared.of(compared.best, "cpu_per_1000")[TUNED]
     return {
         "cpu_per_1000": compared.medians("cpu_per_1000"),
         "least": compared.best,
@@ -155,7 +173,7 @@ def rest(chosen: argparse.Namespace, scratch: Path) -> dict:
     """How often the tuner changes something in half an hour, once it had time to settle."""
     bench = Bench(chosen, scratch, every()[RESTING_IN], str(chosen.data))
     passed = 0.0
-    with bench.start(Way()) as run:
+    with bench.started() as run:
         while passed < chosen.settle + 60.0 * chosen.rest_minutes:
             passed += run.epoch()["seconds"]
         end = run.end()
@@ -173,8 +191,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--situations", nargs="*", choices=list(every()), default=list(every()))
     parser.add_argument("--no-idle", action="store_true", help="leave out the cost of being idle")
     parser.add_argument("--no-changes", action="store_true", help="leave out what follows a change of costs")
-    parser.add_argument("--sets", type=int, default=6, help="of processes")
-    parser.add_argument("--rounds", type=int, default=2, help="in which each process of a set has its turn")
+    parser.add_argument("--sets", type=int, default=3, help="processes from each start")
+    parser.add_argument("--rounds", type=int, default=5, help="of each process, in which all has its turn")
     parser.add_argument("--repeats", type=int, default=3, help="of each change of costs")
     parser.add_argument(
         "--rest-minutes", type=float, default=30.0, help="for which changes are counted; 0: they are not"
@@ -226,8 +244,8 @@ def as_text(result: dict) -> str:
     of = result["measured_as"]
     wanted = (
         f"Wanted: {NEAR_THE_BEST} of the best, from anywhere; {NEVER_WORSE} of the defaults. Medians of "
-        f"{of['sets'] * of['rounds']} rounds, in {of['sets']} sets of processes that take turns of about "
-        f"{of['seconds']} s, after {of['settle']:.0f} s each."
+        f"{of['sets'] * of['rounds']} rounds, in {of['sets']} processes from each start, in which tuned epochs take "
+        f"turns with held ones, of about {of['seconds']} s each, after {of['settle']:.0f} s."
     )
     lines += [report.table(head, rows), "", wanted, ""] if rows else []
     if waiting := result.get("idle"):
@@ -237,7 +255,7 @@ def as_text(result: dict) -> str:
             least = waiting["cpu_per_1000"][waiting["least"]]
             lines.append(
                 f"Idle cost: {waiting['cpu_per_1000'][TUNED]:.3f} s of CPU per 1000 images tuned, {least:.3f} with "
-                f"{waiting['least']}, {waiting['cpu_per_1000'][DEFAULTS]:.3f} by defaults that are not tuned; "
+                f"{waiting['least']}, {waiting['cpu_per_1000'][DEFAULTS]:.3f} by the defaults; "
                 f"tuned {waiting['of_least']:.3f} of the least, wanted at most {IDLE_COST}."
             )
     lines += changed_as_text(result.get("changes", {}))

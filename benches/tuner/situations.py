@@ -16,8 +16,7 @@ AUGMENTED = [
     {"AugMix": {}},
     {"GaussianBlur": {"kernel_size": 23, "sigma": [0.1, 2.0]}},
 ]
-"""Much work with each pixel, and few bytes. A recipe that is held up by memory is of no use here: by where its memory
-happens to lie, one process takes half as much time again as another with the same settings."""
+"""Much work with each pixel, and few bytes."""
 HEAVY = ["--transforms", json.dumps(AUGMENTED), "--decode", "exact"]
 
 

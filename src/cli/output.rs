@@ -28,10 +28,12 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<()> {
     print(&serde_json::to_string(value).map_err(|error| crate::Error::Internal(error.to_string()))?)
 }
 
-/// Waits for a line on stdin. Returns `false` at its end.
-pub(crate) fn is_asked_to_go_on() -> Result<bool> {
-    let read = std::io::stdin().lock().read_until(b'\n', &mut Vec::new());
-    read.map(|length| length > 0).map_err(|error| crate::Error::io("read", "stdin", error))
+/// Waits for a line on stdin, which it returns without spaces at either end. At the end of stdin there is none.
+pub(crate) fn next_line() -> Result<Option<String>> {
+    let mut line = Vec::new();
+    let read = std::io::stdin().lock().read_until(b'\n', &mut line);
+    let length = read.map_err(|error| crate::Error::io("read", "stdin", error))?;
+    Ok((length > 0).then(|| String::from_utf8_lossy(&line).trim().to_owned()))
 }
 
 /// A text of others as it may be drawn: what would move the cursor, change colours or turn letters around is spelt out.

@@ -3,7 +3,7 @@
 use super::{LoaderOptions, share};
 use crate::batch::Pools;
 use crate::dataset::DatasetIndex;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tune::{Knob, KnobRange, KnobValues};
 
 /// The variable that says with which values the tuner begins, for benchmarks of it.
@@ -89,7 +89,7 @@ impl LoaderOptions {
 
 impl TunedKnobs {
     /// # Errors
-    /// [`crate::Error::Config`] for what the environment says of the values to begin with.
+    /// [`Error::Config`] for what the environment says of the values to begin with.
     fn plan(&self) -> Result<TuningPlan> {
         let Self { threads, queue_depth, prefetch, .. } = *self;
         let most_threads = match self.on_gpu {
@@ -125,6 +125,29 @@ impl TuningPlan {
         let ranges = self.ranges.map(|range| KnobRange::fixed(range.usual));
         let start = KnobValues::of(|knob| ranges[knob as usize].usual);
         Self { on: false, ranges, start, ..self.clone() }
+    }
+
+    /// The usual values, but for those that `text` has, as [`KnobValues::with`] reads it; `usual` has none.
+    ///
+    /// # Errors
+    /// [`Error::Config`] by the name `setting`: for another text, for values that a knob cannot have here, and
+    /// where nothing is tuned.
+    pub(crate) fn held_at(&self, text: &str, setting: &'static str) -> Result<KnobValues> {
+        if !self.on {
+            let message = format!("has {text:?}, but nothing is tuned here that could be held");
+            return Err(Error::config(setting, message));
+        }
+        let usual = KnobValues::of(|knob| self.ranges[knob as usize].usual);
+        let values = if text == "usual" { usual } else { usual.with(text, setting)? };
+        for knob in Knob::ALL {
+            let (name, value) = (knob.name(), values.get(knob));
+            let KnobRange { least, most, .. } = self.ranges[knob as usize];
+            if !(least..=most).contains(&value) {
+                let message = format!("has {name}={value}, must be {least} to {most} here");
+                return Err(Error::config(setting, message));
+            }
+        }
+        Ok(values)
     }
 
     /// The largest value that a knob may ever have.

@@ -247,6 +247,23 @@ impl Pipeline {
         self
     }
 
+    /// Holds what is tuned in the next epoch, whose tuner learns nothing then: with `text` at the usual values
+    /// (`usual`), or at those but for what it names (`threads=2,queue_depth=64`); not at all where it is empty.
+    ///
+    /// # Errors
+    /// [`Error::Config`] by the name `setting`: for another text, for values that cannot be had here, and where nothing
+    /// is tuned.
+    pub fn hold(&self, text: &str, setting: &'static str) -> Result<()> {
+        let held = (!text.is_empty()).then(|| self.shared.config.tuning.held_at(text, setting));
+        self.shared.tuned.hold(held.transpose()?);
+        Ok(())
+    }
+
+    /// What is tuned, by its names, with the values of the moment; empty before the first epoch.
+    pub fn knobs(&self) -> Vec<(&'static str, usize)> {
+        self.tuner().knobs.iter().map(|knob| (knob.knob.name(), knob.value)).collect()
+    }
+
     /// How often the tuner has changed something.
     pub fn changes(&self) -> u64 {
         self.tuner().log.changes()

@@ -31,8 +31,9 @@ impl BenchRun {
     pub(super) fn run(args: &BenchArgs, place: &BenchPlace, pipeline: &Pipeline) -> Result<Self> {
         let mut pass = Self::default();
         for number in 0..args.epochs {
-            if args.turns && !output::is_asked_to_go_on()? {
-                break;
+            if args.turns {
+                let Some(line) = output::next_line()? else { break };
+                pipeline.hold(&line, "turns")?;
             }
             let mut epoch = pipeline.epoch(number, place.rank, place.world_size, 0)?;
             let cache = pipeline.cache().map(|cache| &**cache);

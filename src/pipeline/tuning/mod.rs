@@ -18,7 +18,7 @@ use crate::tune::{Decision, Knob, KnobState, KnobValues, Observation, Tuner, Tun
 use gate::OpensAtTheEnd;
 use node::NodePlace;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often the counters are looked at.
@@ -27,13 +27,31 @@ const EVERY: Duration = Duration::from_millis(100);
 /// How often is looked at what else has a part in the node's processors.
 const LOOK_AROUND: Duration = Duration::from_secs(2);
 
-/// What the tuner of a pipeline stands at, for statistics.
+/// What others see of the tuner of a pipeline, and what they tell it.
 #[derive(Default)]
-pub(super) struct SharedState(Mutex<TunerState>);
+pub(super) struct SharedState {
+    /// What it stands at, for statistics.
+    state: Mutex<TunerState>,
+    /// The values that the knobs have in the next run instead of the tuner's.
+    held: Mutex<Option<KnobValues>>,
+}
 
 impl SharedState {
     pub(super) fn get(&self) -> TunerState {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.state().clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, TunerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the knobs held at these values in the next run, if that is some.
+    pub(super) fn hold(&self, values: Option<KnobValues>) {
+        *self.held() = values;
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<KnobValues>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -50,6 +68,8 @@ pub(super) struct Tuning {
     shared: Arc<PipelineShared>,
     batches: BatchPool,
     tuner: Tuner,
+    /// The values that the knobs have in this run instead of the tuner's, which learns nothing meanwhile.
+    held: Option<KnobValues>,
     bounds: WorkerBounds,
     /// The workers that the processors of this process, or the budget, allow.
     allowed: usize,
@@ -91,6 +111,7 @@ impl Tuning {
         let tuning = Self {
             batches,
             tuner,
+            held: None,
             bounds: WorkerBounds { gate, budget, origin: now },
             allowed: usize::MAX,
             place: NodePlace::default(),
@@ -114,17 +135,25 @@ impl Tuning {
 
     /// The most reads in flight.
     pub(super) fn depth(&self) -> usize {
-        self.tuner.values().get(Knob::QueueDepth)
+        self.values().get(Knob::QueueDepth)
+    }
+
+    /// The values of the knobs.
+    fn values(&self) -> KnobValues {
+        self.held.unwrap_or_else(|| self.tuner.values())
     }
 
     /// Begins a run. What counts before its first batch is that this comes soon, so no fewer workers than usual go.
     pub(super) fn begin(&mut self, lane: &mut TraceLane) {
         let now = Instant::now();
         self.seen = None;
+        self.held = self.shared.tuned.held().take();
+        self.apply();
         self.next_look_around = now;
         self.look_around(now, lane);
         let usual = self.tuner.range(Knob::Threads).usual;
-        self.bounds.gate.open_for(self.workers().max(usual.min(self.allowed)));
+        let at_first = if self.held.is_some() { 0 } else { usual.min(self.allowed) };
+        self.bounds.gate.open_for(self.workers().max(at_first));
         let budget = self.bounds.budget.clone();
         self.meter.get_or_insert_with(|| CpuMeter::new(budget, self.bounds.origin));
     }
@@ -133,6 +162,9 @@ impl Tuning {
     pub(super) fn end(&mut self) {
         self.place.end_turn();
         self.place.leave();
+        if self.held.take().is_some() {
+            self.apply();
+        }
     }
 
     /// Notes that the reading thread has waited so long, with its queue full or for batches ahead.
@@ -176,7 +208,7 @@ impl Tuning {
             return changed;
         }
         self.seen = Some((now, counted));
-        if !self.shared.config.tuning.on {
+        if self.held.is_some() || !self.shared.config.tuning.on {
             return changed;
         }
         let observation = counted.since(&before, (now - since).as_secs_f64());
@@ -196,7 +228,7 @@ impl Tuning {
 
     /// The number of workers that may work.
     fn workers(&self) -> usize {
-        self.tuner.values().get(Knob::Threads).min(self.allowed)
+        self.values().get(Knob::Threads).min(self.allowed)
     }
 
     /// Looks how many processors there are, and who shares a budget. Returns whether that changed anything.
@@ -234,14 +266,14 @@ impl Tuning {
             lane.tuned(now, TunedRecord { knob: knob.name().into(), from, to, why: why.clone() });
         }
         self.apply();
-        let mut state = self.shared.tuned.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.shared.tuned.state();
         decisions.into_iter().for_each(|decision| state.log.add(decision));
         any
     }
 
     /// Turns the knobs, and says so.
     fn apply(&self) {
-        let values = self.tuner.values();
+        let values = self.values();
         self.bounds.gate.open_for(self.workers());
         self.batches.set_ahead(values.get(Knob::Prefetch));
         let plan = &self.shared.config.tuning;
@@ -249,7 +281,7 @@ impl Tuning {
             let value = if knob == Knob::Threads { self.workers() } else { values.get(knob) };
             KnobState { knob, value, range: self.tuner.range(knob) }
         });
-        let mut state = self.shared.tuned.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.shared.tuned.state();
         state.on = plan.on;
         state.resting = self.tuner.is_resting();
         state.limit = self.tuner.limit();
