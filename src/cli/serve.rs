@@ -36,7 +36,7 @@ pub(super) struct ServeArgs {
 /// The errors of the loader; [`Error::Unavailable`](crate::Error::Unavailable) where nothing can be shared.
 pub(super) fn run(args: &ServeArgs) -> Result<()> {
     let mut settings = args.settings.given().clone();
-    if args.settings.shared.is_none() {
+    if !settings.has("shared") {
         settings.give("shared", Given::Truth(true));
     }
     let start = ProducerStart {

@@ -17,7 +17,9 @@ use crate::dataset::{Contents, DatasetIndex};
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use crate::pipeline::Pipeline;
-use crate::sharing::{Bell, Claim, Listener, ProducerPlaces, ProducerStart, Sharing, StartedAs, wait_for};
+use crate::sharing::{
+    AskedKeys, Bell, Claim, Listener, ProducerPlaces, ProducerStart, Sharing, StartedAs, wait_for,
+};
 use guests::Guests;
 use maker::WantedStep;
 use recipes::Recipes;
@@ -89,16 +91,17 @@ impl Producer {
         let (index, identity) = (pipeline.index().clone(), pipeline.identity());
         let sharing = Sharing::new(&start.roots, &start.settings, &options, (&index, identity), Vec::new())?;
         let sharing =
-            sharing.ok_or_else(|| Error::config("shared", "is not given, and nothing is to be shared"))?;
+            sharing.ok_or_else(|| Error::config("shared", "is off, and nothing is to be shared"))?;
         let place = (start.rank, start.world_size);
         let dataset = sharing.dataset_key(place.0, place.1);
-        let (key, expected) = start.keys.unwrap_or_else(|| (sharing.key(place.0, place.1), dataset));
-        if dataset != expected {
+        let asked =
+            start.keys.unwrap_or_else(|| AskedKeys { batches: sharing.key(place.0, place.1), dataset });
+        if dataset != asked.dataset {
             let path = start.roots.first().cloned().unwrap_or_default();
             let message = "is not what it was when the loaders that share its batches were made".into();
             return Err(Error::DatasetChanged { path, message });
         }
-        let (steps, places) = (pipeline.steps(place.0, place.1)?, ProducerPlaces::open(key)?);
+        let (steps, places) = (pipeline.steps(place.0, place.1)?, ProducerPlaces::open(asked.batches)?);
         Ok(Self { pipeline: Arc::new(pipeline), options, places, place, steps })
     }
 

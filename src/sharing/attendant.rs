@@ -6,6 +6,7 @@ use super::link::{AskOutcome, Attended as Lent, Greeting, Introduction, Link, Pa
 use super::places::{MOST_PRODUCERS, ProducerPlaces};
 use super::silent::SilentPlaces;
 use super::socket::{Bell, Connected, Socket};
+use super::start::AskedKeys;
 use super::wire::BatchPosition;
 use crate::error::{Error, Result};
 use crate::notices::Notices;
@@ -188,7 +189,8 @@ impl Attendant {
                     Connected::Nobody => {
                         if let Some(claim) = places.claim(number)? {
                             let is_there = || places.is_claimed(number);
-                            let keys = (key, self.sharing.dataset_key(place.0, place.1));
+                            let dataset = self.sharing.dataset_key(place.0, place.1);
+                            let keys = AskedKeys { batches: key, dataset };
                             self.sharing.order.start(claim, place, keys, (at, self.consumers), &is_there)?;
                             continue;
                         }

@@ -17,5 +17,5 @@ pub(crate) use attendant::{Attendant, Attended, SharingStats};
 pub(crate) use key::Sharing;
 pub(crate) use places::{Claim, ProducerPlaces};
 pub(crate) use socket::{Bell, Incoming, IncomingMessage, Listener, Socket, wait_for};
-pub(crate) use start::{ProducerStart, StartedAs, TOGETHER};
+pub(crate) use start::{AskedKeys, ProducerStart, StartedAs, TOGETHER};
 pub(crate) use wire::{BatchPosition, PROTOCOL, ToConsumer, ToProducer};

@@ -29,6 +29,15 @@ pub(crate) struct ProducerOrder {
     pub consumers: u32,
 }
 
+/// By what a loader that asks for a producer knows its batches.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct AskedKeys {
+    /// The key of the batches.
+    pub batches: SharedKey,
+    /// The same without the stamps of shards.
+    pub dataset: SharedKey,
+}
+
 /// What a producer is told at its start, on its standard input.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ProducerStart {
@@ -37,9 +46,8 @@ pub(crate) struct ProducerStart {
     /// The rank whose batches it makes, and the number of ranks.
     pub rank: u32,
     pub world_size: u32,
-    /// The key of these batches where a loader has asked for them, and that without the stamps of shards: the dataset
-    /// may be another one by now.
-    pub keys: Option<(SharedKey, SharedKey)>,
+    /// The keys of these batches where a loader has asked for them: the dataset may be another one by now.
+    pub keys: Option<AskedKeys>,
     /// The number of its place.
     pub number: u32,
     /// The first batch that is asked for.
@@ -74,7 +82,7 @@ impl ProducerOrder {
         &self,
         claim: Claim,
         (rank, world_size): (u32, u32),
-        keys: (SharedKey, SharedKey),
+        keys: AskedKeys,
         (at, former): (BatchPosition, u32),
         is_there: &dyn Fn() -> bool,
     ) -> Result<()> {

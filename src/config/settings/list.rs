@@ -15,6 +15,11 @@ impl GivenSettings {
         self.0.push((setting.to_owned(), given));
     }
 
+    /// Whether a setting was given, whatever its value.
+    pub(crate) fn has(&self, setting: &str) -> bool {
+        self.0.iter().any(|(name, _)| name == setting)
+    }
+
     /// The options that they mean.
     ///
     /// # Errors
