@@ -58,7 +58,6 @@ use crate::state::{OrderIdentity, State};
 use crate::stream::SampleStream;
 use crate::tier::{Cache, CacheStats, RankPlace};
 use crate::trace::{Trace, TraceLane};
-use crate::tune::TunerState;
 use attend::SharedBatches;
 use course::{Course, StreamCourse};
 use fetch::FetchWaker;
@@ -247,28 +246,6 @@ impl Pipeline {
         self
     }
 
-    /// Holds what is tuned in the next epoch, whose tuner learns nothing then: with `text` at the usual values
-    /// (`usual`), or at those but for what it names (`threads=2,queue_depth=64`); not at all where it is empty.
-    ///
-    /// # Errors
-    /// [`Error::Config`] by the name `setting`: for another text, for values that cannot be had here, and where nothing
-    /// is tuned.
-    pub fn hold(&self, text: &str, setting: &'static str) -> Result<()> {
-        let held = (!text.is_empty()).then(|| self.shared.config.tuning.held_at(text, setting));
-        self.shared.tuned.hold(held.transpose()?);
-        Ok(())
-    }
-
-    /// What is tuned, by its names, with the values of the moment; empty before the first epoch.
-    pub fn knobs(&self) -> Vec<(&'static str, usize)> {
-        self.tuner().knobs.iter().map(|knob| (knob.knob.name(), knob.value)).collect()
-    }
-
-    /// How often the tuner has changed something.
-    pub fn changes(&self) -> u64 {
-        self.tuner().log.changes()
-    }
-
     /// The dataset.
     pub fn index(&self) -> &Arc<DatasetIndex> {
         &self.shared.index
@@ -293,11 +270,6 @@ impl Pipeline {
     /// epoch.
     pub fn decoders(&self) -> &[(&'static str, String)] {
         self.shared.decoders.get().map_or(&[], Vec::as_slice)
-    }
-
-    /// What is tuned, and what was changed so far; empty before the first epoch.
-    pub(crate) fn tuner(&self) -> TunerState {
-        self.shared.tuned.get()
     }
 
     /// Says where samples are kept. From the next epoch on, assignments by locality go by it.

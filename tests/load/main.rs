@@ -32,3 +32,4 @@ mod tier_list;
 mod tiers;
 mod together;
 mod trace;
+mod tuning;

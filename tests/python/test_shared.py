@@ -330,7 +330,7 @@ def test_what_cannot_be_shared_is_refused(dataset: Path) -> None:
             foreload.ImageLoader(dataset, **({"shared": True} | settings))
 
 
-def test_the_command_serves_nothing_that_is_not_to_be_shared(dataset: Path, runtime: Path) -> None:
+def test_the_command_serves_nothing_that_is_not_to_be_shared(dataset: Path) -> None:
     words = ["--batch-size", "4", "--image-size", "32", "--shared=false"]
     served = subprocess.run(
         [sys.executable, "-m", "foreload", "serve", str(dataset), *words], capture_output=True, text=True

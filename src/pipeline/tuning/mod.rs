@@ -4,9 +4,11 @@
 mod budget;
 mod gate;
 mod node;
+mod told;
 
 pub(super) use budget::{CpuBudget, CpuMeter};
 pub(super) use gate::WorkerGate;
+pub(super) use told::SharedState;
 
 use super::stats::EpochCounters;
 use super::{EpochRun, PipelineShared};
@@ -14,11 +16,11 @@ use crate::batch::BatchPool;
 use crate::config;
 use crate::rng::{RandomKey, RandomStream, Use};
 use crate::trace::{TraceLane, TunedRecord};
-use crate::tune::{Decision, Knob, KnobState, KnobValues, Observation, Tuner, TunerState};
+use crate::tune::{Decision, Knob, KnobState, KnobValues, Observation, Tuner};
 use gate::OpensAtTheEnd;
 use node::NodePlace;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often the counters are looked at.
@@ -26,34 +28,6 @@ const EVERY: Duration = Duration::from_millis(100);
 
 /// How often is looked at what else has a part in the node's processors.
 const LOOK_AROUND: Duration = Duration::from_secs(2);
-
-/// What others see of the tuner of a pipeline, and what they tell it.
-#[derive(Default)]
-pub(super) struct SharedState {
-    /// What it stands at, for statistics.
-    state: Mutex<TunerState>,
-    /// The values that the knobs have in the next run instead of the tuner's.
-    held: Mutex<Option<KnobValues>>,
-}
-
-impl SharedState {
-    pub(super) fn get(&self) -> TunerState {
-        self.state().clone()
-    }
-
-    fn state(&self) -> MutexGuard<'_, TunerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Has the knobs held at these values in the next run, if that is some.
-    pub(super) fn hold(&self, values: Option<KnobValues>) {
-        *self.held() = values;
-    }
-
-    fn held(&self) -> MutexGuard<'_, Option<KnobValues>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// What the workers have of it.
 #[derive(Clone)]
