@@ -59,14 +59,15 @@ class Compared:
         chosen = bench.chosen
         self.glances = glances(bench)
         self.best = min(self.glances, key=lambda name: statistics.median(map(cost, self.glances[name])))
-        lines = {"": "", self.best: held(grid(chosen)[self.best]), DEFAULTS: USUAL}
-        self.taken: dict[str, dict[str, list[dict]]] = {way: {name: [] for name in lines} for way in starts}
+        both = {"": "", self.best: held(grid(chosen)[self.best])}
+        lines = {way: both | ({DEFAULTS: USUAL} if way == TUNED else {}) for way in starts}
+        self.taken = {way: {name: [] for name in lines[way]} for way in starts}
         self.ends: dict[str, list[dict]] = {way: [] for way in starts}
         for number in range(chosen.sets):
             for way, start in starts.items():
                 with bench.started(start) as run:
                     settle(run, chosen.settle)
-                    epochs = {name: partial(run.epoch, line) for name, line in lines.items()}
+                    epochs = {name: partial(run.epoch, line) for name, line in lines[way].items()}
                     for turn in range(chosen.rounds):
                         take_turns(epochs, self.taken[way], number + turn)
                     self.ends[way].append(run.end())
@@ -78,15 +79,19 @@ class Compared:
         report.log(f"{bench.situation.name} {way}: {costs} {self.ends[way][-1]['values']}")
 
     def of(self, other: str, figure: str) -> dict[str, list[float]]:
-        """Return a figure of the tuner, from each start, in that of what was held, round by round."""
-        pairs = {way: zip(taken[""], taken[other], strict=True) for way, taken in self.taken.items()}
+        """Return a figure of the tuner in that of what was held, round by round, from each start where it was held."""
+        pairs = {
+            way: zip(taken[""], taken[other], strict=True)
+            for way, taken in self.taken.items()
+            if other in taken
+        }
         return {way: [one[figure] / two[figure] for one, two in of_way] for way, of_way in pairs.items()}
 
     def medians(self, figure: str) -> dict[str, float]:
         """Return a figure of each of the grid, of each start, and of what was held beside the tuner."""
         of_all = dict(self.glances)
         for name in (self.best, DEFAULTS):
-            of_all[name] = [one for taken in self.taken.values() for one in taken[name]]
+            of_all[name] = [one for taken in self.taken.values() for one in taken.get(name, [])]
         of_all |= {way: taken[""] for way, taken in self.taken.items()}
         return {name: statistics.median(one[figure] for one in taken) for name, taken in of_all.items()}
 
@@ -191,8 +196,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--situations", nargs="*", choices=list(every()), default=list(every()))
     parser.add_argument("--no-idle", action="store_true", help="leave out the cost of being idle")
     parser.add_argument("--no-changes", action="store_true", help="leave out what follows a change of costs")
-    parser.add_argument("--sets", type=int, default=3, help="processes from each start")
-    parser.add_argument("--rounds", type=int, default=5, help="of each process, in which all has its turn")
+    parser.add_argument("--sets", type=int, default=2, help="processes from each start")
+    parser.add_argument("--rounds", type=int, default=12, help="of turns in each process")
     parser.add_argument("--repeats", type=int, default=3, help="of each change of costs")
     parser.add_argument(
         "--rest-minutes", type=float, default=30.0, help="for which changes are counted; 0: they are not"
