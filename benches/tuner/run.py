@@ -66,7 +66,7 @@ class Compared:
         for number in range(chosen.sets):
             for way, start in starts.items():
                 with bench.started(start) as run:
-                    settle(run, chosen.settle)
+                    run_for(run, chosen.settle)
                     epochs = {name: partial(run.epoch, line) for name, line in lines[way].items()}
                     for turn in range(chosen.rounds):
                         take_turns(epochs, self.taken[way], number + turn)
@@ -119,11 +119,12 @@ def glances(bench: Bench) -> dict[str, list[dict]]:
     return taken
 
 
-def settle(run: Run, seconds: float) -> None:
-    """Have the tuner work for so long."""
+def run_for(run: Run, seconds: float) -> float:
+    """Run epochs by the tuner until they have taken so long; return how long they took."""
     passed = 0.0
     while passed < seconds:
         passed += run.epoch()["seconds"]
+    return passed
 
 
 def measure(chosen: argparse.Namespace, scratch: Path, situation: Situation) -> dict:
@@ -177,10 +178,8 @@ def follow(chosen: argparse.Namespace, change: str) -> dict:
 def rest(chosen: argparse.Namespace, scratch: Path) -> dict:
     """How often the tuner changes something in half an hour, once it had time to settle."""
     bench = Bench(chosen, scratch, every()[RESTING_IN], str(chosen.data))
-    passed = 0.0
     with bench.started() as run:
-        while passed < chosen.settle + 60.0 * chosen.rest_minutes:
-            passed += run.epoch()["seconds"]
+        passed = run_for(run, chosen.settle + 60.0 * chosen.rest_minutes)
         end = run.end()
     later = [one for one in end["decisions"] if one["seconds"] > chosen.settle]
     early = len(end["decisions"]) - len(later)
