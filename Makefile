@@ -253,7 +253,7 @@ wheel: $(VENV)/.tools ## a wheel for other machines in dist/: pip install dist/f
 gpu-kit: setup ## pack the wheel, nvJPEG, tests, benchmarks and images for a GPU machine without network: gpu-kit/run.sh
 	$(BIN)/python benches/gpu/pack.py gpu-kit
 
-gpu-kit-dali: setup ## pack DALI too, in pieces of 55 MB, which gpu-kit/dali/join.sh joins
+gpu-kit-dali: setup ## pack DALI too, in pieces of 51 MB, which gpu-kit/dali/join.sh joins
 	$(BIN)/python benches/gpu/pack.py gpu-kit --dali
 
 clean: ## remove what was built, leave environments and data

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
 import report
 
 LIMIT = 60_000_000
-PIECE = 55_000_000
+PIECE = 51_500_000
 IMAGES = 300
 PYTHON_THERE = "3.12"
 PLATFORMS = [f"manylinux{tag}_x86_64" for tag in ("_2_28", "_2_27", "_2_17", "2014", "1")]

@@ -6,6 +6,7 @@ use super::memory::Base;
 use crate::error::{Error, Result};
 use memmap2::{Advice, MmapMut, MmapOptions};
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,24 +66,31 @@ impl SharedMemory {
 /// A file without a name, of so many bytes.
 pub(super) fn nameless_file(bytes: usize) -> Result<File> {
     let file = rustix::fs::memfd_create(c"foreload batch", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
-    let file = File::from(file.map_err(|error| cannot(&error))?);
+    let file = File::from(file.map_err(cannot)?);
     file.set_len(bytes.max(1) as u64).map_err(no_memory(bytes))?;
     Ok(file)
 }
 
 /// Seals a file without a name.
 pub(super) fn seal(file: &File, seals: SealFlags) -> Result<()> {
-    rustix::fs::fcntl_add_seals(file, seals).map_err(|error| cannot(&error))
+    rustix::fs::fcntl_add_seals(file, seals).map_err(cannot)
 }
 
 pub(super) fn no_memory(bytes: usize) -> impl FnOnce(std::io::Error) -> Error {
     move |error| Error::io(format!("allocate a batch of {bytes} bytes from"), "memory", error)
 }
 
-fn cannot(error: &dyn std::fmt::Display) -> Error {
-    Error::Unavailable(format!(
-        "this system cannot lend memory to other processes (memfd with seals, Linux 5.1): {error}"
-    ))
+fn cannot(error: Errno) -> Error {
+    Error::Unavailable(match error {
+        Errno::MFILE | Errno::NFILE => {
+            format!(
+                "no memory can be lent to other processes: {error}; raise `ulimit -n` of who makes the batches"
+            )
+        }
+        _ => format!(
+            "this system cannot lend memory to other processes (memfd with seals, Linux 5.1): {error}"
+        ),
+    })
 }
 
 /// Checks whether this system can lend memory to other processes.

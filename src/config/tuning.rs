@@ -106,7 +106,7 @@ impl TunedKnobs {
             knob(self.depth_given, queue_depth, DEEPEST),
             knob(self.on_gpu, prefetch, self.most_prefetch),
         ];
-        let usual = KnobValues::of(|knob| ranges[knob as usize].usual);
+        let usual = usual_of(&ranges);
         let start = match std::env::var_os(START).filter(|_| self.on) {
             Some(text) => usual.with(&text.to_string_lossy(), START)?,
             None => usual,
@@ -119,11 +119,16 @@ impl TunedKnobs {
     }
 }
 
+/// The values that knobs have where nothing is tuned.
+fn usual_of(ranges: &[KnobRange; 3]) -> KnobValues {
+    KnobValues::of(|knob| ranges[knob as usize].usual)
+}
+
 impl TuningPlan {
     /// A plan by which everything stays as it is, as for streams, whose rate others decide.
     pub(crate) fn off(&self) -> Self {
         let ranges = self.ranges.map(|range| KnobRange::fixed(range.usual));
-        let start = KnobValues::of(|knob| ranges[knob as usize].usual);
+        let start = usual_of(&ranges);
         Self { on: false, ranges, start, ..self.clone() }
     }
 
@@ -137,7 +142,7 @@ impl TuningPlan {
             let message = format!("has {text:?}, but nothing is tuned here that could be held");
             return Err(Error::config(setting, message));
         }
-        let usual = KnobValues::of(|knob| self.ranges[knob as usize].usual);
+        let usual = usual_of(&self.ranges);
         let values = if text == "usual" { usual } else { usual.with(text, setting)? };
         for knob in Knob::ALL {
             let (name, value) = (knob.name(), values.get(knob));

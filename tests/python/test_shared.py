@@ -165,6 +165,15 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def opened_for_good(pid: int) -> set[int]:
+    """Return the descriptors of a process, once it has opened none for a while: each batch ahead has some."""
+    before: set[int] = set()
+    while before != (opened := {int(file.name) for file in Path(f"/proc/{pid}/fd").iterdir()}):
+        before = opened
+        time.sleep(0.5)
+    return opened
+
+
 @pytest.mark.parametrize("even_less", [False, True], ids=["nothing more", "less than is open"])
 def test_a_producer_that_can_open_nothing_more_sleeps_and_newcomers_have_another(
     dataset: Path, runtime: Path, even_less: bool
@@ -173,7 +182,7 @@ def test_a_producer_that_can_open_nothing_more_sleeps_and_newcomers_have_another
     first.next()
     (full,) = producers(runtime)
     before = resource.prlimit(full, resource.RLIMIT_NOFILE)
-    opened = {int(file.name) for file in Path(f"/proc/{full}/fd").iterdir()}
+    opened = opened_for_good(full)
     first_free = next(number for number in itertools.count() if number not in opened)
     resource.prlimit(full, resource.RLIMIT_NOFILE, (0 if even_less else first_free, before[1]))
     assert shas(Consumer(runtime, dataset).end()) == alone(dataset)
