@@ -78,6 +78,7 @@ def test_a_buffer_is_not_reused_while_a_kernel_still_reads_it(
     loader = foreload.ImageLoader(dataset, **SETTINGS, dtype="uint8")
     copies = []
     for epoch in range(3):
+        loader.set_epoch(epoch)  # A loader that is iterated goes on to the next epoch.
         batch = next(iter(loader))
         ids = numbers(batch)
         with torch.cuda.stream(side):
@@ -88,7 +89,6 @@ def test_a_buffer_is_not_reused_while_a_kernel_still_reads_it(
         copies.append((epoch, ids, copy))
         del batch, images
         gc.collect()
-        loader.set_epoch(epoch + 1)
         for _ in range(3):
             for other in loader:
                 torch.from_dlpack(other.images).add_(

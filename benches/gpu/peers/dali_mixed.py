@@ -99,8 +99,9 @@ class DaliFeed(Feed):
             )
 
     def close(self) -> None:
-        """End the threads."""
-        self.pipeline.shutdown()
+        """End the threads; those of older versions end with the pipeline."""
+        if hasattr(self.pipeline, "shutdown"):
+            self.pipeline.shutdown()
         del self.pipeline
 
 

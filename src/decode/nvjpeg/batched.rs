@@ -75,7 +75,8 @@ impl Batched {
                 // after it (nvImageCodec, extensions/nvjpeg/hw_decoder.cpp); memory still grows with the images that
                 // come.
                 let css = ChromaSubsampling::NVJPEG_CSS_444;
-                let _ = state.preallocate(batch.max(1), (1, 1), css, format);
+                let most = batch.clamp(1, backend.most_of_call());
+                let _ = state.preallocate(most, (1, 1), css, format);
             }
             callers.push(Caller {
                 color,
@@ -186,9 +187,10 @@ impl Caller {
         Ok(())
     }
 
-    /// Decodes all images in one call, and returns whether it failed. nvJPEG does not say which image of a call is to
-    /// blame for a failure. So if a call fails, its halves are tried, and theirs. Halves so small that the kernels
-    /// would leave the Huffman codes to the host are not tried: their images are refused together.
+    /// Decodes all images, in as many calls as the backend wants, and returns whether one failed. nvJPEG does not say
+    /// which image of a call is to blame for a failure. So if a call fails, its halves are tried, and theirs. Halves so
+    /// small that the kernels would leave the Huffman codes to the host are not tried: their images are refused
+    /// together.
     fn decode(
         &mut self,
         backend: NvJpegBackend,
@@ -198,12 +200,14 @@ impl Caller {
     ) -> Result<bool> {
         let count = self.indices.len();
         let least = if backend.takes_call_of(count) { backend.least_of_call() } else { 1 };
-        let mut left = Vec::from([(0, count)]);
+        let calls = count.div_ceil(backend.most_of_call()).max(1);
+        let part = |call: usize| (count * call / calls, count * (call + 1) / calls);
+        let mut left: Vec<_> = (0..calls).rev().map(part).collect();
         let mut failed = false;
         while let Some((start, end)) = left.pop() {
             let Err(error) = self.attempt(backend, start..end, stream) else {
-                if failed && !left.is_empty() {
-                    // The state must be free for the next half.
+                if !left.is_empty() {
+                    // The state must be free for the next call.
                     sleep_until_idle(idle, stream)?;
                 }
                 continue;

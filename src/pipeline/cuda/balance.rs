@@ -1,7 +1,11 @@
-//! Balances the load between the CPU and the GPU's decoders, by what lanes and workers measure. How the GPU's part is
-//! split between the engine and the kernels is the model of [`split`](super::split).
+//! Balances the load between the CPU and the GPU's decoders, by what lanes and workers measure.
+//!
+//! On the GPU the decoding engine has all images that it can decode, and nvJPEG's kernels what it leaves. Work is not
+//! divided between the two: kernels that decode Huffman codes keep the GPU's multiprocessors busy for tens of
+//! milliseconds, for which the engine's last steps wait, and training too. On an H200 the engine alone decodes 15 900
+//! images/s, and 2 800 where the kernels have a third of them (`benches/results/gpu.md`).
 
-use super::split::Split;
+use super::rate::{DecodeRate, TimedCall};
 use crate::decode::nvjpeg::NvJpegBackend;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -18,7 +22,8 @@ const LEAST: f64 = 0.02;
 pub(crate) struct LoadBalancer(Mutex<BalanceState>);
 
 struct BalanceState {
-    gpu: Split,
+    engine: DecodeRate,
+    kernels: DecodeRate,
     /// The seconds that an image takes all workers together.
     cpu: Option<f64>,
     /// How often a batch had to wait for a lane, from 0 to 1. Only then is the GPU the bottleneck.
@@ -58,11 +63,11 @@ impl BalanceState {
 }
 
 impl LoadBalancer {
-    /// Makes a balancer for a decoding engine that works on `cores` images side by side.
-    pub(crate) fn new(cores: usize) -> Self {
-        let gpu = Split::new(cores);
+    /// Makes a balancer that knows nothing yet.
+    pub(crate) fn new() -> Self {
         Self(Mutex::new(BalanceState {
-            gpu,
+            engine: DecodeRate::default(),
+            kernels: DecodeRate::default(),
             cpu: None,
             waiting: 0.0,
             due: 0.0,
@@ -71,9 +76,14 @@ impl LoadBalancer {
         }))
     }
 
-    /// Tells the model how long the GPU's calls took.
-    pub(crate) fn gpu_took(&self, tell: impl FnOnce(&mut Split)) {
-        tell(&mut self.lock().gpu);
+    /// Notes a call of the engine.
+    pub(crate) fn engine_took(&self, call: TimedCall) {
+        self.lock().engine.saw(call);
+    }
+
+    /// Notes a large call of the kernels.
+    pub(crate) fn kernels_took(&self, call: TimedCall) {
+        self.lock().kernels.saw(call);
     }
 
     /// Notes that one of `workers` decoded an image in `seconds`.
@@ -89,11 +99,6 @@ impl LoadBalancer {
     pub(crate) fn batch_came(&self, waiting: bool) {
         let mut state = self.lock();
         state.waiting += SMOOTHING * (f64::from(u8::from(waiting)) - state.waiting);
-    }
-
-    /// The number of a batch's `images`, which the engine and the kernels both can decode, that go to the kernels.
-    pub(crate) fn for_cuda(&self, images: usize) -> usize {
-        self.lock().gpu.for_cuda(images)
     }
 
     /// Counts an image, whoever decodes it; `left_for` is the kernels' call that it is left for. This must be called
@@ -123,7 +128,8 @@ impl LoadBalancer {
     /// large.
     pub(crate) fn cpu_turn(&self, call: Option<KernelCall>) -> bool {
         let mut state = self.lock();
-        let Some(gpu) = state.gpu.of_one() else { return false };
+        // Where there is an engine, nearly all images are its.
+        let Some(gpu) = state.engine.of_one().or_else(|| state.kernels.of_one()) else { return false };
         let share = state.cpu.map_or(LEAST, |cpu| gpu / (gpu + cpu)) * state.waiting;
         state.due += share;
         if state.due < 1.0 {
@@ -148,10 +154,10 @@ mod tests {
 
     #[test]
     fn the_cpu_helps_only_when_batches_wait_for_the_gpu() {
-        let balancer = LoadBalancer::new(1);
+        let balancer = LoadBalancer::new();
         let turns = |n| (0..n).filter(|_| balancer.cpu_turn(None)).count();
         assert_eq!(turns(1000), 0, "nothing is known yet");
-        balancer.gpu_took(|gpu| gpu.engine_took(100, 0.0, 0.1));
+        balancer.engine_took(TimedCall { images: 100, given: 0.0, done: 0.1 });
         // 4 workers of 3 ms each: 0.75 ms an image beside the engine's 1 ms.
         balancer.cpu_took(4, 0.003);
         assert_eq!(turns(1000), 0, "no batch waits");
@@ -170,7 +176,7 @@ mod tests {
 
     #[test]
     fn kinds_that_are_rare_make_no_large_calls() {
-        let balancer = LoadBalancer::new(1);
+        let balancer = LoadBalancer::new();
         let mut large = [0; 2];
         for image in 0..2000 {
             let call = KernelCall { gray: image % 4 == 3, batch: 128 };
@@ -201,7 +207,7 @@ mod tests {
             // 52 on average are fewer than 51 in every third batch.
             (52, 64, 64, false),
         ] {
-            let balancer = LoadBalancer::new(1);
+            let balancer = LoadBalancer::new();
             let call = KernelCall { batch, ..CALL };
             // The two kinds are mixed.
             (0..64 * 50).for_each(|image| balancer.count((image * 23 % of < left).then_some(call)));
@@ -212,8 +218,8 @@ mod tests {
 
     #[test]
     fn the_cpu_takes_no_more_than_a_large_call_can_spare() {
-        let balancer = LoadBalancer::new(1);
-        balancer.gpu_took(|gpu| gpu.engine_took(100, 0.0, 0.1));
+        let balancer = LoadBalancer::new();
+        balancer.engine_took(TimedCall { images: 100, given: 0.0, done: 0.1 });
         balancer.cpu_took(4, 0.001);
         (0..100).for_each(|_| balancer.batch_came(true));
         let (mut taken, mut least) = (0, 64);

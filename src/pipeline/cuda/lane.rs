@@ -155,7 +155,7 @@ impl<'a> GpuLane<'a> {
     ) -> Result<()> {
         let mut todo: VecDeque<LaneSample> =
             items.into_iter().map(|item| self.intake.receive(item)).collect();
-        self.intake.share_out(&mut todo);
+        self.intake.fill_calls(&mut todo);
         self.stage.backoff.piece_went();
         let mut finished = Vec::with_capacity(todo.len());
         let mut decoded = Vec::with_capacity(todo.len());

@@ -12,9 +12,9 @@ mod own;
 pub(super) mod per_image;
 mod placed;
 pub(super) mod prepare;
+mod rate;
 mod refused;
 mod shared_gpu;
-mod split;
 mod staging;
 mod table;
 mod timing;
@@ -118,7 +118,6 @@ impl GpuStage {
         let device = gpu.device.clone();
         let staging = columns_staging(&device, config, pools)?;
         let origin = TimeOrigin::new(&device, &Stream::new(&device)?, None)?;
-        let cores = gpu.abilities.engines().map_or(1, |(engines, cores)| (engines * cores) as usize);
         Ok(Self {
             decoder: config.decoder,
             backends: config.backends,
@@ -131,7 +130,7 @@ impl GpuStage {
             slots: Registration::new(&device, slots)?,
             memory: MemoryPool::new(&device, pools.cap)?,
             staging,
-            balancer: LoadBalancer::new(cores),
+            balancer: LoadBalancer::new(),
             pools: *pools,
             origin: Arc::new(origin),
             gpu,

@@ -1,6 +1,7 @@
 //! How long each part of the work takes on the GPU, by events between the parts.
 
 use super::balance::LoadBalancer;
+use super::rate::TimedCall;
 use crate::decode::nvjpeg::NvJpegBackend;
 use crate::error::{Error, Result};
 use crate::gpu::{Event, GpuDevice, Stream};
@@ -141,13 +142,14 @@ impl Timing {
         let mut flown = Vec::new();
         for events in &self.events[..std::mem::take(&mut self.used)] {
             let seconds = |mark: &Event| Ok::<f64, Error>(self.origin.moment(mark)?.as_secs_f64());
+            let call = |images, [given, done]: &[Event; 2]| {
+                Ok::<_, Error>(TimedCall { images, given: seconds(given)?, done: seconds(done)? })
+            };
             if events.on_engine > 0 {
-                let (given, done) = (seconds(&events.engine[0])?, seconds(&events.engine[1])?);
-                balancer.gpu_took(|gpu| gpu.engine_took(events.on_engine, given, done));
+                balancer.engine_took(call(events.on_engine, &events.engine)?);
             }
             if NvJpegBackend::CudaBatched.takes_call_of(events.on_batched) {
-                let (given, done) = (seconds(&events.batched[0])?, seconds(&events.batched[1])?);
-                balancer.gpu_took(|gpu| gpu.cuda_took(events.on_batched, given, done));
+                balancer.kernels_took(call(events.on_batched, &events.batched)?);
             }
             let copied = events.copied.since(&events.begin)?;
             let decoded = events.decoded.since(&events.begin)?.max(events.engine[1].since(&events.begin)?);

@@ -90,26 +90,9 @@ impl<'a> Intake<'a> {
         work
     }
 
-    /// Divides what both the decoding engine and the CUDA kernels can decode between them, and leaves images to the
-    /// batched kernels only if they are enough for a call.
-    pub(crate) fn share_out(&self, todo: &mut VecDeque<LaneSample>) {
+    /// Leaves images to the batched kernels only if they are enough for a call.
+    pub(crate) fn fill_calls(&self, todo: &mut VecDeque<LaneSample>) {
         let stage = self.stage;
-        let mut both: Vec<&mut NvJpegBackend> = Vec::with_capacity(todo.len());
-        for LaneSample { images, draw, .. } in todo.iter_mut() {
-            for (number, image) in images.iter_mut().enumerate() {
-                let id = ImageId { sample: draw.sample, image: number as u32 };
-                // Gray images are few, and would need a call of their own.
-                if let LaneImage::Encoded { header, backend, .. } = image
-                    && *backend == NvJpegBackend::Hardware
-                    && header.color() == Some(ColorModel::YCbCr)
-                    && stage.backends(header, id).any(|backend| backend == NvJpegBackend::CudaBatched)
-                {
-                    both.push(backend);
-                }
-            }
-        }
-        let for_cuda = stage.balancer.for_cuda(both.len());
-        both.into_iter().rev().take(for_cuda).for_each(|backend| *backend = NvJpegBackend::CudaBatched);
         for color in [ColorModel::YCbCr, ColorModel::Gray] {
             let is_of_call = |image: &LaneImage| match image {
                 LaneImage::Encoded { header, backend, .. } => {
