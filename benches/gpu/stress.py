@@ -7,6 +7,7 @@ replaced. The seed is printed and repeats the run. It needs a driver, but no tor
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import gc
 import os
@@ -46,6 +47,8 @@ class Run:
     dropped_iterations: int = 0
     loaders: int = 0
     drop_seconds: list[float] = field(default_factory=list)
+    lanes_left: list[int] = field(default_factory=list)
+    """The threads with a lane's name after each loader: those of nvJPEG's decoders, which are kept."""
     memory: list[tuple[int, int, int]] = field(default_factory=list)
     """Samples of (batches, device bytes in use, resident bytes of this process), in the middle of the run."""
     between: list[tuple[int, int, int]] = field(default_factory=list)
@@ -70,15 +73,18 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def own_threads() -> int:
-    """Return threads that Foreload named."""
-    count = 0
+def own_threads() -> tuple[int, int]:
+    """Return the threads that Foreload named, and how many more have a lane's name.
+
+    nvJPEG begins threads on the lane that makes a decoder. They have its name and live as long as the decoder, which
+    the next loader uses.
+    """
+    names = []
     for task in Path("/proc/self/task").iterdir():
-        try:
-            count += (task / "comm").read_text().startswith("foreload")
-        except OSError:
-            continue
-    return count
+        with contextlib.suppress(OSError):
+            names.append((task / "comm").read_text())
+    lanes = sum(name.startswith("foreload-lane") for name in names)
+    return sum(name.startswith("foreload") for name in names) - lanes, lanes
 
 
 def make_loader(draws: random.Random, root: Path) -> foreload.ImageLoader:
@@ -172,9 +178,13 @@ def stress(root: Path, wanted: int, seconds: float, seed: int, run: Run, kept: r
             began = time.monotonic()
             del loader
             gc.collect()
-            while own_threads() and time.monotonic() - began < 10:
+            while own_threads()[0] and time.monotonic() - began < 10:
                 time.sleep(0.001)
             run.drop_seconds.append(time.monotonic() - began)
+            most = max(run.lanes_left, default=0)
+            while own_threads()[1] > most and time.monotonic() - began < DROP_LIMIT:
+                time.sleep(0.001)
+            run.lanes_left.append(own_threads()[1])
             if draws.random() < 0.7:  # Otherwise batches stay held while the next loader works.
                 consumer.release_all()
                 run.between.append(run.sample())
@@ -208,6 +218,9 @@ def problems(run: Run, grown: dict[str, float], wanted: int) -> list[str]:
         found.append(f"only {run.batches} of {wanted} batches in the time given")
     if run.drop_seconds and max(run.drop_seconds) > DROP_LIMIT:
         found.append(f"threads lived {max(run.drop_seconds):.2f} s after their loader, at most {DROP_LIMIT}")
+    half = len(run.lanes_left) // 2
+    if half > 2 and max(run.lanes_left[half:]) > max(run.lanes_left[:half]):
+        found.append(f"threads of lanes add up: {run.lanes_left}")
     return found
 
 
@@ -257,6 +270,7 @@ def main() -> int:
         "iterations_dropped": run.dropped_iterations,
         "loaders": run.loaders,
         "drop_seconds_max": max(run.drop_seconds, default=0.0),
+        "lanes_left": run.lanes_left,
         "growth_bytes": grown,
         "memory": run.memory,
         "memory_between_loaders": run.between,

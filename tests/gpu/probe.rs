@@ -43,7 +43,7 @@ fn devices_are_listed() {
         "  device       cuda:0: Foreload stand-in",
         "  nvJPEG       13.",
         "  driver       serves CUDA up to 13.0",
-        "  decoders     all: who decodes an image goes by measured speeds",
+        "  decoders     all: the engine has what it can decode, then CUDA kernels",
         "  streams      batches come in the order of the consumer's stream",
         "  cuda:0       Foreload stand-in, compute capability 9.0, 1.07 GB",
     ] {

@@ -119,11 +119,13 @@ fn the_engine_has_all_that_it_can_decode_in_calls_of_the_best_size() {
         let asked = LoaderOptions { batch_size, ..options() };
         let pipeline = pipeline(&dataset, &asked, AllowedBackends::All);
         nvjpeg.costs("virtual,engine:3000,kernels:300");
+        // The first batches find out what the engine can do.
+        drop(epoch(&pipeline, 0));
         let before = nvjpeg.calls("nvjpegDecodeBatchedEx");
-        for number in 0..4 {
+        for number in 1..4 {
             assert_eq!(by_backend(&epoch(&pipeline, number).1), [512, 0, 0, 0], "epoch {number}");
         }
-        assert_eq!(nvjpeg.calls("nvjpegDecodeBatchedEx") - before, 4 * calls, "batches of {batch_size}");
+        assert_eq!(nvjpeg.calls("nvjpegDecodeBatchedEx") - before, 3 * calls, "batches of {batch_size}");
     }
     foreload::testing::pipeline::release_gpus();
 }

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -76,35 +73,3 @@ def test_a_gpu_that_is_there_is_taken(dataset: Path) -> None:
         warnings.simplefilter("error")
         batch = next(iter(foreload.ImageLoader(dataset, **SETTINGS, shared=True)))
     assert batch.images.__dlpack_device__()[0] == 2
-
-
-REFUSED = """
-import sys, warnings
-sys.path.insert(0, sys.argv[2])
-import driver, foreload
-with warnings.catch_warnings(record=True) as heard:
-    warnings.simplefilter("always")
-    for batch in foreload.ImageLoader(sys.argv[1], batch_size=4, image_size=32, device="cuda", shared=True):
-        print(driver.to_host(batch.images).tobytes().hex()[:4000])
-print(*(warning.message for warning in heard), file=sys.stderr)
-"""
-
-
-@pytest.mark.skipif(
-    os.environ.get("FORELOAD_REQUIRE_GPU") != "stand-in", reason="a real driver is not told to refuse"
-)
-def test_a_driver_that_does_not_lock_shared_memory_is_told_of(dataset: Path) -> None:
-    loader = foreload.ImageLoader(dataset, batch_size=4, image_size=32, device="cpu")
-    expected = [driver.to_host(batch.images).tobytes().hex()[:4000] for batch in loader]
-    # The first call locks the memory for labels, the second what is lent.
-    done = subprocess.run(
-        [sys.executable, "-c", REFUSED, dataset, Path(__file__).parent],
-        env=os.environ | {"FORELOAD_STANDIN_FAIL": "cuMemHostRegister_v2:2:801"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert done.stdout.split() == expected
-    assert "does not lock memory that another process shares" in done.stderr
-    assert done.stderr.count("ulimit -l") >= 1

@@ -132,7 +132,7 @@ fn decoders() -> ChoiceReport {
     match config::AllowedBackends::from_environment() {
         Ok(config::AllowedBackends::All) => ChoiceReport {
             chosen: "all".to_owned(),
-            because: "who decodes an image goes by measured speeds and shows in its rounding; \
+            because: "the engine has what it can decode, then CUDA kernels, then the CPU, and roundings differ; \
                       FORELOAD_GPU_BACKEND=hardware, cuda_batched, cuda or cpu fixes it"
                 .to_owned(),
         },
