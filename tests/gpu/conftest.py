@@ -1,7 +1,8 @@
 """Fixtures of the tests on a GPU.
 
 `FORELOAD_REQUIRE_GPU=1` turns every skip into a failure. `FORELOAD_REQUIRE_GPU=stand-in` demands a device too, but
-allows skips of tests that need torch or CuPy, which cannot work with the stand-in libraries.
+allows skips of tests that need torch or CuPy, which cannot work with the stand-in libraries. Only then is there
+`test_refusals.py`, since no real driver refuses what a test asks it to.
 """
 
 from __future__ import annotations
@@ -56,6 +57,10 @@ def pytest_report_header() -> list[str]:
     """Return a line for all the tests that are skipped for the same reason."""
     found = _devices()
     lines = [f"GPU: {found}" if isinstance(found, int) else f"skipped: {found}"]
+    if "test_refusals.py" in collect_ignore:
+        lines.append(
+            "left out: test_refusals.py, which tells a stand-in to refuse (FORELOAD_REQUIRE_GPU=stand-in)"
+        )
     if "test_dali.py" in collect_ignore:
         lines.append("skipped: DALI is not installed; FORELOAD_REQUIRE_DALI=1 makes this a failure")
     return lines

@@ -50,7 +50,7 @@ fn the_kernels_have_the_images_of_an_engine_that_is_left_alone() {
         assert_eq!(stats.gpu.decoded_cuda_batched + stats.decoded_cpu(), 64, "epoch {number}");
         stats.gpu.decoded_cuda_batched == 64
     };
-    // Shares follow the measured rates, so a busy machine may take longer to notice it.
+    // How many images are left for the kernels is counted over many batches.
     let mut in_a_row = 0;
     let taken_over = (1..300).any(|number| {
         in_a_row = if by_kernels(number) { in_a_row + 1 } else { 0 };

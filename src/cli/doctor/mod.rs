@@ -132,9 +132,10 @@ fn decoders() -> ChoiceReport {
     match config::AllowedBackends::from_environment() {
         Ok(config::AllowedBackends::All) => ChoiceReport {
             chosen: "all".to_owned(),
-            because: "the engine has what it can decode, then CUDA kernels, then the CPU, and roundings differ; \
+            because:
+                "the engine has what it can decode, then CUDA kernels, then the CPU, and roundings differ; \
                       FORELOAD_GPU_BACKEND=hardware, cuda_batched, cuda or cpu fixes it"
-                .to_owned(),
+                    .to_owned(),
         },
         Ok(backends) => ChoiceReport {
             chosen: backends.name().to_owned(),

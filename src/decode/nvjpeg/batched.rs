@@ -119,7 +119,7 @@ impl Batched {
         if *backend == NvJpegBackend::Hardware {
             // The engine does not wait for what the stream has queued before: it writes when it is called (seen on H100
             // with nvJPEG 12.3 to 13.2; torchcodec pull request 1634). So what is queued must be done first. This is
-            // waited for before all calls: between them it would mean waiting for the first one.
+            // waited for once, before the calls of both kinds.
             sleep_until_idle(idle, stream)?;
         }
         begins.map_or(Ok(()), |begins| begins.record(stream))?;
@@ -200,7 +200,7 @@ impl Caller {
     ) -> Result<bool> {
         let count = self.indices.len();
         let least = if backend.takes_call_of(count) { backend.least_of_call() } else { 1 };
-        let calls = count.div_ceil(backend.most_of_call()).max(1);
+        let calls = count.div_ceil(backend.most_of_call());
         let part = |call: usize| (count * call / calls, count * (call + 1) / calls);
         let mut left: Vec<_> = (0..calls).rev().map(part).collect();
         let mut failed = false;

@@ -102,9 +102,9 @@ impl NvJpegDecoder {
     ///
     /// The caller keeps files and memory until the stream has passed; memory may be freed in the stream's order. The
     /// host sleeps here until earlier work is done: the last call on the same backend and of the same kind; with
-    /// [`NvJpegBackend::Hardware`] all that `stream` has queued before, since the engine does not wait; and after a
-    /// failure the whole stream. Calls on other backends are not waited for. `begins` is recorded on `stream` when the
-    /// host's own work is done, so that the time between it and the end is the GPU's.
+    /// [`NvJpegBackend::Hardware`] all that `stream` has queued before, since the engine does not wait, and all of its
+    /// own calls but the last one; and after a failure the whole stream. Calls on other backends are not waited for.
+    /// `begins` is recorded on `stream` when all is parsed and the first call comes.
     ///
     /// An image is refused if the backend does not take it or finds it damaged. The next backend is tried then, at last
     /// the CPU, whose word on damage is final. A file that does not end with an end-of-image marker is refused at once,

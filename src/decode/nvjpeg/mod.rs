@@ -18,7 +18,7 @@ use super::{ColorModel, JpegHeader, PlanesLayout, Process, Region};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// One of nvJPEG's backends. The first that serves an image is the cheapest for the CPU.
+/// One of nvJPEG's backends. The first that serves an image is the fastest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NvJpegBackend {
     /// The GPU's fixed-function engine: baseline files of one scan.
@@ -45,7 +45,8 @@ impl NvJpegBackend {
 
     /// The fewest images, colour or gray, that are given to the backend in a call. [`NvJpegBackend::CudaBatched`] gets
     /// that many of a kind or none, unless no other backend may decode them: it leaves the Huffman codes of fewer
-    /// images to one core of the CPU. (Comment on `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h: "bigger than 50".)
+    /// images to one core of the CPU. (Comment on `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h: "bigger than 50"; with
+    /// nvJPEG 13.0 on an H200 there was no such step.)
     pub const fn least_of_call(self) -> usize {
         match self {
             Self::CudaBatched => 51,
@@ -58,10 +59,11 @@ impl NvJpegBackend {
         images >= self.least_of_call()
     }
 
-    /// The most images, colour or gray, that the backend decodes best in a call; more are divided evenly. The engine's
-    /// calls keep the host busy while they last, and longer for each image of larger ones: on an H200 three threads
-    /// decode 24 600 photographs/s in calls of 64 at 105 µs of CPU each, and 16 800 in calls of 256 at 177 µs
-    /// (`rates HARDWARE` of the GPU kit's probe, nvJPEG 13.0).
+    /// The most images, colour or gray, that are given to the backend in a call; more are divided evenly. The engine's
+    /// calls keep the host busy while they last. Three threads that do nothing else have of an H200 (nvJPEG 13.0,
+    /// `rates HARDWARE` in `benches/results/gpu-probe.jsonl`) 23 600 photographs/s in calls of 32, at 99 µs of CPU
+    /// each; 24 600 in calls of 64, at 105; 14 300 in calls of 128, at 201; and 16 800 in calls of 256, at 177. What
+    /// limit would be best for the kernels is not known.
     pub(super) const fn most_of_call(self) -> usize {
         match self {
             Self::Hardware => 64,

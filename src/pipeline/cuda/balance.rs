@@ -1,9 +1,9 @@
 //! Balances the load between the CPU and the GPU's decoders, by what lanes and workers measure.
 //!
 //! On the GPU the decoding engine has all images that it can decode, and nvJPEG's kernels what it leaves. Work is not
-//! divided between the two: kernels that decode Huffman codes keep the GPU's multiprocessors busy for tens of
-//! milliseconds, for which the engine's last steps wait, and training too. On an H200 the engine alone decodes 15 900
-//! images/s, and 2 800 where the kernels have a third of them (`benches/results/gpu.md`).
+//! divided between the two, because one holds the other up: on an H200 the engine alone decodes 15 900 images/s, and
+//! 2 800 where the kernels have a third of them; a training step beside that takes 2.9 times as long
+//! (`benches/results/gpu.md`).
 
 use super::rate::{DecodeRate, TimedCall};
 use crate::decode::nvjpeg::NvJpegBackend;
@@ -22,8 +22,7 @@ const LEAST: f64 = 0.02;
 pub(crate) struct LoadBalancer(Mutex<BalanceState>);
 
 struct BalanceState {
-    engine: DecodeRate,
-    kernels: DecodeRate,
+    gpu: DecodeRate,
     /// The seconds that an image takes all workers together.
     cpu: Option<f64>,
     /// How often a batch had to wait for a lane, from 0 to 1. Only then is the GPU the bottleneck.
@@ -66,8 +65,7 @@ impl LoadBalancer {
     /// Makes a balancer that knows nothing yet.
     pub(crate) fn new() -> Self {
         Self(Mutex::new(BalanceState {
-            engine: DecodeRate::default(),
-            kernels: DecodeRate::default(),
+            gpu: DecodeRate::default(),
             cpu: None,
             waiting: 0.0,
             due: 0.0,
@@ -76,14 +74,9 @@ impl LoadBalancer {
         }))
     }
 
-    /// Notes a call of the engine.
-    pub(crate) fn engine_took(&self, call: TimedCall) {
-        self.lock().engine.saw(call);
-    }
-
-    /// Notes a large call of the kernels.
-    pub(crate) fn kernels_took(&self, call: TimedCall) {
-        self.lock().kernels.saw(call);
+    /// Notes what the engine, or the kernels in a large call, decoded of a batch.
+    pub(crate) fn gpu_took(&self, call: TimedCall) {
+        self.lock().gpu.saw(call);
     }
 
     /// Notes that one of `workers` decoded an image in `seconds`.
@@ -128,8 +121,7 @@ impl LoadBalancer {
     /// large.
     pub(crate) fn cpu_turn(&self, call: Option<KernelCall>) -> bool {
         let mut state = self.lock();
-        // Where there is an engine, nearly all images are its.
-        let Some(gpu) = state.engine.of_one().or_else(|| state.kernels.of_one()) else { return false };
+        let Some(gpu) = state.gpu.of_one() else { return false };
         let share = state.cpu.map_or(LEAST, |cpu| gpu / (gpu + cpu)) * state.waiting;
         state.due += share;
         if state.due < 1.0 {
@@ -157,7 +149,7 @@ mod tests {
         let balancer = LoadBalancer::new();
         let turns = |n| (0..n).filter(|_| balancer.cpu_turn(None)).count();
         assert_eq!(turns(1000), 0, "nothing is known yet");
-        balancer.engine_took(TimedCall { images: 100, given: 0.0, done: 0.1 });
+        balancer.gpu_took(TimedCall { images: 100, given: 0.0, done: 0.1 });
         // 4 workers of 3 ms each: 0.75 ms an image beside the engine's 1 ms.
         balancer.cpu_took(4, 0.003);
         assert_eq!(turns(1000), 0, "no batch waits");
@@ -219,7 +211,7 @@ mod tests {
     #[test]
     fn the_cpu_takes_no_more_than_a_large_call_can_spare() {
         let balancer = LoadBalancer::new();
-        balancer.engine_took(TimedCall { images: 100, given: 0.0, done: 0.1 });
+        balancer.gpu_took(TimedCall { images: 100, given: 0.0, done: 0.1 });
         balancer.cpu_took(4, 0.001);
         (0..100).for_each(|_| balancer.batch_came(true));
         let (mut taken, mut least) = (0, 64);

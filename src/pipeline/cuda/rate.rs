@@ -1,23 +1,18 @@
-//! How long an image takes a decoder that always has work, by calls that are timed while others wait.
+//! How long an image takes the GPU's decoders, by their calls.
 
-/// The number of measurements that a rate is computed from, without the quickest and the slowest quarter of them.
-const REMEMBERED: usize = 8;
+/// The number of calls that the rate is computed from: some of each lane's, whose batches are decoded side by side.
+const REMEMBERED: usize = 12;
 
-/// Two measurements in a row that are off by this factor mean that the rate has changed.
-const FAR_OFF: f64 = 2.0;
-
-/// Measures how long an image takes a decoder that always has work.
+/// Measures how long an image takes decoders while they have work. Decoding that goes on side by side counts once.
 #[derive(Debug)]
 pub(crate) struct DecodeRate {
     /// The latest calls, in the order in which they were done.
     calls: Vec<TimedCall>,
     /// When the call before these was done.
     former: f64,
-    /// The number of measurements in a row that were far off.
-    strange: usize,
 }
 
-/// A call of a decoder: images that were given to it at one moment and done at another, in seconds of one clock.
+/// A batch's images that were given to a decoder at one moment and done at another, in seconds of one clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TimedCall {
     pub images: usize,
@@ -25,16 +20,9 @@ pub(crate) struct TimedCall {
     pub done: f64,
 }
 
-impl TimedCall {
-    /// The seconds that the call took, after one that was done at `former`: until then the decoder worked on that one.
-    fn seconds(&self, former: f64) -> f64 {
-        self.done - self.given.max(former)
-    }
-}
-
 impl Default for DecodeRate {
     fn default() -> Self {
-        Self { calls: Vec::new(), former: f64::MIN, strange: 0 }
+        Self { calls: Vec::new(), former: f64::MIN }
     }
 }
 
@@ -44,33 +32,21 @@ impl DecodeRate {
         if call.images == 0 || !(call.done - call.given).is_finite() || call.done <= call.given {
             return;
         }
-        let usual = self.of_one();
         let place = self.calls.partition_point(|known| known.done <= call.done);
-        let former = place.checked_sub(1).map_or(self.former, |before| self.calls[before].done);
-        let one = call.seconds(former) / call.images as f64;
         self.calls.insert(place, call);
-        let is_far = usual.is_some_and(|usual| one > FAR_OFF * usual || one * FAR_OFF < usual);
-        self.strange = if is_far { self.strange + 1 } else { 0 };
-        let kept = if self.strange < 2 { REMEMBERED } else { std::mem::take(&mut self.strange) };
-        while self.calls.len() > kept {
+        while self.calls.len() > REMEMBERED {
             self.former = self.calls.remove(0).done;
         }
     }
 
     /// The seconds that an image takes; `None` before the first call.
     pub(crate) fn of_one(&self) -> Option<f64> {
-        let mut former = self.former;
-        let mut calls: Vec<(f64, f64)> = Vec::with_capacity(self.calls.len());
+        let (mut former, mut seconds, mut images) = (self.former, 0.0, 0.0);
         for call in &self.calls {
-            calls.push((call.seconds(former), call.images as f64));
+            // Until the former call was done, the time is that one's.
+            seconds += call.done - call.given.max(former);
+            images += call.images as f64;
             former = call.done;
-        }
-        calls.sort_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));
-        let outer = calls.len() / 4;
-        let (mut seconds, mut images) = (0.0, 0.0);
-        for call in &calls[outer..calls.len() - outer] {
-            seconds += call.0;
-            images += call.1;
         }
         (seconds > 0.0).then(|| seconds / images)
     }
@@ -80,27 +56,36 @@ impl DecodeRate {
 mod tests {
     use super::*;
 
+    fn call(given: i32, done: i32) -> TimedCall {
+        TimedCall { images: 10, given: f64::from(given), done: f64::from(done) }
+    }
+
+    /// The rate after calls that are told three at a time, the latest first.
+    fn rate(calls: &[TimedCall]) -> f64 {
+        let mut rate = DecodeRate::default();
+        calls.chunks(3).flat_map(|three| three.iter().rev()).for_each(|call| rate.saw(*call));
+        rate.of_one().unwrap()
+    }
+
     #[test]
     fn waits_behind_other_lanes_are_no_work() {
-        let mut meter = DecodeRate::default();
-        // Three lanes give at once, each again when it is done; the calls are told in no order.
-        let calls: Vec<TimedCall> = (0..30)
-            .map(|call| TimedCall {
-                images: 10,
-                given: f64::from((call - 2).max(0)),
-                done: f64::from(call + 1),
-            })
-            .collect();
-        for three in calls.chunks(3) {
-            for call in three.iter().rev() {
-                meter.saw(*call);
-            }
-        }
-        let one = meter.of_one().unwrap();
-        assert!((one - 0.1).abs() < 1e-9, "{one}");
-        meter.saw(TimedCall { images: 10, given: 30.0, done: 130.0 });
-        assert!((meter.of_one().unwrap() - 0.1).abs() < 1e-9, "a hiccup");
-        meter.saw(TimedCall { images: 10, given: 130.0, done: 230.0 });
-        assert!((meter.of_one().unwrap() - 10.0).abs() < 1e-9, "another rate");
+        // Three lanes give at once, each again when it is done.
+        let calls: Vec<_> = (0..30).map(|number| call((number - 2).max(0), number + 1)).collect();
+        assert!((rate(&calls) - 0.1).abs() < 1e-9, "{}", rate(&calls));
+    }
+
+    #[test]
+    fn batches_that_are_decoded_side_by_side_share_the_time() {
+        // Three lanes begin together every twelve seconds, and end together as well.
+        let calls: Vec<_> =
+            (0..30).map(|number| call(number / 3 * 12, number / 3 * 12 + 10 + number % 3)).collect();
+        assert!((rate(&calls) - 0.4).abs() < 1e-9, "{}", rate(&calls));
+    }
+
+    #[test]
+    fn another_rate_is_known_soon() {
+        let mut calls: Vec<_> = (0..30).map(|number| call(number, number + 1)).collect();
+        calls.extend((0..REMEMBERED as i32).map(|number| call(30 + 5 * number, 35 + 5 * number)));
+        assert!((rate(&calls) - 0.5).abs() < 1e-9, "{}", rate(&calls));
     }
 }

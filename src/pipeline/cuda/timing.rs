@@ -55,14 +55,14 @@ pub(crate) struct ChunkEvents {
     begin: Event,
     /// Passed when the planes and tables are on the device.
     copied: Event,
-    /// Around the decoding engine's part, on its own stream, from where the host has prepared it; and around the part
-    /// of the kernels that decode large batches.
+    /// Around the decoding engine's part, on its own stream, from where the host has prepared it, with the pauses
+    /// between its calls; and around the part of the kernels that decode large batches.
     pub engine: [Event; 2],
     pub batched: [Event; 2],
     /// Passed when all planes of the kernels' part are there.
     decoded: Event,
     done: Event,
-    /// The number of images that one call decoded there; 0 where something failed, because the time is not that of
+    /// The number of images that were decoded there; 0 where something failed, because the time is not that of
     /// images then.
     pub on_engine: usize,
     pub on_batched: usize,
@@ -146,10 +146,10 @@ impl Timing {
                 Ok::<_, Error>(TimedCall { images, given: seconds(given)?, done: seconds(done)? })
             };
             if events.on_engine > 0 {
-                balancer.engine_took(call(events.on_engine, &events.engine)?);
+                balancer.gpu_took(call(events.on_engine, &events.engine)?);
             }
             if NvJpegBackend::CudaBatched.takes_call_of(events.on_batched) {
-                balancer.kernels_took(call(events.on_batched, &events.batched)?);
+                balancer.gpu_took(call(events.on_batched, &events.batched)?);
             }
             let copied = events.copied.since(&events.begin)?;
             let decoded = events.decoded.since(&events.begin)?.max(events.engine[1].since(&events.begin)?);
