@@ -44,6 +44,13 @@ def _index_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["FORELOAD_INDEX_DIR"] = str(tmp_path_factory.mktemp("index"))
 
 
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a test a directory of its own for processes that share batches."""
+    (tmp_path / "runtime").mkdir(mode=0o700)
+    monkeypatch.setenv("FORELOAD_RUNTIME_DIR", str(tmp_path / "runtime"))
+
+
 def _devices() -> int | str:
     """Return the number of devices, or why there is none."""
     try:

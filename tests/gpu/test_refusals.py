@@ -11,13 +11,7 @@ import driver
 import foreload
 import pytest
 
-pytestmark = pytest.mark.usefixtures("gpu")
-
-
-@pytest.fixture(autouse=True)
-def _runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "runtime").mkdir(mode=0o700)
-    monkeypatch.setenv("FORELOAD_RUNTIME_DIR", str(tmp_path / "runtime"))
+pytestmark = pytest.mark.usefixtures("gpu", "runtime")
 
 
 REFUSED = """

@@ -10,16 +10,10 @@ import foreload
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.usefixtures("gpu")
+pytestmark = pytest.mark.usefixtures("gpu", "runtime")
 
 SETTINGS = {"batch_size": 4, "image_size": 32, "last_batch": "partial"}
 OTHER = {"image_size": (48, 24), "dtype": "float16", "flip": 0.0}
-
-
-@pytest.fixture(autouse=True)
-def _runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "runtime").mkdir(mode=0o700)
-    monkeypatch.setenv("FORELOAD_RUNTIME_DIR", str(tmp_path / "runtime"))
 
 
 def held(batch: foreload.Batch) -> list[np.ndarray]:
