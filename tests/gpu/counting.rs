@@ -1,4 +1,4 @@
-//! What single threads of this program do: how often each allocates, and how much processor time it takes.
+//! How often single threads of this program allocate.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -57,16 +57,6 @@ unsafe impl GlobalAlloc for Counting {
 /// How often a thread has allocated.
 pub fn allocations(thread: u32) -> u64 {
     ALLOCATIONS[(thread & 0xffff) as usize].load(Ordering::Relaxed)
-}
-
-/// The nanoseconds of processor time that a thread of this process has taken.
-pub fn cpu(thread: u32) -> u64 {
-    // The kernel names the clock of a thread by its number, inverted, before the bits of "scheduled time, one thread".
-    let clock = (!(thread as i32)) << 3 | 6;
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is valid for the call.
-    assert_eq!(unsafe { libc::clock_gettime(clock, &mut time) }, 0);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// The ids of this process's threads whose names begin with `prefix`.

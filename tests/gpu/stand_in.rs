@@ -104,16 +104,6 @@ impl Nvjpeg {
         self.call::<extern "C" fn(*const c_char) -> u64>("nvjpeg_standin_calls")(name.as_ptr())
     }
 
-    /// Makes a call that does nothing, as the library makes it.
-    pub fn do_nothing(&self) {
-        self.call::<extern "C" fn(u32, *mut i32) -> u32>("nvjpegGetProperty")(0, &mut 0);
-    }
-
-    /// The nanoseconds of processor time that a thread spent in calls, without what it spent in the driver's.
-    pub fn cpu(&self, thread: u32) -> u64 {
-        self.call::<extern "C" fn(u32) -> u64>("nvjpeg_standin_cpu")(thread)
-    }
-
     /// Turns on these knobs, separated by commas, and no others; `control.rs` lists them.
     pub fn knobs(&self, knobs: &str) {
         let knobs = CString::new(knobs).unwrap();
@@ -194,11 +184,6 @@ impl Cuda {
     /// Waits until all that is queued is done, without the host's learning of it: what comes then is still unordered.
     pub fn drain(&self) {
         self.text("standin_violations");
-    }
-
-    /// The nanoseconds of processor time that a thread spent in the driver's calls.
-    pub fn cpu(&self, thread: u32) -> u64 {
-        self.call::<extern "C" fn(u32) -> u64>("standin_cpu")(thread)
     }
 
     /// How often a driver's function was called.

@@ -1,7 +1,6 @@
 //! What every function of the driver does first: it counts, fails when asked to, and refuses what a real driver would.
 
 use crate::cost;
-use crate::cpu::Spending;
 use crate::shadow::Operation;
 use crate::status::{self, Status};
 use crate::world::{CHANGED, World, lock};
@@ -96,7 +95,6 @@ impl Call {
 
 /// Runs the body of a function of the driver.
 pub fn enter(name: &'static str, needs: Needs, body: impl FnOnce(&mut Call) -> Result<(), Status>) -> Status {
-    let _spending = Spending::begin();
     let run = || {
         let mut world = lock();
         let fault = world.faults.call(name);

@@ -5,9 +5,8 @@
 //! as a race detector does: accesses that are not ordered by a stream, an event or a wait of the host are a violation
 //! even when all went well. Violations are printed and, unless a test asks otherwise, abort the process.
 //!
-//! Captures of CUDA graphs are simulated by what they forbid others (`capture.rs`), calls that take long on a real
-//! machine by an account of what they would cost (`cost.rs`), and the processor time in this library can be told from a
-//! caller's own (`cpu.rs`).
+//! Captures of CUDA graphs are simulated by what they forbid others (`capture.rs`), and calls that take long on a real
+//! machine by an account of what they would cost (`cost.rs`).
 //!
 //! | environment | meaning |
 //! |---|---|
@@ -29,7 +28,6 @@ mod capture;
 mod clock;
 mod control;
 mod cost;
-mod cpu;
 mod decode;
 mod entry;
 mod faults;

@@ -17,7 +17,6 @@
 mod batched;
 mod control;
 mod costs;
-mod cpu;
 mod driver;
 mod handles;
 mod header;
@@ -32,7 +31,6 @@ type Answer<T = ()> = Result<T, Status>;
 
 /// Runs a call unless a fault is planned for it; a panic is an internal error.
 fn answer(name: &'static str, call: impl FnOnce() -> Answer) -> Status {
-    let _spending = cpu::Spending::begin();
     if let Some(status) = control::fault(name) {
         return status;
     }
