@@ -84,6 +84,8 @@ struct NoticeQueue {
 #[derive(Debug, Default)]
 struct NoticeState {
     subjects: BTreeSet<NoticeSubject>,
+    /// What other processes have said.
+    passed_on: BTreeSet<String>,
     waiting: VecDeque<Notice>,
 }
 
@@ -125,6 +127,14 @@ impl Notices {
     pub fn notify(&self, kind: NoticeKind, message: String) {
         if !IS_UNHEARD.get() {
             self.add(&mut self.state(), kind, message);
+        }
+    }
+
+    /// Adds what another process said, unless it was heard before: who comes to that process again is told all again.
+    pub(crate) fn pass_on(&self, kind: NoticeKind, message: String) {
+        let mut state = self.state();
+        if !IS_UNHEARD.get() && state.passed_on.insert(message.clone()) {
+            self.add(&mut state, kind, message);
         }
     }
 
@@ -220,6 +230,10 @@ mod tests {
         assert_eq!(notices.next().unwrap().message, "epoch 0");
         notices.inform_once("io", || unreachable!("said before"));
         assert_eq!(notices.take(), ["epoch 1"]);
+        for message in ["damaged", "slow", "damaged"] {
+            notices.pass_on(NoticeKind::Warning, message.into());
+        }
+        assert_eq!(notices.take(), ["damaged", "slow"]);
         assert_eq!(notices.next(), None);
     }
 }

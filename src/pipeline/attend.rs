@@ -142,6 +142,8 @@ impl Attending {
             let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("sharing", &*panic)));
             if let Err(error) = outcome {
                 run.inbox.fail(error);
+            } else if run.stopped() {
+                self.attendant.rest();
             }
         }
     }

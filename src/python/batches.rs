@@ -71,7 +71,11 @@ impl Batches {
                     return Ok(Some(batch));
                 }
                 Ok(Poll::End) => return deliver(py, notices).map(|()| None),
-                Ok(Poll::Pending) => py.check_signals()?,
+                Ok(Poll::Pending) => {
+                    py.check_signals()?;
+                    // Why it takes so long may be among them, and nothing was taken yet that an error could lose.
+                    deliver(py, notices)?;
+                }
                 Err(error) => {
                     // A notice may tell why; but the error is what ends the epoch.
                     let _ = deliver(py, notices);

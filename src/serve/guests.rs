@@ -187,6 +187,10 @@ impl Guests {
                 self.give_back(id, buffer, inherited);
                 true
             }
+            (ToProducer::Rest, Some(_)) => {
+                self.window.rest(id);
+                true
+            }
             (ToProducer::Leave, Some(_)) => {
                 self.window.leave(id);
                 true
@@ -373,7 +377,7 @@ impl Guests {
         self.has_told_of_waits = true;
         let message = format!(
             "a loader that shares these batches has asked for none for {} s, and shared_policy=\"wait\" has all others \
-             wait for it: have it go on, or drop it; shared_policy=\"leave\" goes on without it",
+             wait for it: have it go on, or drop it with its last batch; shared_policy=\"leave\" goes on without it",
             LONG.as_secs()
         );
         self.tell(std::iter::once(Notice { kind: NoticeKind::Warning, message }));

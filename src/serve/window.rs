@@ -88,6 +88,14 @@ struct Consumer {
     asks: Option<Instant>,
     /// Whether it fell behind, so that nobody waits for it.
     is_left: bool,
+    /// Whether it has broken its iteration off, so that nobody waits for it until it asks again.
+    rests: bool,
+}
+
+impl Consumer {
+    fn is_waited_for(&self) -> bool {
+        !self.is_left && !self.rests
+    }
 }
 
 /// How long the fastest may still wait for others.
@@ -170,7 +178,8 @@ impl<B> SharedWindow<B> {
         let is_taken = self.is_near(at);
         if is_taken {
             let not_before = self.begun;
-            self.consumers.insert(id, Consumer { recipe, next: at, not_before, asks: None, is_left: false });
+            let (asks, is_left, rests) = (None, false, false);
+            self.consumers.insert(id, Consumer { recipe, next: at, not_before, asks, is_left, rests });
         }
         is_taken
     }
@@ -184,7 +193,14 @@ impl<B> SharedWindow<B> {
     pub(crate) fn ask(&mut self, id: ConsumerId, at: BatchPosition, not_before: Instant, now: Instant) {
         if let Some(consumer) = self.consumers.get_mut(&id) {
             (consumer.next, consumer.not_before) = (at, not_before);
-            consumer.asks = Some(now);
+            (consumer.asks, consumer.rests) = (Some(now), false);
+        }
+    }
+
+    /// Notes that a consumer has broken its iteration off.
+    pub(crate) fn rest(&mut self, id: ConsumerId) {
+        if let Some(consumer) = self.consumers.get_mut(&id) {
+            (consumer.asks, consumer.rests) = (None, true);
         }
     }
 
@@ -307,8 +323,9 @@ impl<B> SharedWindow<B> {
         };
         let lacking = self.consumers.iter().filter(|(_, consumer)| lacks(consumer)).map(|(id, _)| *id);
         let lacking: Vec<ConsumerId> = lacking.collect();
-        let there =
-            || self.consumers.values().filter(|consumer| !consumer.is_left).map(|consumer| consumer.next);
+        let there = || {
+            self.consumers.values().filter(|consumer| consumer.is_waited_for()).map(|consumer| consumer.next)
+        };
         let Some(first) = there().min().filter(|_| !lacking.is_empty() && self.making.is_none()) else {
             return;
         };
@@ -330,7 +347,7 @@ impl<B> SharedWindow<B> {
         if self.making.is_some() {
             return None;
         }
-        let mut there = self.consumers.values().filter(|consumer| !consumer.is_left);
+        let mut there = self.consumers.values().filter(|consumer| consumer.is_waited_for());
         let first = there.clone().map(|consumer| consumer.next).min()?;
         let all = there.all(|consumer| {
             consumer.asks.is_some() && !self.is_near(consumer.next) && consumer.next == first
@@ -364,7 +381,8 @@ impl<B> SharedWindow<B> {
         let Some(first) = first.filter(|_| self.batches.len() >= self.size) else {
             return self.unblocked(now);
         };
-        let is_behind = |consumer: &Consumer| !consumer.is_left && self.ahead(consumer.next, first).is_some();
+        let is_behind =
+            |consumer: &Consumer| consumer.is_waited_for() && self.ahead(consumer.next, first).is_some();
         let behind = self.consumers.iter().filter(|(_, consumer)| is_behind(consumer));
         let behind: Vec<ConsumerId> = behind.map(|(id, _)| *id).collect();
         if behind.is_empty() {

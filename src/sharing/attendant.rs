@@ -112,6 +112,13 @@ impl Attendant {
         self.not_before = earlier.map_or(self.sharing.since, |earlier| earlier.max(self.sharing.since));
     }
 
+    /// Notes that an iteration was broken off.
+    pub(crate) fn rest(&self) {
+        if let Some((_, link)) = &self.link {
+            link.rest();
+        }
+    }
+
     /// Goes over to a producer of a lower number that has come to the same steps, if there is one. So those that fell
     /// behind and caught up share again.
     fn rejoin(&mut self, place: (u32, u32), at: BatchPosition) -> Result<()> {

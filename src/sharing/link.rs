@@ -168,7 +168,7 @@ impl Link {
                 Incoming::Message(IncomingMessage {
                     message: ToConsumer::Notice { kind, message }, ..
                 }) => {
-                    notices.notify(kind, message);
+                    notices.pass_on(kind, message);
                 }
                 Incoming::Message(_) => {}
                 Incoming::Closed => return Ok(Greeting::Gone),
@@ -229,6 +229,12 @@ impl Link {
         }
     }
 
+    /// Says that the iteration was broken off, so that nobody waits for this consumer.
+    pub(super) fn rest(&self) {
+        // A producer that does not hear it is gone, as the next iteration finds out.
+        self.socket.send(&ToProducer::Rest, &[]);
+    }
+
     /// Takes what the producer said.
     fn take(
         &mut self,
@@ -259,7 +265,7 @@ impl Link {
                 Ok(Taken::Nothing)
             }
             ToConsumer::Notice { kind, message } => {
-                notices.notify(kind, message);
+                notices.pass_on(kind, message);
                 Ok(Taken::Nothing)
             }
             ToConsumer::Welcome { .. } | ToConsumer::Looks | ToConsumer::Pong => Ok(Taken::Nothing),

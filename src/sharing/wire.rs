@@ -6,7 +6,7 @@ use crate::notices::NoticeKind;
 use serde::{Deserialize, Serialize};
 
 /// The version of the messages. Programs of other versions do not share.
-pub(crate) const PROTOCOL: u32 = 4;
+pub(crate) const PROTOCOL: u32 = 5;
 
 /// The place of a batch among those of all epochs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -40,6 +40,8 @@ pub(crate) enum ToProducer {
     Ask { number: u64, at: BatchPosition, age: u64 },
     /// It needs this buffer no longer. `inherited`: a forked child may still read it.
     GiveBack { buffer: u64, inherited: bool },
+    /// It has broken its iteration off and does not want what it asked for: nobody waits for it until it asks again.
+    Rest,
     /// It wants no more batches. What it has it may keep, and gives back later.
     Leave,
     /// It waits, and wants to know whether anybody is there. After its hello it does so once the producer looks.

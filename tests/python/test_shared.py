@@ -131,6 +131,34 @@ def test_in_lockstep_the_others_wait(dataset: Path, runtime: Path) -> None:
     assert shas(slow.end()) == shas(fast.end()) == alone(dataset)
 
 
+def test_in_lockstep_nobody_waits_for_an_iteration_that_was_broken_off(dataset: Path, runtime: Path) -> None:
+    settings = {"shared": True, "shared_window": 2, "shared_policy": "wait"}
+    loader = foreload.ImageLoader(dataset, batch_size=4, image_size=32, device="cpu", **settings)
+    kept = next(iter(loader))
+    before = digest(kept)
+    assert shas(Consumer(runtime, dataset, settings=settings).end()) == alone(dataset)
+    assert digest(kept) == before == alone(dataset)[0]
+    assert [digest(batch) for batch in loader] == alone(dataset, 2, 1), "it goes on with the next epoch"
+
+
+def test_what_holds_a_loader_up_is_said_while_it_waits(dataset: Path, runtime: Path) -> None:
+    loader = foreload.ImageLoader(dataset, batch_size=4, image_size=32, device="cpu", shared=True)
+    batches = iter(loader)
+    taken = [digest(next(batches))]
+    (stopped,) = producers(runtime)
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(UserWarning, match="does not answer"):
+                taken.extend(digest(batch) for batch in batches)
+        assert batches.stats()["shared"]["producers"] == 1, "there is no other yet"
+    finally:
+        os.kill(stopped, signal.SIGKILL)
+    taken += [digest(batch) for batch in batches]
+    assert taken == alone(dataset), "the warning took no batch's place"
+
+
 def test_a_killed_producer_is_replaced(dataset: Path, runtime: Path) -> None:
     together = [Consumer(runtime, dataset, 4, settings={"shared_consumers": 2}, pause=0.02) for _ in range(2)]
     killed = 0

@@ -155,20 +155,20 @@ fn who_is_left_and_catches_up_is_one_of_them_again() {
 
 #[test]
 fn in_lockstep_everybody_waits_for_the_slowest() {
-    let mut scene = Scene::new(SharingPolicy::Wait, 2);
-    assert!(scene.window.join(1, 0, at(0, 0)) && scene.window.join(2, 0, at(0, 0)));
-    for step in 0..=SIZE as u64 {
-        scene.ask(1, at(0, step));
-        scene.wait(10_000);
+    for goes in [SharedWindow::leave, SharedWindow::rest] {
+        let mut scene = Scene::new(SharingPolicy::Wait, 2);
+        assert!(scene.window.join(1, 0, at(0, 0)) && scene.window.join(2, 0, at(0, 0)));
+        for step in 0..=SIZE as u64 {
+            scene.ask(1, at(0, step));
+            scene.wait(10_000);
+        }
+        assert_eq!(scene.lent.len(), SIZE, "{:?}", scene.lent);
+        scene.ask(2, at(0, 0));
+        assert_eq!(scene.lent.len(), SIZE + 2, "1 had asked for the one behind the window");
+        goes(&mut scene.window, 2);
+        scene.ask(1, at(0, 5));
+        assert_eq!(scene.lent.len(), SIZE + 3, "nobody else is waited for any more");
     }
-    assert_eq!(scene.lent.len(), SIZE, "{:?}", scene.lent);
-    scene.ask(2, at(0, 0));
-    assert_eq!(scene.lent.len(), SIZE + 2, "1 had asked for the one behind the window");
-    scene.window.leave(2);
-    scene.act();
-    assert_eq!(scene.lent.len(), SIZE + 2, "nobody asks");
-    scene.ask(1, at(0, 5));
-    assert_eq!(scene.lent.len(), SIZE + 3, "nobody else is waited for any more");
 }
 
 #[test]
