@@ -362,10 +362,13 @@ fn named<'py>(
 /// Opens or builds the index on a thread of its own, so that this one can check for Ctrl-C.
 fn open_index(py: Python<'_>, roots: Vec<PathBuf>, options: IndexOptions) -> PyResult<DatasetIndex> {
     let (cancel, notices) = (Arc::new(AtomicBool::new(false)), options.notices.clone());
-    let work = {
+    let started = {
         let cancel = cancel.clone();
-        std::thread::spawn(move || DatasetIndex::open_all(&roots, &options, &cancel))
+        std::thread::Builder::new().spawn(move || DatasetIndex::open_all(&roots, &options, &cancel))
     };
+    let refused =
+        |e| crate::Error::Unavailable(format!("cannot start a thread: {e}; see ulimit -u and ulimit -v"));
+    let work = raise(py, started.map_err(refused))?;
     // A loaded index is there at once; only a long build is worth longer sleeps.
     let mut nap = Duration::from_micros(50);
     while !work.is_finished() {
