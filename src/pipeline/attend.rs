@@ -140,23 +140,23 @@ impl Attending {
         for run in runs {
             let outcome = catch_unwind(AssertUnwindSafe(|| self.attend(&run)));
             let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("sharing", &*panic)));
-            if let Err(error) = outcome {
-                run.inbox.fail(error);
-            } else if run.stopped() {
-                self.attendant.rest();
+            match outcome {
+                Ok(true) => {}
+                Ok(false) => self.attendant.rest(),
+                Err(error) => run.inbox.fail(error),
             }
         }
     }
 
-    /// Takes the batches of a run, each when there is room for it.
-    fn attend(&mut self, run: &EpochRun) -> Result<()> {
+    /// Takes the batches of a run, each when there is room for it. Returns whether it came to the end of the epoch.
+    fn attend(&mut self, run: &EpochRun) -> Result<bool> {
         let RankPlace { rank, world_size } = run.course.place();
         let stopped = || run.stopped();
         self.attendant.begin();
         for step in run.first_step..run.course.steps() {
-            let Some(room) = self.wait_for_room(&stopped)? else { return Ok(()) };
+            let Some(room) = self.wait_for_room(&stopped)? else { return Ok(false) };
             let at = BatchPosition { epoch: run.epoch, step };
-            let Some(lent) = self.attendant.take((rank, world_size), at, &stopped)? else { return Ok(()) };
+            let Some(lent) = self.attendant.take((rank, world_size), at, &stopped)? else { return Ok(false) };
             let Attended { memory, mut parcel, samples, .. } = lent;
             for remark in parcel.remarks.drain(..).filter(|(sample, _)| *sample < self.shared.index.len()) {
                 run.conceal_as_told(&self.shared, remark);
@@ -180,7 +180,7 @@ impl Attending {
                 _ => self.pool.adopt(step, samples, memory, parcel)?,
             });
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Sleeps until there is room for one more batch; `None` when the consumer wants none.
