@@ -13,6 +13,9 @@ from foreload._transform_reader import FLOATS, is_a, read
 _READ = tuple(f".{extension}" for extension in IMAGE_EXTENSIONS)
 _COMPARED_PATHS = 1000
 
+_ONLY_OURS = (".jfif", ".jpe")
+"""The ends of names of images that Foreload reads and ImageFolder does not."""
+
 
 def settings_of(dataset: Any) -> dict[str, Any]:
     """The settings of `foreload.torch.ImageDataset` that mean what `dataset` does.
@@ -76,6 +79,12 @@ def check_same_samples(dataset: Any, loader: Any) -> None:
     numbers = getattr(dataset, "wnid_to_idx", dataset.class_to_idx)
     ours = {name: number for number, name in enumerate(loader.classes)}
     for name in sorted({*numbers, *ours}):
+        if name not in ours and os.path.isdir(os.path.join(_folder(dataset), name)):
+            raise config_error(
+                "dataset",
+                f"{name!r} is a class of the ImageFolder, which numbers the classes after it one higher than Foreload "
+                "does: Foreload leaves out hidden and system names (docs/layouts.md); remove the directory",
+            )
         if numbers.get(name) != ours.get(name):
             raise config_error(
                 "dataset",
@@ -88,13 +97,20 @@ def check_same_samples(dataset: Any, loader: Any) -> None:
     for number in range(0, len(dataset.samples), step):
         theirs = str(dataset.samples[number][0])
         within = os.path.relpath(theirs, _folder(dataset))
-        if number >= loader.samples or not str(loader.locate(number)[0]).endswith(os.sep + within):
+        own = str(loader.locate(number)[0]) if number < loader.samples else ""
+        if own.lower().endswith(_ONLY_OURS):
+            raise config_error(
+                "dataset",
+                f"{own} is an image that Foreload reads and ImageFolder does not: move it, or rename it to .jpg",
+            )
+        if not own.endswith(os.sep + within):
             raise config_error(
                 "dataset",
                 f"{theirs} is sample {number} of the ImageFolder and not of the directory as "
                 f"Foreload indexed it: {anew}",
             )
     if len(dataset.samples) != loader.samples:
+        anew = f"{anew}; of the two only Foreload reads files that end in {' and '.join(_ONLY_OURS)}"
         raise config_error(
             "dataset",
             f"the ImageFolder has {len(dataset.samples)} samples, the directory as Foreload indexed "

@@ -11,6 +11,7 @@ use super::cancel::Cancel;
 use super::layouts::{Layout, ShardLayout, ShardParser};
 use super::manifest::{self, ManifestRows};
 use super::member::MemberRow;
+use super::names_stamp::{NamesStamp, stamp_of_names};
 use super::open::{self, IndexProgress};
 use super::packed::PackedManifest;
 use super::parallel::for_each;
@@ -18,9 +19,8 @@ use super::part::DatasetPart;
 use super::shards::ShardContents;
 use super::{IndexOptions, Stamp, folder, shards, survey};
 use crate::error::{Error, Result};
-use crate::source::{DatasetSource, Seen, is_gone};
-use sha2::{Digest, Sha256};
-use std::collections::{BTreeSet, HashMap};
+use crate::source::{Seen, is_gone};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -56,6 +56,8 @@ pub(super) struct Comparison {
     pub(super) change: Option<Change>,
     /// The groups that differ, of those that were checked.
     pub(super) different: Vec<usize>,
+    /// Whether files were seen that are perhaps meant as samples and are none, of which the index may not know.
+    pub(super) more_left_out: bool,
 }
 
 impl MovedStamps {
@@ -113,10 +115,20 @@ impl MovedStamps {
         all: bool,
         cancel: &Cancel,
     ) -> Result<Comparison> {
-        let mut seen = Comparison { root: None, same: Vec::new(), change: None, different: Vec::new() };
+        let mut seen = Comparison {
+            root: None,
+            same: Vec::new(),
+            change: None,
+            different: Vec::new(),
+            more_left_out: false,
+        };
         if self.root {
             let names = stamp_of_root(index)?;
-            seen.change = changed(index.base(), compare_root(index, cancel))?;
+            let compared = compare_root(index, cancel).map(|(change, more_left_out)| {
+                seen.more_left_out = more_left_out;
+                change
+            });
+            seen.change = changed(index.base(), compared)?;
             seen.root = names.map(|names| index.known(names.stamp)).filter(|_| seen.change.is_none());
         } else {
             seen.root = Some(index.root_stamp());
@@ -131,13 +143,14 @@ impl MovedStamps {
                 return Ok(());
             }
             let group = self.groups[i];
-            let mut stamp = None;
-            let compared = look.compare(group).map(|(found, change)| {
-                stamp = Some(found);
-                change
+            let (mut stamp, mut more_left_out) = (None, false);
+            let compared = look.compare(group).map(|found| {
+                (stamp, more_left_out) = (Some(found.stamp), found.may_leave_out);
+                found.change
             });
             let change = changed(&index.directory_or_shard(group), compared)?;
             let mut seen = lock();
+            seen.more_left_out |= more_left_out;
             match (change, stamp) {
                 (None, Some(stamp)) => seen.same.push((group, index.known(stamp))),
                 (change, _) => {
@@ -166,9 +179,9 @@ pub(super) fn accept_shard(index: &DatasetPart, group: usize) -> Result<()> {
     let mut stamp = None;
     let (below, cancel) = (HashMap::new(), Cancel::default());
     let look = GroupLook { index, below: &below, parser: OnceLock::new(), cancel: &cancel };
-    let compared = look.compare(group).map(|(found, change)| {
-        stamp = Some(found);
-        change
+    let compared = look.compare(group).map(|found| {
+        stamp = Some(found.stamp);
+        found.change
     });
     match (changed(&index.directory_or_shard(group), compared)?, stamp) {
         (Some(Change { path, message }), _) => Err(Error::DatasetChanged { path, message }),
@@ -196,57 +209,6 @@ fn stamp_of_root(index: &DatasetPart) -> Result<Option<NamesStamp>> {
     stamp_of_names(&*index.source, shards, &described, index.inodes)
 }
 
-/// What a dataset's names looked like.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct NamesStamp {
-    /// The stamp of the root. Its size is two digests, of 32 bits each: that of the stamps of directories below it in
-    /// which shards lie, and that of those of the files that say what the dataset is.
-    pub(super) stamp: Stamp,
-    /// Whether it shows what changes in the root.
-    is_stamped: bool,
-}
-
-impl NamesStamp {
-    fn seen(self) -> Seen {
-        if self.is_stamped { Seen::As(self.stamp) } else { Seen::Unstamped }
-    }
-
-    /// Whether the files that say what the dataset is are those that they were at the stamp `then`.
-    fn says_the_same(self, then: Stamp) -> bool {
-        self.stamp.size as u32 == then.size as u32
-    }
-}
-
-/// The stamp of the root, as one with those of the directories below it in which shards lie, and of files in it that
-/// say what the dataset is; `None` where there is no root.
-pub(super) fn stamp_of_names<'a>(
-    source: &dyn DatasetSource,
-    shards: impl Iterator<Item = &'a [u8]>,
-    described: &[&str],
-    inodes: bool,
-) -> Result<Option<NamesStamp>> {
-    let root = source.stamp(&[])?;
-    let Some(stamp) = root.stamp() else { return Ok(None) };
-    let slashes = |name: &'a [u8]| (0..name.len()).filter(|&at| name[at] == b'/').map(|at| &name[..at]);
-    let directories: BTreeSet<&[u8]> = shards.flat_map(slashes).collect();
-    let is_stamped = matches!(root, Seen::As(_));
-    if directories.is_empty() && described.is_empty() {
-        return Ok(Some(NamesStamp { stamp, is_stamped }));
-    }
-    let digest = |names: &mut dyn Iterator<Item = &[u8]>| -> Result<u32> {
-        let mut hash = Sha256::new();
-        for name in names {
-            let found = source.stamp(name)?.stamp().unwrap_or_default();
-            hash.update(if inodes { found } else { found.without_inode() }.to_bytes());
-        }
-        Ok(hash.finalize().first_chunk().map_or(0, |digest| u32::from_le_bytes(*digest)))
-    };
-    let directories = digest(&mut directories.into_iter())?;
-    let described = digest(&mut described.iter().map(|name| name.as_bytes()))?;
-    let size = u64::from(directories) << 32 | u64::from(described);
-    Ok(Some(NamesStamp { stamp: Stamp { size, ..stamp }, is_stamped }))
-}
-
 /// What differs at `path`, found by comparing, or else the reason why it cannot be what it was.
 fn changed(path: &Path, compared: Result<Option<Change>>) -> Result<Option<Change>> {
     match compared {
@@ -259,21 +221,22 @@ fn changed(path: &Path, compared: Result<Option<Change>>) -> Result<Option<Chang
     }
 }
 
-/// Compares the names in the root with the index.
-fn compare_root(index: &DatasetPart, cancel: &Cancel) -> Result<Option<Change>> {
+/// Compares the names in the root with the index. Says also whether more is left out in it than the index knows.
+fn compare_root(index: &DatasetPart, cancel: &Cancel) -> Result<(Option<Change>, bool)> {
     let base = index.base();
     let found = survey::survey(&*index.source, index.file.header().contents, index.split.as_deref(), cancel)?;
-    let change = |message: String| Some(Change { path: base.to_path_buf(), message });
+    let more_left_out = found.notes.leaves_out_more_than(&index.notes);
+    let change = |message: String| Ok((Some(Change { path: base.to_path_buf(), message }), more_left_out));
     if found.layout != index.layout() {
         let (now, then) = (found.layout.title(), index.layout().title());
-        return Ok(change(format!("holds {now}, held {then} when indexed")));
+        return change(format!("holds {now}, held {then} when indexed"));
     }
     if found.layout == Layout::Manifest {
         // Its one group is what is compared.
-        return Ok(None);
+        return Ok((None, false));
     }
     if found.packed.is_some_and(|manifest| manifest.fingerprint() != index.fingerprint()) {
-        return Ok(change("was packed of another dataset than when it was indexed".to_owned()));
+        return change("was packed of another dataset than when it was indexed".to_owned());
     }
     let (found, known, kind): (_, Vec<&[u8]>, _) = if index.layout().is_sharded() {
         (found.shards, (0..index.groups()).map(|group| index.group_path(group)).collect(), "shard")
@@ -281,7 +244,7 @@ fn compare_root(index: &DatasetPart, cancel: &Cancel) -> Result<Option<Change>> 
         (found.classes, index.class_names(), "class")
     };
     let found: Vec<&[u8]> = found.iter().map(Vec::as_slice).collect();
-    Ok(difference(&known, &found, kind).and_then(change))
+    difference(&known, &found, kind).map_or(Ok((None, more_left_out)), change)
 }
 
 /// What groups are compared with, and by what.
@@ -292,6 +255,15 @@ struct GroupLook<'a> {
     /// Made once a shard is parsed: what describes shards is read for it.
     parser: OnceLock<Box<dyn ShardParser>>,
     cancel: &'a Cancel,
+}
+
+/// A group as it is now.
+struct GroupSeen {
+    stamp: Stamp,
+    /// What differs in it from the index.
+    change: Option<Change>,
+    /// Whether it has files that are perhaps meant as samples and are none.
+    may_leave_out: bool,
 }
 
 impl GroupLook<'_> {
@@ -305,12 +277,12 @@ impl GroupLook<'_> {
         Ok(&**self.parser.get_or_init(|| parser))
     }
 
-    /// The stamp that a group has now, and what differs in it from the index.
-    fn compare(&self, group: usize) -> Result<(Stamp, Option<Change>)> {
+    fn compare(&self, group: usize) -> Result<GroupSeen> {
         let &Self { index, below, cancel, .. } = self;
         let path = index.group_path(group);
         let contents = index.file.header().contents;
         let full = index.directory_or_shard(group);
+        let mut may_leave_out = false;
         let (found, message) = if let Some(manifest) = index.source.manifest() {
             let threads = open::threads(&IndexOptions::default(), manifest, index.layout());
             let found = manifest::read(manifest, contents, threads, &IndexProgress::new(false), cancel)?;
@@ -324,12 +296,12 @@ impl GroupLook<'_> {
                 && let Err(message) =
                     manifest.check_shard(group, index.samples_of_group(group).start, footer, seal)
             {
-                return Ok((stamp, Some(Change { path: full, message })));
+                return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), may_leave_out });
             }
             let classes: Vec<&[u8]> = findings.classes.iter().map(String::as_bytes).collect();
             if !index.notes.unlabeled && !classes.is_empty() && classes != index.class_names() {
                 let message = "has other class names than when indexed".to_owned();
-                return Ok((stamp, Some(Change { path: full, message })));
+                return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), may_leave_out });
             }
             // All samples of a dataset have labels, or none has, or the labels are in error.
             let at_fault = findings.unlabeled.as_ref().or(findings.unusable.as_ref());
@@ -341,14 +313,16 @@ impl GroupLook<'_> {
             };
             (stamp, compare_shard(index, group, &rows, odd))
         } else {
-            let (found, directories) = folder::list_again(&*index.source, contents, path, cancel)?;
+            let (found, directories, notes) = folder::list_again(&*index.source, contents, path, cancel)?;
+            may_leave_out = notes.may_leave_out_samples();
             let directories: Vec<&[u8]> = directories.iter().map(Vec::as_slice).collect();
             let known = below.get(path).map(Vec::as_slice).unwrap_or_default();
             let message =
                 difference(known, &directories, "directory").or_else(|| compare_files(index, group, &found));
             (found.stamp, message)
         };
-        Ok((found, message.map(|message| Change { path: full, message })))
+        let change = message.map(|message| Change { path: full, message });
+        Ok(GroupSeen { stamp: found, change, may_leave_out })
     }
 }
 

@@ -9,6 +9,7 @@
 
 use super::build::{FileRow, GroupRows, IndexBuilder, IndexGroup};
 use super::cancel::Cancel;
+use super::ignored::ignored_entry;
 use super::kind::is_image_file;
 use super::left_out::LeftOut;
 use super::open::IndexProgress;
@@ -29,9 +30,6 @@ const PORTION: usize = 1024;
 const REMOTE_PORTION: usize = 16;
 /// The size of what is not a regular file.
 const NO_FILE: u32 = u32::MAX;
-
-/// Extensions of images that torchvision would take and no decoder here knows.
-const OTHER_IMAGES: [&str; 5] = [".ppm", ".bmp", ".pgm", ".tif", ".tiff"];
 
 /// Indexes the directories `classes` (sorted names) below the root; without classes, everything below it, as class 0.
 pub(super) fn index(
@@ -80,14 +78,14 @@ pub(super) fn index(
     Ok(notes)
 }
 
-/// Lists one directory anew, as [`index`] does. Returns its files, whose class means nothing, and the sorted names of
-/// the directories in it.
+/// Lists one directory anew, as [`index`] does. Returns its files, whose class means nothing, the sorted names of the
+/// directories in it, and what was left out.
 pub(super) fn list_again(
     source: &dyn DatasetSource,
     contents: Contents,
     path: &[u8],
     cancel: &Cancel,
-) -> Result<(IndexGroup, Vec<Vec<u8>>)> {
+) -> Result<(IndexGroup, Vec<Vec<u8>>, Notes)> {
     let walk = FolderWalk::new(source, contents, cancel);
     let listing =
         walk.list(ListedDirectory { class: 0, path: path.to_vec(), above: above(source, path)? })?;
@@ -103,7 +101,8 @@ pub(super) fn list_again(
         })
         .collect();
     directories.sort_unstable();
-    Ok((listing.finish().0, directories))
+    let (group, notes) = listing.finish();
+    Ok((group, directories, notes))
 }
 
 /// The directories above the one at `path`, including the root, where links may lead to them.
@@ -212,10 +211,11 @@ impl<'a> FolderWalk<'a> {
         directory.entries(&mut |entry| {
             self.cancel.check(&self.root)?;
             let name = entry.name;
+            if let Some(why) = ignored_entry(entry, self.contents) {
+                notes.skip(why, || display(path, name));
+                return Ok(ControlFlow::Continue(()));
+            }
             match entry.kind {
-                _ if self.contents == Contents::Files && survey::is_hidden(name) => {
-                    notes.skip(LeftOut::Hidden, || display(path, name));
-                }
                 // The error says why.
                 EntryKind::Unseen => _ = directory.size(name)?,
                 EntryKind::Directory => {
@@ -237,11 +237,7 @@ impl<'a> FolderWalk<'a> {
                     let size = AtomicU32::new(size);
                     files.push(FolderEntry { name: at, name_length: name.len() as u32, size });
                 }
-                _ => {
-                    let other = OTHER_IMAGES.iter().find(|&&ending| has_ending(name, ending));
-                    let what = other.map_or(LeftOut::NoImage, |ending| LeftOut::OtherImage(ending));
-                    notes.skip(what, || display(path, name));
-                }
+                _ => notes.skip(LeftOut::of_file(name), || display(path, name)),
             }
             Ok(ControlFlow::Continue(()))
         })?;
@@ -300,10 +296,6 @@ impl Listing {
 
 fn display(directory: &[u8], name: &[u8]) -> String {
     String::from_utf8_lossy(&below(directory, name)).into_owned()
-}
-
-fn has_ending(name: &[u8], ending: &str) -> bool {
-    name.len() >= ending.len() && name[name.len() - ending.len()..].eq_ignore_ascii_case(ending.as_bytes())
 }
 
 /// Jobs that may add more jobs. They are a stack, so that what was begun is finished first. It is empty for good when

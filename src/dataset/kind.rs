@@ -40,11 +40,11 @@ named!(FieldKind:
 /// The version of the rules by which a dataset is listed: what is a sample, its image, its label, and the order of
 /// samples. A listing by other rules is never trusted, whatever its format. Raise it with every change of the rules,
 /// and so of the list below.
-pub(super) const RULES: u32 = 5;
+pub(super) const RULES: u32 = 6;
 
 /// The extensions of images that can be decoded. Where a sample has several, its image is the one whose extension comes
 /// first here.
-pub(crate) const IMAGE_EXTENSIONS: &[&str] = &["jpg", "jpeg", "png", "webp"];
+pub(crate) const IMAGE_EXTENSIONS: &[&str] = &["jpg", "jpeg", "jpe", "jfif", "png", "webp"];
 
 /// The endings of keys of masks, which are images by their extension.
 const MASKS: &[&str] = &["seg.png", "mask.png"];
@@ -91,7 +91,7 @@ pub(super) fn is_image_file(name: &[u8]) -> bool {
     extension.is_some_and(|extension| image_rank(&extension).is_some())
 }
 
-/// The extensions in words: ".jpg, .jpeg, .png or .webp".
+/// The extensions in words: ".jpg, .jpeg, .jpe, .jfif, .png or .webp".
 pub(crate) fn image_extensions() -> String {
     let (last, others) = IMAGE_EXTENSIONS.split_last().expect("some image can be decoded");
     let others: Vec<String> = others.iter().map(|extension| format!(".{extension}")).collect();
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn images_are_known_by_their_names() {
-        assert_eq!(image_extensions(), ".jpg, .jpeg, .png or .webp");
+        assert_eq!(image_extensions(), ".jpg, .jpeg, .jpe, .jfif, .png or .webp");
         assert_eq!((image_rank(b"jpg"), image_rank(b"seg.png")), (Some(0), None));
         assert!(is_image_file(b"a.b.JPEG") && is_image_file(b".jpg"));
         assert!(!is_image_file(b"jpg") && !is_image_file(b"a.jpg.txt"));

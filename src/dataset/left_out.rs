@@ -1,6 +1,7 @@
 //! What is left out of the samples of a dataset, and what that is to whoever trains.
 
-use super::kind::image_extensions;
+use super::Contents;
+use super::layouts::Layout;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -13,6 +14,7 @@ pub(super) enum LeftOut {
     DirectoryWithoutImages,
     FileInRoot,
     Hidden,
+    ImageInRoot,
     LargeMember,
     LinkAbove,
     MemberFarAway,
@@ -24,7 +26,10 @@ pub(super) enum LeftOut {
     OtherImage(&'static str),
     SampleCutShort,
     SampleWithoutImage,
+    ShardElsewhere,
     ShardWithoutImages,
+    System,
+    UnfinishedShard,
     UnusableLabel,
 }
 
@@ -42,7 +47,31 @@ pub enum Loss {
     Nothing,
 }
 
+/// The endings of images in formats that no decoder here knows.
+const OTHER_IMAGES: &[&str] = &[
+    ".avif", ".bmp", ".dcm", ".gif", ".heic", ".heif", ".jp2", ".jxl", ".pgm", ".ppm", ".tga", ".tif",
+    ".tiff",
+];
+
 impl LeftOut {
+    /// What a file of this name is among class directories, where it is no image that can be decoded.
+    pub(super) fn of_file(name: &[u8]) -> Self {
+        if let Some(ending) = Self::other_image(name) {
+            return Self::OtherImage(ending);
+        }
+        let is_shard = Layout::of_samples(Contents::Images).any(|(_, knows)| knows.is_shard(name));
+        if is_shard { Self::ShardElsewhere } else { Self::NoImage }
+    }
+
+    /// The ending of a file that is an image in a format which no decoder here knows.
+    pub(super) fn other_image(name: &[u8]) -> Option<&'static str> {
+        let has_ending = |ending: &&&str| {
+            let start = name.len().checked_sub(ending.len());
+            start.is_some_and(|start| name[start..].eq_ignore_ascii_case(ending.as_bytes()))
+        };
+        OTHER_IMAGES.iter().find(has_ending).copied()
+    }
+
     /// The words that users read.
     pub(super) fn text(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
@@ -52,6 +81,7 @@ impl LeftOut {
             Self::DirectoryWithoutImages => "directories without images beside shards",
             Self::FileInRoot => "files in the root",
             Self::Hidden => "hidden files",
+            Self::ImageInRoot => "images in the root, which are in no class",
             Self::LargeMember => "members of 4 GiB and more",
             Self::LinkAbove => "links to a directory above",
             Self::MemberFarAway => "members more than 1 TiB from their image",
@@ -60,13 +90,16 @@ impl LeftOut {
             Self::NoImage => "files that are no images",
             Self::NoPlainMember => "links, devices and sparse files in shards",
             Self::OtherImage(ending) => {
-                return format!("{ending} images (only {} are read)", image_extensions()).into();
+                return format!("{ending} images, which no decoder here reads").into();
             }
             Self::SampleCutShort => {
                 "samples without an image, as names are cut at the first dot (0.left.jpg is left.jpg of sample 0)"
             }
             Self::SampleWithoutImage => "samples without an image",
+            Self::ShardElsewhere => "shards elsewhere than the dataset's samples",
             Self::ShardWithoutImages => "shards without images beside class directories",
+            Self::System => "files and directories of the system",
+            Self::UnfinishedShard => "backups of shards and unfinished ones, by their names",
             Self::UnusableLabel => "labels that are no class numbers",
         })
     }
@@ -74,13 +107,14 @@ impl LeftOut {
     /// The cost of leaving it out.
     pub(super) fn loss(self) -> Loss {
         match self {
-            Self::BesideRecords | Self::Hidden => Loss::Nothing,
+            Self::BesideRecords | Self::Hidden | Self::System => Loss::Nothing,
             Self::DirectoryWithoutImages | Self::FileInRoot | Self::NoImage | Self::ShardWithoutImages => {
                 Loss::Beside
             }
             Self::Metadata | Self::UnusableLabel => Loss::Label,
             Self::BrokenLink
             | Self::CompressedTar
+            | Self::ImageInRoot
             | Self::LargeMember
             | Self::LinkAbove
             | Self::MemberFarAway
@@ -88,7 +122,9 @@ impl LeftOut {
             | Self::NoPlainMember
             | Self::OtherImage(_)
             | Self::SampleCutShort
-            | Self::SampleWithoutImage => Loss::Sample,
+            | Self::SampleWithoutImage
+            | Self::ShardElsewhere
+            | Self::UnfinishedShard => Loss::Sample,
         }
     }
 }

@@ -2,17 +2,18 @@
 
 use super::build::{IndexBuilder, IndexFacts};
 use super::cancel::{Cancel, OpeningWatch};
-use super::changes::{Change, MovedStamps, stamp_of_names};
+use super::changes::{Change, MovedStamps};
 use super::directory::{self, IndexDirectory};
 use super::format::{Beside, IndexFile, Section};
 use super::layouts::ShardLayout;
+use super::names_stamp::stamp_of_names;
 use super::parallel::for_each;
 use super::part::DatasetPart;
 use super::shards::{DatasetShards, ShardsFound};
 use super::survey::{self, Survey};
 use super::{
     COARSE_TICK, Changed, Fingerprint, IndexOptions, IndexOrigin, Layout, Stamp, folder, kind, layouts,
-    manifest, packed, publish, shards, splits,
+    manifest, packed, publish, shards, split_directories, splits,
 };
 use crate::error::{Error, Result};
 use crate::names::NamedValue;
@@ -42,10 +43,15 @@ fn opened(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Datase
     let source = source::at(root)?;
     let _watch = OpeningWatch::new(&*source, root, cancel, options);
     if let Some(split) = &options.split
-        && splits::is_directory(&*source, split, options.contents)?
+        && let Some(directory) = split_directories::chosen(&*source, split, options.contents, cancel)?
     {
         // Such a split is a dataset by itself, with the index that it has by its own name, too.
-        return open(&source::below(root, split), &IndexOptions { split: None, ..options.clone() }, cancel);
+        let directory = String::from_utf8_lossy(&directory);
+        return open(
+            &source::below(root, &directory),
+            &IndexOptions { split: None, ..options.clone() },
+            cancel,
+        );
     }
     let root = &*source::shown(root);
     let canonical = source.canonical()?;
@@ -110,6 +116,7 @@ impl IndexOpening<'_> {
             FoundIndex::Nothing(because) => (because, None),
             FoundIndex::Moved(index, moved) => match self.revalidate(index, moved, lock.is_ok())? {
                 Revalidated::Index(index) => return Ok(*index),
+                Revalidated::MoreLeftOut => ("files were added that are no samples".to_owned(), None),
                 Revalidated::Changed(change, was) => ("the dataset changed".to_owned(), Some((change, was))),
             },
         };
@@ -136,6 +143,10 @@ impl IndexOpening<'_> {
         let threads = threads(self.options, &*self.source, index.layout());
         let seen = moved.compare(&index, threads, all, self.cancel)?;
         let Some(change) = seen.change else {
+            // The samples are the same. What is left out is counted anew, so that it is told of.
+            if seen.more_left_out && may_write {
+                return Ok(Revalidated::MoreLeftOut);
+            }
             index.file.accept(seen.root.unwrap_or(index.root_stamp()), &seen.same);
             if may_write {
                 // This is best effort: where it fails, the next start looks again.
@@ -325,6 +336,8 @@ enum FoundIndex {
 /// The outcome for an index since which stamps have changed.
 enum Revalidated {
     Index(Box<DatasetPart>),
+    /// The samples are what they were, and more is left out than the index knows.
+    MoreLeftOut,
     /// The index must be built anew because of this change. This was its fingerprint.
     Changed(Change, Fingerprint),
 }

@@ -7,6 +7,7 @@
 use super::Notes;
 use super::archive::{TarMember, TarMembers};
 use super::build::{SampleRow, ShardRows};
+use super::ignored::ignored_member;
 use super::kind::{FieldKind, image_rank};
 use super::labels::{Label, cls, json, reduced};
 use super::left_out::LeftOut;
@@ -235,7 +236,8 @@ impl ShardFindings {
         }
         let parts = split(&member.name);
         if parts.is_none() {
-            self.notes.skip(LeftOut::MemberWithoutStem, || text(&member.name));
+            let why = ignored_member(&member.name).unwrap_or(LeftOut::MemberWithoutStem);
+            self.notes.skip(why, || text(&member.name));
         }
         parts
     }
@@ -296,8 +298,11 @@ pub(super) fn first_image<S: ReadAt + ?Sized>(source: &S) -> Result<Option<Strin
 
 /// Parts a name at the first dot of its base name, as WebDataset does: the stem with its directory, and the suffix in
 /// lower case.
-/// `None` for names without a dot and for hidden files.
+/// `None` for names without a dot, and for hidden and system files and all in directories of such names.
 pub(super) fn split(name: &[u8]) -> Option<(&[u8], Vec<u8>)> {
+    if ignored_member(name).is_some() {
+        return None;
+    }
     let base = name.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
     let dot = name[base..].iter().position(|&b| b == b'.').filter(|&dot| dot > 0)?;
     Some((&name[..base + dot], name[base + dot + 1..].to_ascii_lowercase()))

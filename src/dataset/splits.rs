@@ -5,7 +5,8 @@
 
 use super::cancel::Cancel;
 use super::dataset_card::{self, CARD, CardConfig};
-use super::layouts::{ShardLayout, marked_directories, open_beside, read_beginning};
+use super::ignored::ignored_entry;
+use super::layouts::{ShardLayout, open_beside, read_beginning};
 use super::survey::{OtherShards, below};
 use super::{Contents, Layout, numbered};
 use crate::error::{Error, Result};
@@ -51,16 +52,6 @@ pub(super) fn may_have_files(directories: &[Vec<u8>], has_card: bool) -> bool {
         name == DATA || said_by(&name).is_some()
     };
     has_card || directories.iter().any(is_of_split)
-}
-
-/// Whether `split` is a directory of `source` that is a dataset by a file in it which lists shards.
-pub(super) fn is_directory(source: &dyn DatasetSource, split: &str, contents: Contents) -> Result<bool> {
-    // No file system that is known has longer names.
-    let is_name = !split.is_empty() && split.len() <= 255 && !split.contains(['/', '\0']);
-    if !is_name || split == "." || split == ".." {
-        return Ok(false);
-    }
-    Ok(marked_directories(source, &[split.as_bytes().to_vec()], contents)?.is_some())
 }
 
 /// The shards of the split that is `asked` for, or of the only one there is. `flat` are those in the root, of their
@@ -133,7 +124,7 @@ fn one_of(
 }
 
 /// The name of a split that was asked for, for messages: no longer than names are.
-fn quoted(asked: &str) -> String {
+pub(super) fn quoted(asked: &str) -> String {
     let (start, more): (String, _) = (asked.chars().take(80).collect(), asked.chars().nth(80).is_some());
     format!("{start:?}{}", if more { "..." } else { "" })
 }
@@ -196,7 +187,7 @@ fn chosen_config(source: &dyn DatasetSource) -> Result<Option<CardConfig>> {
     }
 }
 
-/// All files below the root but hidden ones, sorted.
+/// All files below the root but those that no dataset has, sorted.
 fn files_below(source: &dyn DatasetSource, cancel: &Cancel) -> Result<Vec<Vec<u8>>> {
     let root = source.path(&[]);
     let (mut waiting, mut files, mut seen) = (vec![Vec::new()], Vec::new(), HashSet::new());
@@ -209,10 +200,8 @@ fn files_below(source: &dyn DatasetSource, cancel: &Cancel) -> Result<Vec<Vec<u8
         let mut hub = HashSet::<&[u8]>::new();
         source.directory(&directory)?.entries(&mut |entry| {
             cancel.check(&root)?;
-            if entry.name.starts_with(b".") {
-                return Ok(ControlFlow::Continue(()));
-            }
             match entry.kind {
+                _ if ignored_entry(entry, Contents::Images).is_some() => {}
                 EntryKind::Directory => {
                     hub.extend(HUB_CACHE.into_iter().filter(|name| *name == entry.name));
                     waiting.push(below(&directory, entry.name));
@@ -337,10 +326,21 @@ fn home(path: &str) -> String {
     parts.join("/")
 }
 
+/// The split that a directory is called, in capitals or not, with a number or without: `Train`, `val2017`.
+pub(super) fn directory_split(name: &[u8]) -> Option<&'static str> {
+    let name = String::from_utf8_lossy(name).to_lowercase();
+    let mut parts = parts(&name).filter(|part| !part.is_empty());
+    let split = said_by(parts.next()?)?;
+    parts.next().is_none().then_some(split)
+}
+
+fn parts(name: &str) -> impl Iterator<Item = &str> {
+    name.split(|c: char| matches!(c, '-' | '.' | '_' | ' ') || c.is_ascii_digit())
+}
+
 /// The split that a word in a name says.
 fn said_by(name: &str) -> Option<&'static str> {
-    let parts = name.split(|c: char| matches!(c, '-' | '.' | '_' | ' ') || c.is_ascii_digit());
-    parts.into_iter().find_map(|part| WORDS.iter().find(|(word, _)| *word == part).map(|(_, split)| *split))
+    parts(name).find_map(|part| WORDS.iter().find(|(word, _)| *word == part).map(|(_, split)| *split))
 }
 
 #[cfg(test)]
@@ -363,6 +363,11 @@ mod tests {
         ];
         for (path, split) in said {
             assert_eq!(of_path(path).as_deref(), split, "{path}");
+        }
+        for (name, split) in
+            [("val2017", Some("validation")), ("Training", Some("train")), ("test_tubes", None), ("1", None)]
+        {
+            assert_eq!(directory_split(name.as_bytes()), split, "{name}");
         }
         let homes = ["train/a.parquet", "data/train-1.parquet", "x/test/y.parquet", "a.parquet"].map(home);
         assert_eq!(homes, ["", "data", "x", ""]);

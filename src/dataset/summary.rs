@@ -128,6 +128,27 @@ impl Notes {
         self.skipped.entry(what.text().into_owned()).or_insert_with(skipped).count += 1;
     }
 
+    /// Counts several things that are no samples.
+    pub(super) fn skip_all(&mut self, what: LeftOut, count: u64, example: impl FnOnce() -> String) {
+        if count > 0 {
+            self.skip(what, example);
+            self.skipped.entry(what.text().into_owned()).and_modify(|skipped| skipped.count += count - 1);
+        }
+    }
+
+    /// Whether something was left out that is perhaps meant as a sample.
+    pub(super) fn may_leave_out_samples(&self) -> bool {
+        self.skipped.values().any(|skipped| skipped.loss == Loss::Sample)
+    }
+
+    /// Whether more was left out that is perhaps meant as a sample than `other` has for the same reason.
+    pub(super) fn leaves_out_more_than(&self, other: &Self) -> bool {
+        let count = |reason| other.skipped.get(reason).map_or(0, |skipped| skipped.count);
+        self.skipped
+            .iter()
+            .any(|(reason, skipped)| skipped.loss == Loss::Sample && skipped.count > count(reason))
+    }
+
     /// Remembers a sample with several images: the first of them by name, in whatever order they come.
     pub(super) fn keep_ambiguous(&mut self, stem: String) {
         self.ambiguous = Some(self.ambiguous.take().map_or(stem.clone(), |known| known.min(stem)));

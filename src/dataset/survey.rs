@@ -1,20 +1,22 @@
 //! Finds out what kind of dataset a root holds: by the names in it, and by contents where the names are ambiguous.
 
 mod named;
+mod pairs;
+mod root;
 
+use super::below::FoundBelow;
 use super::cancel::Cancel;
 use super::dataset_card::CARD;
-use super::kind::{image_extensions, is_image_file};
+use super::kind::image_extensions;
 use super::layouts::{RecordShards, ShardLayout, TarShards, marked_directories};
 use super::left_out::LeftOut;
 use super::packed::{self, PackedManifest};
 use super::splits::{self, ChosenSplit};
-use super::{Contents, Layout, Notes, numbered, shards};
+use super::{Contents, Layout, Notes, numbered, shards, split_directories};
 use crate::error::{Error, Result};
-use crate::source::{DatasetSource, EntryKind};
+use crate::source::DatasetSource;
 use named::{compressed, named, nested, single};
-use std::collections::{BTreeSet, HashSet};
-use std::ops::ControlFlow;
+use root::{RootImages, RootListing, list_root};
 
 /// The directories or shards that must be indexed.
 pub(super) struct Survey {
@@ -32,34 +34,17 @@ pub(super) struct Survey {
     split: Option<String>,
 }
 
-/// What is in the root of a dataset.
-#[derive(Default)]
-struct RootListing {
-    directories: Vec<Vec<u8>>,
-    shards: Vec<Vec<u8>>,
-    /// Tars that are compressed, which are no shards beside class directories.
-    compressed: Vec<Vec<u8>>,
-    /// Shards of images that are no tars, each with the place of its layout in the table.
-    tables: Vec<(Layout, Vec<u8>)>,
-    /// Files that may lie beside TFRecord shards without being shards.
-    descriptions: Vec<Vec<u8>>,
-    /// The first other file, by name.
-    other: Option<Vec<u8>>,
-    notes: Notes,
-    /// The files that may say what the dataset is: READMEs, manifests, lists of shards.
-    special: BTreeSet<Vec<u8>>,
-    /// The first shard that only a list which is not there would make a dataset, and what the list is called.
-    unlisted: Option<(Vec<u8>, Layout, &'static str)>,
-}
-
 /// Shards of a layout, and what knows them.
 pub(super) type OtherShards = (Layout, &'static dyn ShardLayout, Vec<Vec<u8>>);
 
+/// The message where nothing is found that a dataset is known by.
+const NO_DATASET: &str = "holds no dataset: neither class directories (root/class/image.jpg) nor images, nor shards (.tar, \
+                          .tar.gz, .tar.zst, .tfrecord, .parquet, .arrow), nor the index.json of MDS or the state.json of \
+                          save_to_disk, nor what foreload pack made; a table that lists files, such as train.csv, is \
+                          named itself";
+
 /// The endings of names of files that describe the TFRecord shards beside them.
 const DESCRIPTIONS: [&str; 8] = [".json", ".txt", ".md", ".csv", ".pbtxt", ".idx", ".index", ".sha256"];
-
-/// The files in which Hugging Face's `imagefolder` looks for labels, as far as `labels=` reads them.
-const METADATA: [&[u8]; 2] = [b"metadata.csv", b"metadata.jsonl"];
 
 /// Surveys the root of `source`, or what is the split of this name in it.
 pub(super) fn survey(
@@ -132,7 +117,7 @@ fn whole(
     let found = listing.unwrap_or_else(|| list_root(source, contents, cancel))?;
     match contents {
         Contents::Images => images(source, found, split, cancel),
-        Contents::Files => files(source, found),
+        Contents::Files => files(source, found, split, cancel),
     }
 }
 
@@ -194,13 +179,19 @@ fn images(
         );
         return Err(Error::dataset(source.path(&[]), message));
     }
-    let other = found.other_shards(source, cancel)?;
-    if other.is_none()
-        && let Some(below) = found.splits_below(source, split, cancel)?
-    {
+    let (directories, in_root) = (&found.directories, found.first_shard());
+    split_directories::refuse(source, directories, in_root, split, Contents::Images, cancel)?;
+    let below = found.look_below(source, cancel)?;
+    if let Some(other) = found.other_shards(source, &below)? {
+        return other_shards(source, other, found, &below, split, cancel);
+    }
+    if let Some(below) = found.splits_below(source, &below, split, cancel)? {
         return Ok(below);
     }
-    if other.is_none() && found.are_classes(source, cancel)? {
+    if found.are_classes(source, &below, cancel)? {
+        pairs::refuse(source, &found.directories, cancel)?;
+        let RootImages { count, first } = &found.images;
+        found.notes.skip_all(LeftOut::ImageInRoot, *count, || text(first));
         return Ok(Survey {
             layout: Layout::Folder,
             classes: found.directories,
@@ -215,28 +206,76 @@ fn images(
         let beside = if found.shards.is_empty() { "" } else { " beside plain ones" };
         return Err(Error::dataset(source.path(name), compressed(beside)));
     }
-    if !found.compressed.is_empty() {
-        found.shards.append(&mut found.compressed);
-        found.shards.sort_unstable();
-    }
-    if let Some((layout, knows, shards)) = other {
-        if knows.has_splits()
-            && let Some(chosen) =
-                splits::choose(source, Some((layout, knows, shards.clone())), split, cancel)?
-        {
-            return Ok(Survey::of_split(chosen, found.notes));
-        }
-        return Ok(Survey::of_found(layout, knows, shards, found.notes));
-    }
-    if found.shards.is_empty() {
-        let what = "holds neither class directories (root/class/image.jpg) nor .tar shards";
-        return Err(Error::dataset(source.path(&[]), found.notes.explain(what)));
-    }
-    let (layout, knows) = nested(source, (Layout::Tar, &TarShards), &found.shards[0], cancel)?;
+    found.shards.append(&mut found.compressed);
+    found.shards.sort_unstable();
+    let Some(first) = found.shards.first() else {
+        return match found.images.count {
+            0 => Err(Error::dataset(source.path(&[]), found.notes.explain(NO_DATASET))),
+            // The root is walked like any directory, and what is left out in it is noted then.
+            _ => Ok(Survey {
+                layout: Layout::Folder,
+                classes: Vec::new(),
+                shards: Vec::new(),
+                notes: Notes { unlabeled: true, ..Notes::default() },
+                nothing: format!("holds no {} image", image_extensions()),
+                packed: None,
+                split: None,
+            }),
+        };
+    };
+    refuse_places(source, first, &below)?;
+    let (layout, knows) = nested(source, (Layout::Tar, &TarShards), first, cancel)?;
+    found.note_images();
     Ok(Survey::of_found(layout, knows, found.shards, found.notes))
 }
 
-fn files(source: &dyn DatasetSource, found: RootListing) -> Result<Survey> {
+/// Surveys a root of shards that are no tars.
+fn other_shards(
+    source: &dyn DatasetSource,
+    (layout, knows, shards): OtherShards,
+    mut found: RootListing,
+    below: &FoundBelow,
+    split: Option<&str>,
+    cancel: &Cancel,
+) -> Result<Survey> {
+    found.note_images();
+    if !knows.has_splits() {
+        refuse_places(source, &shards[0], below)?;
+        return Ok(Survey::of_found(layout, knows, shards, found.notes));
+    }
+    // A README may say which of them are the dataset.
+    if let Some(shard) = below.plain_shard().filter(|_| !found.special.contains(CARD.as_bytes())) {
+        return Err(in_places(source, &shards[0], shard));
+    }
+    // Where some are in directories, all are looked through, since their paths say splits.
+    let flat = below.shards.is_empty().then(|| (layout, knows, shards.clone()));
+    match splits::choose(source, flat, split, cancel)? {
+        Some(chosen) => Ok(Survey::of_split(chosen, found.notes)),
+        None => Ok(Survey::of_found(layout, knows, shards, found.notes)),
+    }
+}
+
+/// Refuses shards in directories of a root that has shards itself, of which `first` is one.
+fn refuse_places(source: &dyn DatasetSource, first: &[u8], below: &FoundBelow) -> Result<()> {
+    below.shards.first().map_or(Ok(()), |(_, shard)| Err(in_places(source, first, shard)))
+}
+
+fn in_places(source: &dyn DatasetSource, first: &[u8], below: &[u8]) -> Error {
+    let message = format!(
+        "holds shards in itself ({}) and in directories ({}), which cannot be one dataset as they are stored: name one of \
+         the places, or name the files by braces, or give several places in a list to read them as one",
+        text(first),
+        text(below)
+    );
+    Error::dataset(source.path(&[]), message)
+}
+
+fn files(
+    source: &dyn DatasetSource,
+    found: RootListing,
+    split: Option<&str>,
+    cancel: &Cancel,
+) -> Result<Survey> {
     let RootListing { directories, shards, descriptions, other, mut notes, .. } = found;
     if !shards.is_empty() && directories.is_empty() {
         if let Some(other) = other {
@@ -254,6 +293,7 @@ fn files(source: &dyn DatasetSource, found: RootListing) -> Result<Survey> {
     // A file in the root is in no class, so the dataset has no classes.
     let has_files = other.is_some() || !shards.is_empty() || !descriptions.is_empty();
     let classes = if has_files { Vec::new() } else { directories };
+    split_directories::refuse(source, &classes, None, split, Contents::Files, cancel)?;
     if classes.is_empty() {
         // The root is walked like any directory, and what is skipped in it is noted then.
         notes = Notes { unlabeled: true, ..Notes::default() };
@@ -270,70 +310,20 @@ fn files(source: &dyn DatasetSource, found: RootListing) -> Result<Survey> {
     })
 }
 
-/// The first image that is found in these directories, by its path below the root. The search ends with it.
-fn first_image(
-    source: &dyn DatasetSource,
-    directories: &[Vec<u8>],
-    cancel: &Cancel,
-) -> Result<Option<Vec<u8>>> {
-    let root = source.path(&[]);
-    let mut waiting: Vec<Vec<u8>> = directories.iter().rev().cloned().collect();
-    // Links may lead in circles, and to the root, whose own files are in no class.
-    let mut seen = HashSet::from([source.identity(&[])?]);
-    while let Some(directory) = waiting.pop() {
-        let identity = source.identity(&directory)?;
-        if identity.is_some() && !seen.insert(identity) {
-            continue;
-        }
-        let mut image = None;
-        source.directory(&directory)?.entries(&mut |entry| {
-            cancel.check(&root)?;
-            match entry.kind {
-                EntryKind::Directory => waiting.push(below(&directory, entry.name)),
-                EntryKind::File if is_image_file(entry.name) => {
-                    image = Some(below(&directory, entry.name));
-                    return Ok(ControlFlow::Break(()));
-                }
-                _ => {}
-            }
-            Ok(ControlFlow::Continue(()))
-        })?;
-        if image.is_some() {
-            return Ok(image);
-        }
-    }
-    Ok(None)
-}
-
-fn list_root(source: &dyn DatasetSource, contents: Contents, cancel: &Cancel) -> Result<RootListing> {
-    let mut found = RootListing::default();
-    let (root, own) = (source.path(&[]), source.identity(&[])?);
-    source.directory(&[])?.entries(&mut |entry| {
-        cancel.check(&root)?;
-        if matches!(entry.kind, EntryKind::BrokenLink | EntryKind::Unseen) {
-            found.notes.skip(LeftOut::BrokenLink, || text(entry.name));
-        } else if entry.target.is_some() && entry.target == own {
-            found.notes.skip(LeftOut::LinkAbove, || text(entry.name));
-        } else {
-            found.note_special(entry.name);
-            found.add(entry.name.to_vec(), entry.kind == EntryKind::Directory, contents);
-        }
-        Ok(ControlFlow::Continue(()))
-    })?;
-    for names in [&mut found.directories, &mut found.shards, &mut found.compressed] {
-        names.sort_unstable();
-    }
-    Ok(found)
-}
-
 impl RootListing {
-    /// Whether the directories are classes. Where shards lie beside them, contents decide: whichever of the two holds
-    /// no image is left out, with a note.
-    fn are_classes(&mut self, source: &dyn DatasetSource, cancel: &Cancel) -> Result<bool> {
-        if self.directories.is_empty() || (self.shards.is_empty() && self.compressed.is_empty()) {
+    /// Whether the directories are classes. Where shards or images are next to them, contents decide: whichever of the
+    /// two holds no image is left out, with a note.
+    fn are_classes(
+        &mut self,
+        source: &dyn DatasetSource,
+        below: &FoundBelow,
+        cancel: &Cancel,
+    ) -> Result<bool> {
+        let has_shards = !self.shards.is_empty() || !self.compressed.is_empty();
+        if self.directories.is_empty() || !(has_shards || self.images.count > 0) {
             return Ok(!self.directories.is_empty());
         }
-        let Some(image) = first_image(source, &self.directories, cancel)? else {
+        let Some(image) = &below.sample else {
             for name in &self.directories {
                 self.notes.skip(LeftOut::DirectoryWithoutImages, || text(name));
             }
@@ -345,7 +335,7 @@ impl RootListing {
                     "holds images both in class directories ({}) and in shards ({packed} in {}), which cannot be one \
                      dataset as they lie: move the directories or the shards to a place of their own and name that; \
                      both places in a list are read as one",
-                    text(&image),
+                    text(image),
                     text(shard)
                 );
                 return Err(Error::dataset(source.path(&[]), message));
@@ -358,23 +348,18 @@ impl RootListing {
         Ok(true)
     }
 
-    /// Whether nothing in it is a dataset by its name.
-    fn has_only_files(&self) -> bool {
-        let Self { directories, shards, compressed, tables, .. } = self;
-        directories.is_empty() && shards.is_empty() && compressed.is_empty() && tables.is_empty()
-    }
-
     /// The split that is chosen where shards lie in directories, and no images and no shards beside them.
     fn splits_below(
         &self,
         source: &dyn DatasetSource,
+        below: &FoundBelow,
         split: Option<&str>,
         cancel: &Cancel,
     ) -> Result<Option<Survey>> {
         let has_shards = !self.shards.is_empty() || !self.compressed.is_empty();
         if has_shards
+            || below.sample.is_some()
             || !splits::may_have_files(&self.directories, self.special.contains(CARD.as_bytes()))
-            || first_image(source, &self.directories, cancel)?.is_some()
         {
             return Ok(None);
         }
@@ -387,15 +372,16 @@ impl RootListing {
 
     /// The shards that are no tars, where they are the dataset: beside tars, and beside directories with images, they
     /// are files in the root.
-    fn other_shards(&mut self, source: &dyn DatasetSource, cancel: &Cancel) -> Result<Option<OtherShards>> {
+    fn other_shards(
+        &mut self,
+        source: &dyn DatasetSource,
+        below: &FoundBelow,
+    ) -> Result<Option<OtherShards>> {
         let tables = std::mem::take(&mut self.tables);
         let Some((layout, first)) = tables.iter().min_by_key(|(_, name)| name) else { return Ok(None) };
-        let is_beside = !self.shards.is_empty()
-            || !self.compressed.is_empty()
-            || first_image(source, &self.directories, cancel)?.is_some();
-        if is_beside {
+        if !self.shards.is_empty() || !self.compressed.is_empty() || below.sample.is_some() {
             let names = tables.iter().map(|(_, name)| name);
-            names.for_each(|name| self.notes.skip(LeftOut::FileInRoot, || text(name)));
+            names.for_each(|name| self.notes.skip(LeftOut::ShardElsewhere, || text(name)));
             return Ok(None);
         }
         if let Some((other, name)) = tables.iter().find(|(other, _)| other != layout) {
@@ -408,68 +394,18 @@ impl RootListing {
             return Err(Error::dataset(source.path(name), message));
         }
         let Some(knows) = layout.shards() else { return Ok(None) };
-        for name in &self.directories {
+        for name in self.directories.iter().filter(|_| below.shards.is_empty()) {
             self.notes.skip(LeftOut::DirectoryWithoutImages, || text(name));
         }
         let mut shards: Vec<Vec<u8>> = tables.iter().map(|(_, name)| name.clone()).collect();
         shards.sort_unstable();
         Ok(Some((*layout, knows, shards)))
     }
-
-    /// Remembers what may say that the dataset is of a kind which its names alone do not tell.
-    fn note_special(&mut self, name: &[u8]) {
-        let mut lists = Layout::ALL.iter().filter_map(|layout| Some((*layout, layout.shards()?)));
-        let is_list = |(_, shards): (Layout, &dyn ShardLayout)| {
-            shards.marker().is_some_and(|marker| marker.as_bytes() == name)
-        };
-        let is_manifest = || packed::NAMES.iter().any(|manifest| manifest.as_bytes() == name);
-        if name == CARD.as_bytes() || is_manifest() || lists.clone().any(is_list) {
-            self.special.insert(name.to_vec());
-        } else if let Some((layout, shards)) = lists.find(|(_, shards)| shards.is_unlisted_shard(name))
-            && let Some(list) = shards.marker()
-            && self.unlisted.as_ref().is_none_or(|(first, ..)| name < first.as_slice())
-        {
-            self.unlisted = Some((name.to_vec(), layout, list));
-        }
-    }
-
-    fn add(&mut self, name: Vec<u8>, is_directory: bool, contents: Contents) {
-        match contents {
-            Contents::Files if is_hidden(&name) => self.notes.skip(LeftOut::Hidden, || text(&name)),
-            _ if is_directory => self.directories.push(name),
-            Contents::Images if name.ends_with(b".tar") => self.shards.push(name),
-            Contents::Images if TarShards.is_shard(&name) || TarShards.is_compressed(&name) => {
-                self.compressed.push(name)
-            }
-            Contents::Images => {
-                match Layout::of_samples(contents).find(|(_, shards)| shards.is_shard(&name)) {
-                    Some((layout, _)) => self.tables.push((layout, name)),
-                    None if METADATA.contains(&&name[..]) => {
-                        self.notes.skip(LeftOut::Metadata, || text(&name))
-                    }
-                    None if name == packed::TARS.as_bytes() => {}
-                    None => self.notes.skip(LeftOut::FileInRoot, || text(&name)),
-                }
-            }
-            Contents::Files if is_tfrecord(&name) => self.shards.push(name),
-            Contents::Files if describes(&name) => self.descriptions.push(name),
-            Contents::Files => {
-                if self.other.as_ref().is_none_or(|first| name < *first) {
-                    self.other = Some(name);
-                }
-            }
-        }
-    }
 }
 
 /// The path of `name` in `directory`, which may be the root.
 pub(super) fn below(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
-}
-
-/// Whether a file of this name is left out where files of any kind are taken.
-pub(super) fn is_hidden(name: &[u8]) -> bool {
-    name.starts_with(b".")
 }
 
 /// Whether a file's name says that it is a TFRecord shard: `x.tfrecord`, `x.tfrecord-00000-of-00010`, `x.tfrecords`.

@@ -67,7 +67,7 @@ fn odd_folder() -> Scene {
         "a/sub-x/1.png",
         "a/sub/deep/2.jpg",
         "a-b/1.jpg",
-        "a-b/.jpg",
+        "a-b/-.jpg",
         "Z/ü.jpg",
         "Z/z.jpg",
         "Z/😀.jpg",
@@ -238,8 +238,6 @@ fn the_fingerprint_follows_the_data() {
 fn what_is_no_dataset_is_refused_with_a_reason() {
     let scene = Scene::new();
     assert!(scene.error().contains("neither class directories"), "{}", scene.error());
-    scene.write("a.jpg", b"1");
-    assert!(scene.error().contains("a.jpg"), "{}", scene.error());
     scene.write("a/1.gif", b"1");
     assert!(scene.error().contains("1.gif"), "{}", scene.error());
     let missing = DatasetIndex::open(&scene.root.join("missing"), &scene.options).err().unwrap();

@@ -198,7 +198,10 @@ fn what_only_has_the_name_of_something_is_told_as_what_it_is() {
         let made = std::process::Command::new("mkfifo").arg(scene.root.join(name)).status();
         assert!(made.is_ok_and(|status| status.success()));
         let told = scene.error();
-        assert!(told.contains("is not a regular file") || told.contains("holds neither"), "{name}: {told}");
+        assert!(
+            told.contains("is not a regular file") || told.contains("holds no dataset"),
+            "{name}: {told}"
+        );
         assert!(DatasetIndex::open(&scene.root.join(name), &scene.options).is_err());
     }
 }

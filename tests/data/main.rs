@@ -15,6 +15,7 @@ mod index_file;
 mod labels;
 mod locality;
 mod mds;
+mod names;
 mod packed;
 mod scale;
 mod schedule;

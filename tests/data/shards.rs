@@ -207,7 +207,8 @@ fn samples_are_what_shares_a_stem() {
         (skipped["samples without an image"].example.as_str(), skipped["samples without an image"].count),
         ("b/3", 2)
     );
-    assert_eq!(skipped["members without stem or suffix"].count, 2);
+    assert_eq!(skipped["members without stem or suffix"].count, 1);
+    assert_eq!(skipped["hidden files"].example, "b/.hidden.jpg");
     assert!(summary(&index).keys.contains(&"seg.png".to_owned()));
 }
 

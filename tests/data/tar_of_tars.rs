@@ -135,7 +135,7 @@ fn what_is_no_tar_of_tars_is_refused() {
             &[("a.tar", &long), ("b.tar", &images)],
             "in \"a.tar\", which begins at byte 512: 4095 bytes should follow",
         ),
-        (&[("a.tar", &thrice)], "\"b.tar\" is no .jpg, .jpeg, .png or .webp image"),
+        (&[("a.tar", &thrice)], "\"b.tar\" is no .jpg, .jpeg, .jpe, .jfif, .png or .webp image"),
         (&[("a.tar", &images[..600])], "in \"a.tar\""),
         (&[("a.tar", &images[..1024])], "without an end-of-archive mark"),
         (&[("a.tar", b"no tar at all")], "in \"a.tar\""),

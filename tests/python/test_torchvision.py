@@ -420,6 +420,22 @@ def test_files_that_foreload_does_not_read_are_named(own_dataset: Path) -> None:
         ImageDataset.from_torchvision(ImageFolder(str(own_dataset), EVALUATION), batch_size=4)
 
 
+def test_names_that_only_one_of_the_two_reads_are_told(own_dataset: Path) -> None:
+    hidden = own_dataset / ".ipynb_checkpoints"
+    hidden.mkdir()
+    shutil.copy(own_dataset / "class_0" / "000.jpg", hidden)
+    with pytest.raises(
+        ConfigError, match=r"'\.ipynb_checkpoints' is a class of the ImageFolder, which numbers"
+    ):
+        ImageDataset.from_torchvision(ImageFolder(str(own_dataset), EVALUATION), batch_size=4)
+    shutil.rmtree(hidden)
+    shutil.copy(own_dataset / "class_0" / "000.jpg", own_dataset / "class_0" / "000.jfif")
+    with pytest.raises(
+        ConfigError, match=r"000\.jfif is an image that Foreload reads and ImageFolder does not"
+    ):
+        ImageDataset.from_torchvision(ImageFolder(str(own_dataset), EVALUATION), batch_size=4)
+
+
 def test_settings_of_the_transforms_cannot_be_given_again(dataset: Path) -> None:
     theirs = ImageFolder(str(dataset), EVALUATION)
     for again in ({"train": True}, {"transforms": []}):

@@ -5,6 +5,7 @@
 
 use super::super::archive::{TarMember, TarMembers};
 use super::super::build::{SampleRow, ShardRows};
+use super::super::ignored::ignored_member;
 use super::super::kind::{IMAGE_EXTENSIONS, image_extensions, image_rank};
 use super::super::left_out::LeftOut;
 use super::super::member::{MemberPlace, MemberRow};
@@ -62,7 +63,7 @@ pub(in crate::dataset) fn is_tar_of_tars<S: ReadAt + ?Sized>(source: &S) -> Resu
     let mut next = || {
         loop {
             match members.next_member()? {
-                Some(member) if !member.plain => {}
+                Some(member) if !member.plain || ignored_member(&member.name).is_some() => {}
                 member => return Ok(member),
             }
         }
@@ -92,6 +93,10 @@ pub fn tar_of_tars<S: ReadAt + ?Sized>(source: &S) -> Result<ShardContents, Malf
             if !member.name.ends_with(b"/") {
                 notes.skip(LeftOut::NoPlainMember, || text(&member.name));
             }
+            continue;
+        }
+        if let Some(why) = ignored_member(&member.name) {
+            notes.skip(why, || text(&member.name));
             continue;
         }
         let name = text(&member.name);
@@ -145,6 +150,10 @@ fn images_of<S: ReadAt + ?Sized>(
             if !name.ends_with(b"/") {
                 notes.skip(LeftOut::NoPlainMember, || text(&name));
             }
+            continue;
+        }
+        if let Some(why) = ignored_member(&name) {
+            notes.skip(why, || text(&name));
             continue;
         }
         let fail = |what: &str| Malformed { offset, message: format!("{:?} {what}", text(&name)) };

@@ -1,0 +1,277 @@
+//! Names that no dataset is made of are left out in every layout, splits are told from classes, and what is refused or
+//! left out is named.
+
+use crate::common::scene::{Scene, summary};
+use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+/// Directories of hidden names and of names that systems use.
+const DIRECTORIES: &[&str] =
+    &[".ipynb_checkpoints", ".cache", ".git", "@eaDir", "#recycle", "$RECYCLE.BIN", "lost+found", "__MACOSX"];
+/// What is put before and after the name of a shard.
+const UNFINISHED: &[(&str, &str)] = &[
+    (".", ""),
+    ("", "~"),
+    ("", ".bak"),
+    ("", ".tmp"),
+    ("", ".part"),
+    ("", ".gstmp"),
+    (".", ".AbC123"),
+    ("#", "#"),
+];
+const UNFINISHED_TEXT: &str = "backups of shards and unfinished ones, by their names";
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name).join("files")
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target)
+        } else {
+            drop(fs::copy(entry.path(), target))
+        }
+    }
+}
+
+/// All directories below one, and itself.
+fn directories(root: &Path) -> Vec<PathBuf> {
+    let below = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
+    std::iter::once(root.to_path_buf()).chain(below.flat_map(|path| directories(&path))).collect()
+}
+
+/// A folder of classes of images, or of files of any kind.
+fn folder(ending: &str) -> Scene {
+    let scene = Scene::new();
+    for path in ["cat/0", "cat/sub/1", "dog/0"] {
+        scene.write(format!("{path}{ending}"), path.as_bytes());
+    }
+    scene
+}
+
+fn facts(index: &DatasetIndex) -> (String, u64, Vec<String>, Vec<u32>) {
+    let labels = (0..index.len()).map(|sample| index.label(sample)).collect();
+    (index.fingerprint().to_string(), index.len(), index.classes().to_vec(), labels)
+}
+
+#[test]
+fn hidden_and_system_names_and_unfinished_shards_are_in_no_dataset() {
+    let of = |name: &str| {
+        let scene = Scene::new();
+        copy(&fixture(name), &scene.root);
+        scene
+    };
+    let mut files = folder(".npz");
+    files.options.contents = Contents::Files;
+    let mut records = of("tfrecord/plain");
+    records.options.contents = Contents::Files;
+    let layouts = [
+        ("classes", folder(".jpg")),
+        ("classes of files", files),
+        ("tars", of("webdataset/shards")),
+        ("packed tars", of("webdataset/gzip")),
+        ("tf.Example", of("tfrecord/plain")),
+        ("records", records),
+        ("Parquet", of("parquet/delta")),
+        ("Arrow", of("arrow/file")),
+        ("MDS", of("mds/all")),
+    ];
+    for (name, scene) in layouts {
+        let clean = facts(&scene.open().unwrap());
+        let shards: Vec<PathBuf> = fs::read_dir(&scene.root)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.is_file())
+            .collect();
+        for directory in directories(&scene.root) {
+            for (number, hidden) in DIRECTORIES.iter().enumerate() {
+                fs::create_dir_all(directory.join(hidden).join("below")).unwrap();
+                fs::write(directory.join(hidden).join(format!("below/{number}.jpg")), b"x").unwrap();
+            }
+            for own in [".DS_Store", "._0.jpg", ".0.jpg", "Thumbs.db", "desktop.ini"] {
+                fs::write(directory.join(own), b"x").unwrap();
+            }
+        }
+        for shard in &shards {
+            for (before, after) in UNFINISHED {
+                let own = shard.file_name().unwrap().to_str().unwrap();
+                fs::copy(shard, shard.with_file_name(format!("{before}{own}{after}"))).unwrap();
+            }
+        }
+        let index = scene.open().unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(facts(&index), clean, "{name}");
+        let rebuilt =
+            DatasetIndex::open(&scene.root, &IndexOptions { rebuild: true, ..scene.options.clone() })
+                .unwrap();
+        assert_eq!(facts(&rebuilt), clean, "{name}");
+        index.verify().unwrap();
+        if name == "MDS" {
+            continue; // Its shards are those that index.json lists.
+        }
+        let skipped = summary(&rebuilt).notes.skipped;
+        assert!(
+            skipped["hidden files"].count >= 2 && skipped["files and directories of the system"].count >= 5
+        );
+        let unfinished = skipped.get(UNFINISHED_TEXT).map_or(0, |skipped| skipped.count);
+        assert_eq!(unfinished, (shards.len() * UNFINISHED.len()) as u64, "{name}");
+    }
+}
+
+#[test]
+fn hidden_and_system_members_of_tars_are_no_samples() {
+    let tar = |names: &[&str]| {
+        let mut archive = tar::Builder::new(Vec::new());
+        for name in names {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(1);
+            header.set_mode(0o644);
+            archive.append_data(&mut header, name, &b"1"[..]).unwrap();
+        }
+        archive.into_inner().unwrap()
+    };
+    let clean = ["./a/0.jpg", "./a/0.cls", "b/1.jpg", "b/1.cls"];
+    let odd =
+        ["__MACOSX/a/0.jpg", "a/.ipynb_checkpoints/0-checkpoint.jpg", "a/._0.jpg", "a/@eaDir/0.jpg/x.jpg"];
+    let scene = Scene::new();
+    scene.write("x.tar", &tar(&[&clean[..], &odd].concat()));
+    let index = scene.open().unwrap();
+    assert_eq!((index.len(), summary(&index).notes.skipped["hidden files"].count), (2, 2));
+    let inner = tar(&["0.jpg", "._0.jpg"]);
+    let mut outer = tar::Builder::new(Vec::new());
+    for name in ["__MACOSX/._cat.tar", "._cat.tar", "cat.tar", "dog.tar"] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(inner.len() as u64);
+        header.set_mode(0o644);
+        outer.append_data(&mut header, name, &inner[..]).unwrap();
+    }
+    let scene = Scene::new();
+    scene.write("train.tar", &outer.into_inner().unwrap());
+    let index = scene.open().unwrap();
+    assert_eq!((index.len(), index.classes()), (2, &["cat".to_owned(), "dog".to_owned()][..]));
+}
+
+/// What a root with these files is: its classes and the number of its samples, or a part of the error.
+type Told = Result<(&'static [&'static str], u64), &'static str>;
+
+fn told(files: &[&str], split: Option<&str>) -> Result<(Vec<String>, u64), String> {
+    let scene = Scene::new();
+    for file in files {
+        let bytes = if file.ends_with(".tar") { b"".to_vec() } else { file.as_bytes().to_vec() };
+        scene.write(file, &bytes);
+    }
+    let options =
+        IndexOptions { split: split.map(str::to_owned), without_labels: true, ..scene.options.clone() };
+    match DatasetIndex::open(&scene.root, &options) {
+        Ok(index) => Ok((index.classes().to_vec(), index.len())),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[test]
+fn directories_that_are_splits_are_told_from_classes() {
+    const BOTH: &[&str] =
+        &["train/cat/0.jpg", "train/dog/0.jpg", "val/cat/0.jpg", "val/dog/1.jpg", "val/dog/2.jpg"];
+    const CLASS: &[&str] = &["bus/0.jpg", "train/0.jpg"];
+    const MIXED: &[&str] = &["bus/0.jpg", "train/cat/0.jpg"];
+    let cases: &[(&[&str], Option<&str>, Told)] = &[
+        (BOTH, None, Err("split: is not set")),
+        (BOTH, None, Err("has the directories train, val, not one dataset: choose one")),
+        (BOTH, Some("train"), Ok((&["cat", "dog"], 2))),
+        (BOTH, Some("val"), Ok((&["cat", "dog"], 3))),
+        (BOTH, Some("validation"), Ok((&["cat", "dog"], 3))),
+        (BOTH, Some("test"), Err("is \"test\", and")),
+        (&["Training/a/0.jpg", "Testing/a/0.jpg"], Some("test"), Ok((&["a"], 1))),
+        (&["train2014/a/0.jpg", "train2017/b/0.jpg"], Some("train"), Err("name one of them")),
+        (&["train2014/a/0.jpg", "train2017/b/0.jpg"], Some("train2017"), Ok((&["b"], 1))),
+        (&["train/a/0.jpg", "test/0.jpg", "test/1.jpg"], Some("test"), Ok((&[], 2))),
+        (&["train/0.jpg", "test/0.jpg"], None, Err("if they are classes, rename them")),
+        (CLASS, None, Ok((&["bus", "train"], 2))),
+        (CLASS, Some("train"), Ok((&[], 1))),
+        (MIXED, None, Err("can be read in two ways: the directory train may be splits")),
+        (MIXED, Some("train"), Ok((&["cat"], 1))),
+        (&["train/0.tar", "val/0.tar"], None, Err("has the directories train, val, not one dataset")),
+        (&["0.tar", "val/0.tar"], None, Err("can be read in two ways")),
+        (
+            &["0.tar", "more/0.tar"],
+            None,
+            Err("holds shards in itself (0.tar) and in directories (more/0.tar)"),
+        ),
+        (
+            &["cat/.ipynb_checkpoints/0.jpg", "train/.git/x.jpg", "cat/0.jpg"],
+            None,
+            Ok((&["cat", "train"], 1)),
+        ),
+        (
+            &["images/0.jpg", "images/1.jpg", "masks/0.png", "masks/1_mask.png"],
+            None,
+            Err("share the names of 2 of 2"),
+        ),
+        (&["images/0.jpg", "images/1.jpg", "masks/2.png"], None, Ok((&["images", "masks"], 3))),
+        (&["mask/0.jpg", "no_mask/0.jpg"], None, Ok((&["mask", "no_mask"], 2))),
+        (&["0.jpg", "b.jpe", "c.JFIF"], None, Ok((&[], 3))),
+        (&["0.jpg", "empty/readme.txt"], None, Ok((&[], 1))),
+        (&["0.jpg", "cat/0.jpg"], None, Ok((&["cat"], 1))),
+        (&[], None, Err("holds no dataset: neither class directories")),
+        (&["readme.md"], None, Err("found: 1 files in the root, e.g. readme.md")),
+    ];
+    for (files, split, right) in cases {
+        match (told(files, *split), right) {
+            (Ok(found), Ok((classes, samples))) => {
+                assert_eq!(
+                    (found.0.iter().map(String::as_str).collect::<Vec<_>>(), found.1),
+                    (classes.to_vec(), *samples),
+                    "{files:?} {split:?}"
+                );
+            }
+            (Err(error), Err(part)) => assert!(error.contains(part), "{files:?} {split:?}: {error}"),
+            (found, _) => panic!("{files:?} {split:?}: {found:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_left_out_later_is_counted_then() {
+    let scene = folder(".jpg");
+    let fingerprint = scene.open().unwrap().fingerprint();
+    let count = |reason: &str| {
+        let index = scene.open().unwrap();
+        assert_eq!(index.fingerprint(), fingerprint);
+        let skipped = summary(&index).notes.skipped;
+        skipped
+            .iter()
+            .filter(|(known, _)| known.starts_with(reason))
+            .map(|(_, skipped)| skipped.count)
+            .sum::<u64>()
+    };
+    for (path, reason) in [
+        ("cat/x.gif", ".gif images"),
+        ("dog/x.HEIC", ".heic images"),
+        ("root.jpg", "images in the root"),
+        ("root.gif", "images in the root"),
+        ("b.parquet", "shards elsewhere"),
+        ("cat/b.tar", "shards elsewhere"),
+    ] {
+        let before = count(reason);
+        scene.write(path, b"x");
+        assert_eq!(count(reason), before + 1, "{path}");
+    }
+}
+
+#[test]
+fn links_to_splits_and_from_hidden_directories_are_followed_as_they_are_called() {
+    let scene = folder(".jpg");
+    let elsewhere = scene.root.with_file_name("elsewhere");
+    copy(&scene.root, &elsewhere.join("val"));
+    symlink(&elsewhere, scene.root.join(".hidden")).unwrap();
+    let root = Scene::new();
+    symlink(&scene.root, root.root.join("train")).unwrap();
+    symlink(elsewhere.join("val"), root.root.join("valid")).unwrap();
+    assert!(root.error().contains("train, valid"));
+    let options = IndexOptions { split: Some("val".to_owned()), ..root.options.clone() };
+    assert_eq!(DatasetIndex::open(&root.root, &options).unwrap().len(), 3);
+}
