@@ -327,6 +327,7 @@ impl CheckedOptions<'_> {
             rebuild: options.rebuild_index,
             changed: options.changed,
             split: options.split.clone(),
+            label: options.label.clone(),
             progress: options.progress,
             contents,
             optional: fields.as_ref().map(RequestedFields::optional).unwrap_or_default(),

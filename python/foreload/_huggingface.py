@@ -58,8 +58,8 @@ def settings_of(dataset: Any, given: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def check_same_samples(dataset: Any, loader: Any) -> None:
-    """Check that the files of `loader` have the rows and classes of the dataset.
+def check_same_samples(dataset: Any, loader: Any, label: str | None = None) -> None:
+    """Check that the files of `loader` have the rows and classes of the dataset, whose label is the column `label`.
 
     Raises:
         ConfigError: They have not.
@@ -70,7 +70,7 @@ def check_same_samples(dataset: Any, loader: Any) -> None:
         raise config_error(
             "dataset", f"has files of {total} rows, {loader.samples} as indexed: say rebuild_index=True"
         )
-    label = next((name for name in _LABELS if name in dataset.features), None)
+    label = label or next((name for name in _LABELS if name in dataset.features), None)
     names = getattr(dataset.features.get(label), "names", None)
     if names is not None and loader.classes and list(names) != loader.classes:
         message = f"has the classes {list(names)[:5]}..., its files say {loader.classes[:5]}...: {_SAVE}"
@@ -208,7 +208,7 @@ def _is_other(mapped: str, path: str) -> bool:
 def _check_dropped(dataset: Any, given: dict[str, Any], stored: dict[str, bool]) -> None:
     """Check that batches hold no column which was dropped from the dataset, and which its files still have."""
     dropped = {name for name in stored if name not in dataset.features}
-    label = next((name for name in _LABELS if stored.get(name)), None)
+    label = given.get("label") or next((name for name in _LABELS if stored.get(name)), None)
     fields = given.get("fields")
     if fields is None:
         asked = ["image"]
@@ -259,7 +259,7 @@ def _labels(dataset: Any, given: dict[str, Any]) -> dict[str, Any]:
             f"has paths of images and not their bytes ({path}): give ImageDataset the directory of the images"
         )
         raise config_error("dataset", message)
-    if given.keys() & {"fields", "with_labels", "labels"}:
+    if given.keys() & {"fields", "with_labels", "labels", "label"}:
         return {}
     if any(name in dataset.features for name in _LABELS):
         return {}
@@ -267,7 +267,7 @@ def _labels(dataset: Any, given: dict[str, Any]) -> dict[str, Any]:
     if classes:
         message = (
             f"has the classes in {classes[0]!r}, and labels are those in {' or '.join(_LABELS)}: give "
-            f"fields=[{images[0]!r}, {classes[0]!r}], or with_labels=False"
+            f"label={classes[0]!r}, or with_labels=False"
         )
         raise config_error("dataset", message)
     return {"with_labels": False}

@@ -193,7 +193,7 @@ class ImageDataset(IterableDataset):
 
         taken = _taken.whole(_huggingface.settings_of(dataset, settings), settings, batch_size)
         made = cls(taken.pop("path"), **taken)
-        _huggingface.check_same_samples(dataset, made.loader)
+        _huggingface.check_same_samples(dataset, made.loader, settings.get("label"))
         return made
 
     def __repr__(self) -> str:

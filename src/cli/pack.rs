@@ -48,7 +48,7 @@ pub(super) struct PackArgs {
 struct PackedIndexSettings;
 
 impl TakesSettings for PackedIndexSettings {
-    const NAMES: Option<&'static [&'static str]> = Some(&["index_dir", "rebuild_index", "split"]);
+    const NAMES: Option<&'static [&'static str]> = Some(&["index_dir", "rebuild_index", "split", "label"]);
 }
 
 /// The report that `--json` prints.

@@ -69,6 +69,7 @@ struct PlanSettings;
 impl TakesSettings for PlanSettings {
     const NAMES: Option<&'static [&'static str]> = Some(&[
         "split",
+        "label",
         "batch_size",
         "shuffle",
         "repeats",

@@ -136,6 +136,8 @@ pub struct IndexFacts {
     pub root_stamp: Stamp,
     /// The class names by number; empty where there are only numbers.
     pub classes: Vec<Vec<u8>>,
+    /// The class of each label that samples in shards were given; 0 for those beyond. `None` where they are the same.
+    pub labels: Option<Vec<u32>>,
     /// The notes on what was left out and on what is amiss.
     pub notes: super::Notes,
     /// The fingerprint of the dataset that this one was packed of; `None` for a dataset with a fingerprint of its own.
@@ -371,7 +373,7 @@ impl IndexBuilder {
                     groups.iter().try_for_each(|group| out.copy(spill, group.listed_labels()))?;
                 }
                 Section::Labels if sharded => {
-                    groups.iter().try_for_each(|group| out.copy(spill, group.labels()))?;
+                    groups.iter().try_for_each(|group| out.copy_labels(spill, group, whole))?;
                 }
                 Section::Labels => {
                     for group in groups {

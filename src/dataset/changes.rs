@@ -273,7 +273,7 @@ impl GroupLook<'_> {
         }
         let notes = &self.index.notes;
         let mut parser = knows.parser(&*self.index.source, notes.every_stem)?;
-        parser.keep_texts(&notes.kept_texts);
+        parser.read_by(self.index.reading());
         Ok(&**self.parser.get_or_init(|| parser))
     }
 
@@ -285,11 +285,12 @@ impl GroupLook<'_> {
         let mut may_leave_out = false;
         let (found, message) = if let Some(manifest) = index.source.manifest() {
             let threads = open::threads(&IndexOptions::default(), manifest, index.layout());
-            let found = manifest::read(manifest, contents, threads, &IndexProgress::new(false), cancel)?;
+            let (reading, progress) = (index.reading(), IndexProgress::new(false));
+            let found = manifest::read(manifest, contents, &reading, threads, &progress, cancel)?;
             (found.group.stamp, compare_manifest(index, group, &found))
         } else if let Some(knows) = index.layout().shards() {
             let parser = self.parser(knows)?;
-            let (stamp, ShardContents { rows, findings }) =
+            let (stamp, ShardContents { mut rows, mut findings }) =
                 shards::read(&*index.source, path, parser, cancel)?;
             if let Some((footer, seal)) = &findings.packed
                 && let Some(manifest) = PackedManifest::find(&*index.source)?
@@ -297,6 +298,11 @@ impl GroupLook<'_> {
                     manifest.check_shard(group, index.samples_of_group(group).start, footer, seal)
             {
                 return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), may_leave_out });
+            }
+            let known = (!index.notes.unlabeled).then(|| index.class_names());
+            if let Some(unknown) = findings.take_classes(&mut rows.samples, known) {
+                let message = format!("has the class {unknown:?}, which no sample had when indexed");
+                return Ok((stamp, Some(Change { path: full, message })));
             }
             let classes: Vec<&[u8]> = findings.classes.iter().map(String::as_bytes).collect();
             if !index.notes.unlabeled && !classes.is_empty() && classes != index.class_names() {

@@ -1,9 +1,9 @@
 //! The classes of several datasets as those of one.
 
-use super::Contents;
 use super::part::DatasetPart;
+use super::{Contents, class_names};
 use crate::error::{Error, Result};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 /// The names and numbers of the classes of the whole, and the numbers that the parts' own numbers have there.
 pub(super) struct Classes {
@@ -55,13 +55,20 @@ impl Classes {
                 first.class_names()
             }
             _ => {
-                parts.iter().flat_map(DatasetPart::class_names).collect::<BTreeSet<_>>().into_iter().collect()
+                let names = parts.iter().flat_map(DatasetPart::class_names).collect::<BTreeSet<_>>();
+                let mut names: Vec<&[u8]> = names.into_iter().collect();
+                // Directories have the order of torchvision's ImageFolder, names that are values their own.
+                if !parts.iter().any(DatasetPart::has_classes_of_files) {
+                    class_names::sort(&mut names, |name| name);
+                }
+                names
             }
         };
         let is_own = parts.iter().all(|part| part.class_names() == names);
+        let places: HashMap<&[u8], u32> = names.iter().copied().zip(0..).collect();
         let own = |part: &DatasetPart| match is_own {
             true => (0..part.class_names().len() as u32).collect(),
-            false => part.class_names().iter().map(|name| position(&names, name)).collect(),
+            false => part.class_names().iter().map(|name| places[name]).collect(),
         };
         let mut classes = Self {
             names: names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect(),
@@ -124,10 +131,6 @@ impl Classes {
 fn different(parts: &[DatasetPart]) -> Option<(&DatasetPart, &DatasetPart)> {
     let (first, others) = parts.split_first()?;
     others.iter().find(|part| LabelKind::of(part) != LabelKind::of(first)).map(|odd| (first, odd))
-}
-
-fn position(names: &[&[u8]], name: &[u8]) -> u32 {
-    names.partition_point(|known| *known < name) as u32
 }
 
 /// `map`, unless it maps every number to itself.

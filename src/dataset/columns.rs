@@ -9,7 +9,7 @@ mod matching;
 mod separated;
 mod values;
 
-pub(super) use listed::ListingTable;
+pub(super) use listed::{LISTED_LABELS, ListingTable};
 pub(crate) use values::{ColumnItem, typed};
 
 use super::{DatasetIndex, FieldKind};

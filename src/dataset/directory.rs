@@ -73,7 +73,7 @@ impl IndexDirectory {
         Err(Error::config("index_dir", message))
     }
 
-    /// The index file of the dataset whose canonical path is `canonical`, or of its split. Each dataset path has one
+    /// The index file of the dataset whose canonical path is `canonical`, or of its split, with the label that the user named. Each dataset path has one
     /// name, so a dataset that was moved or copied has a new index, with the same fingerprint.
     ///
     /// # Errors
@@ -96,6 +96,11 @@ impl IndexDirectory {
             // No path has a NUL.
             digest.update([0]);
             digest.update(split);
+        }
+        if let Some(label) = &options.label {
+            // No split has one either.
+            digest.update([0, 0]);
+            digest.update(label);
         }
         let digest = digest.finalize();
         let suffix = match options.contents {

@@ -16,7 +16,8 @@ use super::format::{Beside, IndexFile};
 use super::packed::PackedFooter;
 use super::part::DatasetPart;
 use super::{
-    Contents, Extent, FileId, Fingerprint, IndexOptions, IndexOrigin, IndexSummary, UnpackedBlocks, open,
+    Contents, Extent, FileId, Fingerprint, IndexOptions, IndexOrigin, IndexSummary, UnpackedBlocks,
+    class_names, open,
 };
 use crate::error::{Error, Result};
 use crate::notices::Notices;
@@ -27,10 +28,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-
-/// What gives samples labels.
-pub(crate) const TO_LABEL: &str = "put the number of its class beside each image (a .cls member, or a .json member \
-     with label), or keep each class in a directory of its own";
 
 /// The extents and labels of all samples, in memory: some 20 bytes for each sample that is a file of its own.
 pub struct DatasetIndex {
@@ -132,6 +129,11 @@ impl DatasetIndex {
             return Err(fault.error(&part.root));
         }
         let classes = Classes::of(&parts, options.without_labels)?;
+        if !options.without_labels
+            && let [first, ..] = &parts[..]
+        {
+            class_names::notify(&classes.names, &first.root, &options.notices);
+        }
         let mut index = Self {
             parts: Vec::with_capacity(parts.len()),
             classes,
@@ -210,7 +212,8 @@ impl DatasetIndex {
         if let Some((part, fault)) = faulty(self.parts.iter().map(|placed| &placed.part)) {
             return Err(fault.error(&part.root));
         }
-        let message = format!("needs labels, and {} has none: {TO_LABEL}", self.root().display());
+        let (root, to_label) = (self.root(), self.to_label());
+        let message = format!("needs labels, and {} has none: {to_label}", root.display());
         Err(Error::config(setting, message))
     }
 

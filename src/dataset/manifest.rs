@@ -2,12 +2,14 @@
 
 use super::build::{FileRow, GroupRows, IndexGroup, ListedRows};
 use super::cancel::Cancel;
-use super::columns::ListingTable;
+use super::class_names::{self, ClassNames};
+use super::columns::{LISTED_LABELS, ListingTable};
 use super::kind::{image_extensions, is_image_file};
+use super::layouts::ShardReading;
 use super::open::IndexProgress;
 use super::parallel::for_each;
 use super::rows_of_table;
-use super::samples::ShardFindings;
+use super::samples::{ShardContents, ShardFindings};
 use super::summary::LabelFault;
 use super::table::ShardTable;
 use super::{Contents, Notes};
@@ -44,13 +46,14 @@ pub(super) struct ManifestRows {
 pub(super) fn read(
     source: &ManifestSource,
     contents: Contents,
+    reading: &ShardReading,
     threads: usize,
     progress: &IndexProgress,
     cancel: &Cancel,
 ) -> Result<ManifestRows> {
     let wrong = |message: String| Error::dataset(source.path(&[]), message);
     let OpenFile { stamp, .. } = source.open(&[])?;
-    let table = parse(source)?;
+    let table = parse(source, reading.label.as_deref())?;
     let mut rows = ListedRows::default();
     let names = take_names(source, &table, &mut rows)?;
     if contents == Contents::Images {
@@ -62,11 +65,10 @@ pub(super) fn read(
     let what = if contents == Contents::Images { "images" } else { "files" };
     progress.expect(rows.files.len() as u64, what);
     measure(source, &table, &mut rows, if is_on_server { ASKERS } else { threads }, progress, cancel)?;
-    let (columns, label) = table.columns();
-    let found = ShardTable { samples: table.len() as u64, columns, blocks: Vec::new() };
-    let found = rows_of_table::contents(found, label.as_slice()).map_err(|fault| wrong(fault.message))?;
-    let findings = found.findings;
-    rows.table = found.rows;
+    let found = ShardTable { samples: table.len() as u64, columns: table.columns(), blocks: Vec::new() };
+    let found = rows_of_table::contents(found, &[][..], &LISTED_LABELS, reading);
+    let ShardContents { rows: own, findings } = found.map_err(|fault| wrong(fault.message))?;
+    rows.table = own;
     for (sample, file) in rows.table.samples.iter_mut().zip(&rows.files) {
         (sample.offset, sample.length) = (0, file.length);
     }
@@ -79,7 +81,18 @@ pub(super) fn read(
     };
     notes.absorb(Notes { skipped: findings.notes.skipped, ..Notes::default() });
     notes.unlabeled = findings.labeled.is_none() || notes.label_fault.is_some();
-    let classes = if notes.unlabeled { Vec::new() } else { findings.classes };
+    (notes.label_column, notes.not_labels) = (findings.label_column, findings.notes.not_labels);
+    let mut classes = findings.classes;
+    if findings.classes_are_values {
+        let mut names = ClassNames::default();
+        names.renumber(&mut rows.table.samples, &classes);
+        let labels;
+        (classes, labels) = names.into_classes();
+        class_names::renumber(&mut rows.table.samples, if notes.unlabeled { &[] } else { &labels });
+    }
+    if notes.unlabeled {
+        classes.clear();
+    }
     notes.labels_from_one = !notes.unlabeled && classes.is_empty() && findings.smallest_label == Some(1);
     let group = IndexGroup { path: Vec::new(), stamp, rows: GroupRows::Listed(rows) };
     Ok(ManifestRows { group, notes, classes: classes.into_iter().map(String::into_bytes).collect() })
@@ -93,7 +106,7 @@ pub(super) fn read(
 /// were indexed.
 pub(super) fn learn(source: &ManifestSource, indexed: impl Iterator<Item = Vec<u8>>) -> Result<()> {
     let mut rows = ListedRows::default();
-    let names = take_names(source, &parse(source)?, &mut rows)?;
+    let names = take_names(source, &parse(source, None)?, &mut rows)?;
     if !rows.files().map(|(name, _)| name.to_vec()).eq(indexed) {
         let message =
             "names other files than when it was indexed, and its URLs are not kept: rebuild_index=True";
@@ -103,11 +116,11 @@ pub(super) fn learn(source: &ManifestSource, indexed: impl Iterator<Item = Vec<u
     Ok(())
 }
 
-fn parse(source: &ManifestSource) -> Result<ListingTable> {
+fn parse(source: &ManifestSource, label: Option<&str>) -> Result<ListingTable> {
     let path = source.path(&[]);
     let text = read_whole(source, LARGEST)?;
     let format = source.format().ok_or_else(|| Error::Internal("a manifest is no table".to_owned()))?;
-    ListingTable::parse(format, &text).map_err(|fault| Error::dataset(path, fault.message()))
+    ListingTable::parse(format, &text, label).map_err(|fault| Error::dataset(path, fault.message()))
 }
 
 /// Takes the names of all files.

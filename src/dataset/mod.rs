@@ -23,6 +23,7 @@ mod cancel;
 mod cells;
 mod changes;
 mod checks;
+mod class_names;
 mod classes;
 mod columns;
 mod dataset_card;
@@ -34,6 +35,7 @@ mod hugging_face;
 mod ignored;
 mod index;
 pub(crate) mod kind;
+mod label_column;
 mod labels;
 pub(crate) mod layouts;
 mod left_out;
@@ -61,6 +63,7 @@ mod stretches;
 mod summary;
 mod survey;
 pub(crate) mod table;
+mod unlabeled;
 mod unpack;
 mod unpacked;
 mod value_kinds;
@@ -73,7 +76,7 @@ pub(crate) use blocks::FileBlock;
 pub(crate) use columns::{ColumnItem, ColumnValues, LabelTable, SampleColumn, typed as typed_column};
 pub(crate) use index::BlockCosts;
 pub use index::DatasetIndex;
-pub(crate) use index::{LiveSamples, TO_LABEL};
+pub(crate) use index::LiveSamples;
 pub use kind::FieldKind;
 pub(crate) use labels::{class_number_in_json, class_number_in_text};
 pub use layouts::Layout;
@@ -171,6 +174,9 @@ pub struct IndexOptions {
     /// Whether the field `label` is asked for by its name, so that a column of that name is read where it holds no
     /// class numbers.
     pub label_column: bool,
+    /// The column of tables, or the member or key of a `.json` member in tar shards, that is the label. `None` stands for
+    /// the usual names. Samples have other labels by it, so that the dataset has an index for each.
+    pub label: Option<String>,
     /// Whether nobody asks for labels. Then it is no error if some are missing or are no class numbers, and the dataset
     /// has none.
     pub without_labels: bool,

@@ -5,11 +5,11 @@ use super::cancel::{Cancel, OpeningWatch};
 use super::changes::{Change, MovedStamps};
 use super::directory::{self, IndexDirectory};
 use super::format::{Beside, IndexFile, Section};
-use super::layouts::ShardLayout;
+use super::layouts::{ShardLayout, ShardReading};
 use super::names_stamp::stamp_of_names;
 use super::parallel::for_each;
 use super::part::DatasetPart;
-use super::shards::{DatasetShards, ShardsFound};
+use super::shards::DatasetShards;
 use super::survey::{self, Survey};
 use super::{
     COARSE_TICK, Changed, Fingerprint, IndexOptions, IndexOrigin, Layout, Stamp, folder, kind, layouts,
@@ -73,6 +73,9 @@ fn opened(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Datase
         options.notices.warn_once("versions", || warning);
     }
     index.seconds = start.elapsed().as_secs_f64();
+    if index.notes.label_fault.is_none() {
+        index.check_label(options.label.as_deref())?;
+    }
     if index.notes.imageless && index.is_table() && options.members.is_none() {
         return Err(Error::dataset(root, index.without_images()));
     }
@@ -232,6 +235,7 @@ impl IndexOpening<'_> {
         let mut index = DatasetPart::new(self.root, &*self.source, IndexFile::load(file, wanted)?)?;
         index.inodes = self.inodes;
         index.split.clone_from(&self.options.split);
+        index.label_asked.clone_from(&self.options.label);
         let same_root = index.file.section(Section::Root) == self.canonical.as_os_str().as_bytes();
         if !same_root || index.file.header().contents != self.options.contents {
             return Err(Error::dataset(file, "is the index of another dataset"));
@@ -278,23 +282,23 @@ impl IndexOpening<'_> {
         if every_stem {
             nothing = "the shards hold no sample".to_owned();
         }
+        let reading = ShardReading { label: options.label.clone(), ..ShardReading::default() };
+        let mut labels = None;
         let more = match &packed {
             Some(manifest) => packed::index(source, manifest, &mut builder, threads, &progress, cancel)?,
             None if layout.is_sharded() => {
-                let mut shards =
-                    DatasetShards { source, layout, names: &shards, every_stem, kept_texts: Vec::new() };
-                let mut found = shards::index(&shards, &mut builder, threads, &progress, cancel)?;
-                if !found.mixed_texts.is_empty() {
-                    shards.kept_texts = found.mixed_texts;
+                let mut shards = DatasetShards { source, layout, names: &shards, every_stem, reading };
+                let found = loop {
+                    let found = shards::index(&shards, &mut builder, threads, &progress, cancel)?;
+                    let Some(reading) = found.read_again else { break found };
+                    shards.reading = reading;
                     builder = new()?;
-                    found = shards::index(&shards, &mut builder, threads, &progress, cancel)?;
-                }
-                let ShardsFound { notes, classes: named, .. } = found;
-                classes = named;
-                notes
+                };
+                (classes, labels) = (found.classes, found.labels);
+                found.notes
             }
             None if let Some(manifest) = source.manifest() => {
-                let found = manifest::read(manifest, options.contents, threads, &progress, cancel)?;
+                let found = manifest::read(manifest, options.contents, &reading, threads, &progress, cancel)?;
                 builder.add(&found.group)?;
                 classes = found.classes;
                 found.notes
@@ -317,6 +321,7 @@ impl IndexOpening<'_> {
             root: canonical.clone(),
             root_stamp: stamp,
             classes,
+            labels,
             notes,
             fingerprint,
         })
@@ -354,7 +359,7 @@ pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
     }
     let Some(knows) = index.layout().shards() else { return Ok(()) };
     let mut parser = knows.parser(&*index.source, index.notes.every_stem)?;
-    parser.keep_texts(&index.notes.kept_texts);
+    parser.read_by(index.reading());
     let not_compared = Mutex::new(BTreeSet::new());
     for_each(threads, index.groups(), |group| {
         let unknown = shards::verify(&*index.source, index.group_path(group), &*parser, &cancel)?;

@@ -8,6 +8,7 @@ use super::cells::ColumnCells;
 use super::format::{
     GROUP_PREFIX, GROUP_ROW, GROUP_SUFFIX, GroupEnd, IndexFile, STAMP_ROW, Section, stamp_at, u32_at, u64_at,
 };
+use super::layouts::ShardReading;
 use super::selected_members::MemberSelection;
 use super::summary::{self, IndexRequests};
 use super::{Extent, FileId, Fingerprint, IndexOrigin, IndexSummary, Layout, Notes, Stamp};
@@ -39,6 +40,8 @@ pub(super) struct DatasetPart {
     pub(super) seconds: f64,
     /// The split that was asked for.
     pub(super) split: Option<String>,
+    /// The label that was asked for.
+    pub(super) label_asked: Option<String>,
     /// Whether inode numbers last on its file system, so that they are compared.
     pub(super) inodes: bool,
     /// The stamps of shards that were written again within the run, and still hold the same samples.
@@ -80,6 +83,7 @@ impl DatasetPart {
             origin: IndexOrigin::Loaded,
             seconds: 0.0,
             split: None,
+            label_asked: None,
             moved: RwLock::default(),
             any_moved: AtomicBool::default(),
             accepting: Mutex::default(),
@@ -327,6 +331,21 @@ impl DatasetPart {
         summary::class_names(self.file.section(Section::Classes))
     }
 
+    /// How its shards were read when they were listed.
+    pub(super) fn reading(&self) -> ShardReading {
+        ShardReading {
+            kept_texts: self.notes.kept_texts.clone(),
+            label: self.label_asked.clone(),
+            not_labels: self.notes.not_labels.clone(),
+        }
+    }
+
+    /// Whether its classes are directories or tars, whose names have the order of file names.
+    pub(super) fn has_classes_of_files(&self) -> bool {
+        let layout = self.notes.packed_of.unwrap_or(self.layout());
+        matches!(layout, Layout::Folder | Layout::TarOfTars)
+    }
+
     pub(super) fn num_classes(&self) -> u32 {
         self.file.header().classes
     }
@@ -364,6 +383,7 @@ impl DatasetPart {
             notes: self.notes.clone(),
             keys: self.keys(),
             fields: self.table_fields(),
+            to_label: self.notes.unlabeled.then(|| self.to_label()),
             fingerprint: self.fingerprint().to_string(),
             index_path: self.file.path().to_path_buf(),
             index_bytes: self.file.size(),

@@ -2,22 +2,30 @@
 
 use super::FieldKind;
 use super::build::SampleRow;
+use super::label_column::{self, ColumnLabels, UsualLabels};
+use super::layouts::ShardReading;
 use super::left_out::LeftOut;
 use super::member::{MemberPlace, MemberRow};
 use super::samples::ShardContents;
 use super::selected_members::IMAGE;
 use super::table::{CellExtent, ShardTable, TableCells, TableColumn};
-use crate::source::Malformed;
+use crate::source::{Malformed, ReadAt};
+use std::collections::BTreeMap;
 
-/// The contents of a shard that is this table. The first of the `labels` that is a column of whole numbers gives the
-/// class numbers of its samples.
+/// The contents of a shard that is this table and has these `bytes`. Its labels are in a column of one of the `usual`
+/// names, unless `reading` says otherwise.
 ///
 /// A sample's image is in the column `image`, or in the only column of images. A sample without one has its place
 /// behind the image of the sample before it.
 ///
 /// # Errors
 /// [`Malformed`] for a table that contradicts itself.
-pub(super) fn contents(mut table: ShardTable, labels: &[&str]) -> Result<ShardContents, Malformed> {
+pub(super) fn contents<S: ReadAt + ?Sized>(
+    mut table: ShardTable,
+    bytes: &S,
+    usual: &UsualLabels,
+    reading: &ShardReading,
+) -> Result<ShardContents, Malformed> {
     table.columns.sort_by(|a, b| a.name.cmp(&b.name));
     check(&table)?;
     let mut found = ShardContents::default();
@@ -42,7 +50,10 @@ pub(super) fn contents(mut table: ShardTable, labels: &[&str]) -> Result<ShardCo
         end = offset + u64::from(length);
         found.rows.samples.push(SampleRow { offset, length, label: 0 });
     }
-    take_labels(&mut found, &table, labels);
+    let mut not_labels = BTreeMap::new();
+    let labels = label_column::find(&table.columns, bytes, usual, reading, &mut not_labels)?;
+    found.findings.notes.not_labels = not_labels;
+    take_labels(&mut found, table.samples, labels);
     take_members(&mut found, &table);
     found.rows.blocks = std::mem::take(&mut table.blocks);
     found.rows.columns = table.columns.into_iter().filter(|column| column.extents().is_none()).collect();
@@ -90,21 +101,17 @@ fn check(table: &ShardTable) -> Result<(), Malformed> {
 }
 
 /// The labels of the samples, and the names of their classes.
-fn take_labels(found: &mut ShardContents, table: &ShardTable, labels: &[&str]) {
-    let integers = labels.iter().find_map(|name| {
-        let column = table.columns.iter().find(|column| column.name == *name)?;
-        if let TableCells::Integers(cells) = &column.cells { Some((column, cells)) } else { None }
-    });
+fn take_labels(found: &mut ShardContents, samples: u64, labels: Option<ColumnLabels<'_>>) {
     let findings = &mut found.findings;
-    let Some((column, cells)) = integers else {
-        findings.unlabeled = (table.samples > 0).then(|| "0".to_owned());
+    let Some(ColumnLabels { column, numbers, classes, are_values }) = labels else {
+        findings.unlabeled = (samples > 0).then(|| "0".to_owned());
         return;
     };
-    findings.classes.clone_from(&column.classes);
-    findings.label_column = Some(column.name.clone());
-    for (number, (cell, row)) in cells.iter().zip(&mut found.rows.samples).enumerate() {
-        // A number without a name is none where classes have names.
-        let most = if column.classes.is_empty() { u32::MAX } else { column.classes.len() as u32 };
+    // A number without a name is none where classes have names.
+    let most = if classes.is_empty() { u32::MAX } else { classes.len() as u32 };
+    (findings.classes, findings.classes_are_values) = (classes, are_values);
+    findings.label_column = Some(column.to_owned());
+    for (number, (cell, row)) in numbers.iter().zip(&mut found.rows.samples).enumerate() {
         match cell.map(|label| u32::try_from(label).ok().filter(|&label| label < most).ok_or(label)) {
             Some(Ok(label)) => {
                 row.label = label;
@@ -113,7 +120,7 @@ fn take_labels(found: &mut ShardContents, table: &ShardTable, labels: &[&str]) {
             }
             Some(Err(label)) => {
                 findings.unusable.get_or_insert_with(|| {
-                    format!("sample {number} has {label} in the column {:?}, which is no class", column.name)
+                    format!("sample {number} has {label} in the column {column:?}, which is no class")
                 });
                 findings.notes.skip(LeftOut::UnusableLabel, || label.to_string());
             }
@@ -155,6 +162,8 @@ fn take_members(found: &mut ShardContents, table: &ShardTable) {
 mod tests {
     use super::*;
 
+    const USUAL: UsualLabels = UsualLabels { names: &["label", "class"], numbers_first: true };
+
     fn column(name: &str, kind: FieldKind, cells: TableCells) -> TableColumn {
         TableColumn { name: name.to_owned(), kind, classes: Vec::new(), cells }
     }
@@ -165,7 +174,8 @@ mod tests {
     }
 
     fn rows(columns: Vec<TableColumn>) -> ShardContents {
-        contents(ShardTable { samples: 3, columns, ..ShardTable::default() }, &["label", "class"]).unwrap()
+        let table = ShardTable { samples: 3, columns, ..ShardTable::default() };
+        contents(table, &[][..], &USUAL, &ShardReading::default()).unwrap()
     }
 
     #[test]
@@ -206,7 +216,8 @@ mod tests {
     #[test]
     fn tables_that_contradict_themselves_are_refused() {
         let table = |columns| ShardTable { samples: 3, columns, ..ShardTable::default() };
-        let wrong = |columns| contents(table(columns), &[]).unwrap_err().message;
+        let reading = ShardReading::default();
+        let wrong = |columns| contents(table(columns), &[][..], &USUAL, &reading).unwrap_err().message;
         let short = || column("a", FieldKind::Integer, TableCells::Integers(vec![None]));
         assert!(wrong(vec![short()]).contains("not one value for each sample"));
         assert!(wrong(vec![short(), short()]).contains("two columns \"a\""));

@@ -7,9 +7,10 @@
 use super::Notes;
 use super::archive::{TarMember, TarMembers};
 use super::build::{SampleRow, ShardRows};
+use super::class_names::ClassNames;
 use super::ignored::ignored_member;
 use super::kind::{FieldKind, image_rank};
-use super::labels::{Label, cls, json, reduced};
+use super::labels::{Label, LabelMembers, reduced};
 use super::left_out::LeftOut;
 use super::member::{MemberPlace, MemberRow};
 use super::packed::{PackedFooter, ShardSeal};
@@ -43,8 +44,11 @@ pub struct ShardFindings {
     pub has_images: bool,
     /// The column of a table from which the labels are.
     pub label_column: Option<String>,
-    /// The names of the classes by number, as the schema of a table has them; empty where there are only numbers.
+    /// The names of the classes by number; empty where there are only numbers.
     pub classes: Vec<String>,
+    /// Whether these names are values of the samples, in no order, and those of other shards may be others; else a
+    /// schema has them.
+    pub classes_are_values: bool,
     /// The smallest label of a table's samples.
     pub smallest_label: Option<u32>,
     /// The footer and the seal of a packed shard, which has nothing of the others here.
@@ -56,7 +60,7 @@ pub struct ShardFindings {
 struct StemMembers {
     /// The members, sorted by the numbers of their keys.
     members: Vec<MemberAt>,
-    /// The label in the `cls` member, or else in the `json` member.
+    /// The label in the member that is one as a whole, or else in the `json` member.
     label: Label,
 }
 
@@ -110,11 +114,23 @@ pub enum Stems {
 /// [`Malformed`] for an archive that is damaged, truncated or compressed, a sample with two members of one name of
 /// those that make it a sample (image, `.cls`, `.json`), and an image of 4 GiB or more.
 pub fn contents<S: ReadAt + ?Sized>(source: &S, wanted: Stems) -> Result<ShardContents, Malformed> {
+    contents_with(source, wanted, None)
+}
+
+/// Finds the same samples, with labels from the members or the key in `.json` members called `label`, if the user named
+/// any.
+pub(super) fn contents_with<S: ReadAt + ?Sized>(
+    source: &S,
+    wanted: Stems,
+    label: Option<&str>,
+) -> Result<ShardContents, Malformed> {
     refuse_compressed(source, "plain tar")?;
     let mut contents = ShardContents::default();
     let mut members = TarMembers::new(source);
     let mut samples: HashMap<Box<[u8]>, StemMembers> = HashMap::new();
-    let mut keys = Keys::default();
+    let (mut keys, mut names) = (Keys::default(), ClassNames::default());
+    let labels = LabelMembers::new(label);
+    let whole = labels.whole().as_bytes();
     while let Some(member) = members.next_member()? {
         let Some((stem, suffix)) = contents.findings.parted(&member) else { continue };
         let key = keys.number(&suffix);
@@ -134,7 +150,7 @@ pub fn contents<S: ReadAt + ?Sized>(source: &S, wanted: Stems) -> Result<ShardCo
             Err(at) => at,
             Ok(first) => {
                 let first = &mut sample.members[first];
-                if is_image || matches!(suffix.as_slice(), b"cls" | b"json") {
+                if is_image || suffix == whole || matches!(suffix.as_slice(), b"cls" | b"json") {
                     return Err(twice(source, stem, &member, first.offset));
                 }
                 // It is an error for loaders that ask for this field, and does not concern the others.
@@ -143,16 +159,17 @@ pub fn contents<S: ReadAt + ?Sized>(source: &S, wanted: Stems) -> Result<ShardCo
             }
         };
         sample.members.insert(at, MemberAt { offset: place(&member)?, length, key });
-        let has_cls = || keys.numbers.get(&b"cls"[..]).is_some_and(|&cls| sample.find(cls).is_ok());
-        match suffix.as_slice() {
-            b"cls" => sample.label = reduced(cls(&mut members, &member)?),
-            // It is read at once, while the bytes around its header are at hand. A .cls member precedes it, wherever it
-            // lies.
-            b"json" if !has_cls() => sample.label = reduced(json(&mut members, &member)?),
-            _ => {}
+        let has_whole = || keys.numbers.get(whole).is_some_and(|&key| sample.find(key).is_ok());
+        // They are read at once, while the bytes around their headers are at hand.
+        if suffix == whole {
+            sample.label = reduced(labels.read_whole(&mut members, &member)?, &mut names);
+        } else if suffix == b"json" && !has_whole() {
+            sample.label = reduced(labels.read_json(&mut members, &member)?, &mut names);
         }
     }
-    contents.take(source, samples, &keys, wanted)?;
+    contents.findings.classes = names.as_found();
+    contents.findings.label_column = label.map(str::to_owned);
+    contents.take(source, samples, &keys, wanted, labels)?;
     Ok(contents)
 }
 
@@ -164,6 +181,7 @@ impl ShardContents {
         samples: HashMap<Box<[u8]>, StemMembers>,
         keys: &Keys,
         wanted: Stems,
+        labels: LabelMembers<'_>,
     ) -> Result<(), Malformed> {
         let ranks: Vec<Option<usize>> = keys.list.iter().map(|key| image_rank(key)).collect();
         let rank = |found: &&MemberAt| ranks[found.key as usize];
@@ -182,12 +200,17 @@ impl ShardContents {
         });
         let order =
             self.take_keys(keys, samples.iter().filter(|(image, ..)| image.is_some()).map(|(.., of)| of));
+        self.findings.classes_are_values =
+            samples.iter().any(|(image, _, of)| image.is_some() && matches!(of.label, Label::Name(_)));
+        if !self.findings.classes_are_values {
+            self.findings.classes.clear();
+        }
         for (image, stem, sample) in samples {
             let Some(image) = image else {
                 self.findings.note_imageless(&stem, &sample, keys);
                 continue;
             };
-            let label = self.findings.label(source, &stem, &sample, keys)?;
+            let label = self.findings.label(source, &stem, &sample, keys, labels)?;
             let images = sample.members.iter().filter(|found| rank(found).is_some()).count();
             self.findings.has_images |= images > 0;
             if images > 1 {
@@ -249,19 +272,36 @@ impl ShardFindings {
         stem: &[u8],
         sample: &StemMembers,
         keys: &Keys,
+        labels: LabelMembers<'_>,
     ) -> Result<Option<u32>, Malformed> {
         let label = match sample.label {
-            Label::Number(label) => Some(label),
+            Label::Name(label) => Some(label),
+            Label::Number(label) if !self.classes_are_values => Some(label),
+            Label::Number(label) => {
+                let message = || {
+                    let name = self.classes.first().map_or("", String::as_str);
+                    format!(
+                        "sample {:?} has the class number {label}, and others names such as {name:?}",
+                        text(stem)
+                    )
+                };
+                self.unusable = self.unusable.take().or_else(|| Some(message()));
+                self.notes.skip(LeftOut::UnusableLabel, || text(stem));
+                return Ok(None);
+            }
             Label::Missing => None,
             Label::Unusable => {
                 if self.unusable.is_none() {
-                    let Malformed { offset, message } = unusable(source, sample, keys);
+                    let Malformed { offset, message } = unusable(source, sample, keys, labels);
                     self.unusable = Some(format!("at byte {offset}: {message}"));
                 }
                 self.notes.skip(LeftOut::UnusableLabel, || text(stem));
                 return Ok(None);
             }
         };
+        if label.is_none() && stem.contains(&b'/') {
+            self.notes.in_directory.get_or_insert_with(|| text(stem));
+        }
         let first = if label.is_some() { &mut self.labeled } else { &mut self.unlabeled };
         first.get_or_insert_with(|| text(stem));
         Ok(label)
@@ -350,15 +390,21 @@ fn twice<S: ReadAt + ?Sized>(source: &S, stem: &[u8], second: &TarMember, first:
 }
 
 /// The reason for which the label of a sample cannot be used.
-fn unusable<S: ReadAt + ?Sized>(source: &S, sample: &StemMembers, keys: &Keys) -> Malformed {
+fn unusable<S: ReadAt + ?Sized>(
+    source: &S,
+    sample: &StemMembers,
+    keys: &Keys,
+    labels: LabelMembers<'_>,
+) -> Malformed {
     let of = |key: &[u8]| sample.find(*keys.numbers.get(key)?).ok();
-    let is_cls = of(b"cls").is_some();
-    let Some(place) = of(b"cls").or_else(|| of(b"json")).map(|found| sample.members[found].offset) else {
+    let whole = of(labels.whole().as_bytes());
+    let Some(place) = whole.or_else(|| of(b"json")).map(|found| sample.members[found].offset) else {
         return Malformed { offset: 0, message: CHANGED.to_owned() };
     };
     let mut members = TarMembers::new(source);
-    let read = |member: TarMember| {
-        if is_cls { cls(&mut members, &member) } else { json(&mut members, &member) }
+    let read = |member: TarMember| match whole {
+        Some(_) => labels.read_whole(&mut members, &member),
+        None => labels.read_json(&mut members, &member),
     };
     match member_at(source, place).and_then(read) {
         Ok(Err(reason)) | Err(reason) => reason,

@@ -1,5 +1,6 @@
 //! Writes the sections of an index file, most of them from the spill file in which groups wait.
 
+use super::build::IndexFacts;
 use super::cancel::Cancel;
 use super::cells::{CellType, ColumnFacts};
 use super::format::{HEADER, SectionEntry};
@@ -73,6 +74,20 @@ impl<'a> SectionWriter<'a> {
             part.as_chunks().0.iter().try_for_each(&mut show)?;
         }
         Ok(())
+    }
+
+    /// Copies the labels of a shard's samples, as the numbers of their classes.
+    pub(super) fn copy_labels(
+        &mut self,
+        from: &File,
+        group: &SpilledGroup,
+        whole: &IndexFacts,
+    ) -> std::io::Result<()> {
+        let Some(classes) = &whole.labels else { return self.copy(from, group.labels()) };
+        Self::each_row(from, group.labels(), |label: &[u8; 4]| {
+            let class = classes.get(u32::from_le_bytes(*label) as usize).copied().unwrap_or(0);
+            self.put(&class.to_le_bytes())
+        })
     }
 
     /// Writes the end of each sample's members, for a shard that has `end` members before it.

@@ -2,7 +2,8 @@
 
 use super::build::{GroupRows, IndexBuilder, IndexGroup, ShardRows};
 use super::cancel::Cancel;
-use super::layouts::{self, ShardParser};
+use super::class_names::ClassNames;
+use super::layouts::{self, ShardParser, ShardReading};
 use super::open::IndexProgress;
 use super::parallel::collect;
 pub(crate) use super::samples::ShardContents;
@@ -54,8 +55,8 @@ pub(super) struct DatasetShards<'a> {
     pub(super) names: &'a [Vec<u8>],
     /// Whether stems without an image are samples, too.
     pub(super) every_stem: bool,
-    /// The columns of which all texts are kept.
-    pub(super) kept_texts: Vec<String>,
+    /// How they are read.
+    pub(super) reading: ShardReading,
 }
 
 /// What was found in all shards beside the samples.
@@ -63,8 +64,10 @@ pub(super) struct ShardsFound {
     pub(super) notes: Notes,
     /// The names of the classes by number.
     pub(super) classes: Vec<Vec<u8>>,
-    /// The columns whose texts lie in some shards as they are and in others do not: all are to be kept.
-    pub(super) mixed_texts: Vec<String>,
+    /// For each label that the builder was given its class; `None` where they are the same.
+    pub(super) labels: Option<Vec<u32>>,
+    /// How the shards must be read instead, because what some of them hold decides it for all.
+    pub(super) read_again: Option<ShardReading>,
 }
 
 /// Indexes all shards.
@@ -75,20 +78,26 @@ pub(super) fn index(
     progress: &IndexProgress,
     cancel: &Cancel,
 ) -> Result<ShardsFound> {
-    let &DatasetShards { source, layout, names: shards, every_stem, ref kept_texts } = shards;
+    let &DatasetShards { source, layout, names: shards, every_stem, ref reading } = shards;
     let Some(knows) = layout.shards() else {
         return Err(Error::Internal("loose files are no shards".into()));
     };
     let mut parser = knows.parser(source, every_stem)?;
-    parser.keep_texts(kept_texts);
+    parser.read_by(reading.clone());
     progress.expect(shards.len() as u64, "shards");
     let next = AtomicUsize::new(0);
-    let mut notes = Notes { every_stem, kept_texts: kept_texts.clone(), ..Notes::default() };
+    let mut notes = Notes {
+        every_stem,
+        kept_texts: reading.kept_texts.clone(),
+        not_labels: reading.not_labels.clone(),
+        ..Notes::default()
+    };
     let (mut lying, mut kept) = (BTreeSet::new(), BTreeSet::new());
     let (mut has_images, mut smallest_label) = (false, None);
-    // Of tables: the column of the images, and that of the labels with the names of the classes.
-    let (mut image, mut label): (Agreed<String>, Agreed<(String, Vec<String>)>) =
+    // The column of the images in tables; that of the labels, with the names of the classes that a schema gives.
+    let (mut image, mut label): (Agreed<String>, Agreed<(String, Option<Vec<String>>)>) =
         (Agreed::default(), Agreed::default());
+    let mut names = ClassNames::default();
     // The first in the order of the shards, whoever found it first.
     let (mut labeled, mut unlabeled, mut unusable): (Option<Named>, Option<Named>, Option<Named>) =
         (None, None, None);
@@ -102,17 +111,23 @@ pub(super) fn index(
                 }
             }
         },
-        |(shard, stamp, ShardContents { rows, findings }): (&Vec<u8>, Stamp, ShardContents)| {
+        |(shard, stamp, ShardContents { mut rows, findings }): (&Vec<u8>, Stamp, ShardContents)| {
+            if findings.classes_are_values && !names.are_too_many() {
+                names.renumber(&mut rows.samples, &findings.classes);
+            }
             note_texts(&rows, &mut lying, &mut kept);
             builder.add(&IndexGroup { path: shard.clone(), stamp, rows: GroupRows::Shard(rows) })?;
             progress.step(1);
+            if findings.labeled.is_some() {
+                let of_schema = (!findings.classes_are_values).then_some(findings.classes);
+                label.add(shard, Some((findings.label_column.unwrap_or_default(), of_schema)));
+            }
             keep_first(&mut labeled, shard, findings.labeled);
             keep_first(&mut unlabeled, shard, findings.unlabeled);
             keep_first(&mut unusable, shard, findings.unusable);
             has_images |= findings.has_images;
             smallest_label = smallest_label.into_iter().chain(findings.smallest_label).min();
             image.add(shard, findings.notes.image.clone());
-            label.add(shard, findings.label_column.map(|column| (column, findings.classes)));
             notes.absorb(findings.notes);
             Ok(())
         },
@@ -124,13 +139,25 @@ pub(super) fn index(
         );
         return Err(Error::dataset(source.path(other), message));
     }
-    if let Some([(one, _), (other, _)]) = label.differing() {
-        let message =
-            format!("has other class names than {}, or another column of labels", source.path(one).display());
-        return Err(Error::dataset(source.path(other), message));
+    let column = label.first.as_ref().map(|(_, (column, _))| column.clone());
+    let read_again = read_again(reading, &notes, column.as_ref(), &names, &lying, &kept);
+    if read_again.is_some() {
+        return Ok(ShardsFound { notes, classes: Vec::new(), labels: None, read_again });
+    }
+    let mut odd = names.are_too_many().then(|| (Vec::new(), TOO_MANY.to_owned()));
+    if let Some([(one, of_one), (other, of_other)]) = label.differing() {
+        let one = source.path(one);
+        if of_one.1.is_some() == of_other.1.is_some() {
+            let message =
+                format!("has other class names than {}, or another column of labels", one.display());
+            return Err(Error::dataset(source.path(other), message));
+        }
+        let kinds = |is_number: bool| if is_number { "class numbers" } else { "names of classes" };
+        let (own, others) = (kinds(of_other.1.is_some()), kinds(of_one.1.is_some()));
+        odd = Some((other.clone(), format!("has {own} as labels, and {} has {others}", one.display())));
     }
     let with = |shard: &Vec<u8>| source.path(shard).display().to_string();
-    notes.label_fault = match (&labeled, unlabeled, unusable) {
+    notes.label_fault = match (&labeled, unlabeled, unusable.or(odd)) {
         (_, _, Some((shard, message))) => Some(LabelFault::new(&shard, message)),
         (Some((labeled, with_label)), Some((shard, sample)), None) if layout.is_table() => {
             let message = format!(
@@ -141,9 +168,12 @@ pub(super) fn index(
             Some(LabelFault::new(&shard, message))
         }
         (Some((labeled, with_label)), Some((shard, sample)), None) => {
+            let missing = match &reading.label {
+                Some(key) => format!("neither a .{key} member nor a .json member with {key}"),
+                None => "neither a .cls member nor a .json member with label or cls".to_owned(),
+            };
             let message = format!(
-                "sample {sample:?} has neither a .cls member nor a .json member with label or cls, but {with_label:?} \
-                 of {} has a label: label all samples or none",
+                "sample {sample:?} has {missing}, but {with_label:?} of {} has a label: label all samples or none",
                 with(labeled)
             );
             Some(LabelFault::new(&shard, message))
@@ -152,12 +182,45 @@ pub(super) fn index(
     };
     notes.unlabeled = labeled.is_none() || notes.label_fault.is_some();
     notes.imageless = (notes.every_stem || layout.is_table()) && !has_images;
-    let classes = label.first.filter(|_| !notes.unlabeled).map(|(_, (_, classes))| classes);
-    let classes = classes.unwrap_or_default();
+    notes.label_column = column.filter(|column| !column.is_empty());
+    let has_names = !names.is_empty();
+    let (classes, labels) = match label.first {
+        // Labels that are not used are those of no class, in whatever order the shards were read.
+        _ if notes.unlabeled => (Vec::new(), has_names.then(Vec::new)),
+        Some((_, (_, None))) => {
+            let (classes, labels) = names.into_classes();
+            (classes, Some(labels))
+        }
+        Some((_, (_, Some(classes)))) => (classes, None),
+        None => (Vec::new(), None),
+    };
     notes.labels_from_one = !notes.unlabeled && classes.is_empty() && smallest_label == Some(1);
     let classes = classes.into_iter().map(String::into_bytes).collect();
-    let mixed_texts = lying.intersection(&kept).cloned().collect();
-    Ok(ShardsFound { notes, classes, mixed_texts })
+    Ok(ShardsFound { notes, classes, labels, read_again: None })
+}
+
+/// Why texts are no names of classes.
+const TOO_MANY: &str = "has more than 1048576 different texts, which are too many for names of classes";
+
+/// How the shards must be read instead: columns whose texts lie in some shards as they are and in others do not are all
+/// kept, and the label is no column that has no classes in some shard.
+fn read_again(
+    reading: &ShardReading,
+    notes: &Notes,
+    label: Option<&String>,
+    names: &ClassNames,
+    lying: &BTreeSet<String>,
+    kept: &BTreeSet<String>,
+) -> Option<ShardReading> {
+    let mut again = reading.clone();
+    let mixed = lying.intersection(kept).filter(|name| !reading.kept_texts.contains(name));
+    again.kept_texts.extend(mixed.cloned());
+    if let Some(label) = label {
+        let too_many = names.are_too_many().then(|| TOO_MANY.to_owned());
+        again.not_labels.extend(too_many.map(|why| (label.clone(), why)));
+        again.not_labels.extend(notes.not_labels.get(label).map(|why| (label.clone(), why.clone())));
+    }
+    (again != *reading).then_some(again)
 }
 
 /// Notes of a table in which columns texts lie in the shard, and of which they were kept.

@@ -49,6 +49,15 @@ pub struct Notes {
     /// The columns of tables of which all texts are kept in the index.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept_texts: Vec<String>,
+    /// The column of a table, or the member or key that the user named in tar shards, that has the labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_column: Option<String>,
+    /// The columns of tables that cannot be the label because of their values, and why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_labels: BTreeMap<String, String>,
+    /// An image without a label in tar shards that lies in a directory there, as classes do elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_directory: Option<String>,
     /// Whether no sample has an image.
     #[serde(default)]
     pub imageless: bool,
@@ -234,6 +243,9 @@ impl Notes {
         self.unlabeled |= other.unlabeled;
         self.every_stem |= other.every_stem;
         self.kept_texts.extend(other.kept_texts);
+        self.label_column = self.label_column.take().or(other.label_column);
+        self.not_labels.extend(other.not_labels);
+        self.in_directory = self.in_directory.take().into_iter().chain(other.in_directory).min();
         self.imageless |= other.imageless;
         self.label_fault = self.label_fault.take().or(other.label_fault);
         self.images_missing |= other.images_missing;
@@ -355,6 +367,9 @@ pub struct IndexSummary {
     /// The fields that samples of tables have, with their kinds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<TableField>,
+    /// What gives the samples labels, where they have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to_label: Option<String>,
     /// The dataset's fingerprint in hexadecimal.
     pub fingerprint: String,
     /// The index file.

@@ -350,7 +350,7 @@ impl PyBatch {
             Some(FieldValue::Tensor(labels)) => Ok(labels.into()),
             Some(_) => Err(PyAttributeError::new_err("the labels are texts: batch[\"label\"] has them")),
             None if self.pipeline.index().is_labeled() => Ok(self.batch.labels().into()),
-            None => Err(no_labels()),
+            None => Err(no_labels(self.pipeline.index())),
         }
     }
 

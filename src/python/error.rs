@@ -1,7 +1,7 @@
 //! One Python exception per kind of error, all under `foreload.Error`.
 
 use crate::config::python_name;
-use crate::dataset::TO_LABEL;
+use crate::dataset::DatasetIndex;
 use crate::error::Error as Cause;
 use pyo3::exceptions::{PyAttributeError, PyException, PyUserWarning};
 use pyo3::prelude::*;
@@ -65,8 +65,8 @@ pub(super) fn to_python(py: Python<'_>, error: &Cause) -> PyErr {
 }
 
 /// Makes the exception for labels that do not exist: an AttributeError, so that `hasattr` is right.
-pub(super) fn no_labels() -> PyErr {
-    PyAttributeError::new_err(format!("the dataset has no labels: {TO_LABEL}"))
+pub(super) fn no_labels(index: &DatasetIndex) -> PyErr {
+    PyAttributeError::new_err(format!("the dataset has no labels: {}", index.to_label()))
 }
 
 /// Turns the error of `result` into a Python exception.

@@ -319,7 +319,8 @@ fn labels_are_for_all_or_none() {
         let error = error_of(&[("1.cls", text), ("1.jpg", b"1")]);
         assert!(error.contains("\"1.cls\" should hold a class number"), "{error}");
     }
-    for text in [&br#"{"label": "cat"}"#[..], br#"{"cls": 1.5}"#, br#"{"label": -1}"#, b"{", &[b'['; 100_000]]
+    for text in
+        [&br#"{"label": ["cat"]}"#[..], br#"{"cls": 1.5}"#, br#"{"label": -1}"#, b"{", &[b'['; 100_000]]
     {
         let error = error_of(&[("1.json", text), ("1.jpg", b"1")]);
         assert!(error.contains("\"1.json\""), "{error}");

@@ -8,7 +8,7 @@ use super::settings::{Settings, TakesSettings};
 use super::{choice, output};
 use crate::dataset::{
     BlockCosts, Changed, Contents, DatasetIndex, IndexOptions, IndexOrigin, IndexRequests, IndexSummary,
-    Layout, Notes, SampleBytes, TO_LABEL, TableField,
+    Layout, Notes, SampleBytes, TableField,
 };
 use crate::names::NamedValue;
 use crate::notices::{Notice, Notices};
@@ -62,7 +62,7 @@ pub(crate) struct IndexArgs {
 struct IndexSettings;
 
 impl TakesSettings for IndexSettings {
-    const NAMES: Option<&'static [&'static str]> = Some(&["split", "index_dir", "rebuild_index"]);
+    const NAMES: Option<&'static [&'static str]> = Some(&["split", "label", "index_dir", "rebuild_index"]);
 }
 
 #[derive(Serialize)]
@@ -271,7 +271,7 @@ fn describe(report: &IndexReport) -> String {
     } else if !report.summary.keys.is_empty() {
         lines.push(format!("  fields       {}", report.summary.keys.join(", ")));
     }
-    lines.extend(left_out(&report.summary.notes));
+    lines.extend(left_out(&report.summary));
     if report.verified {
         lines.push("  verified     the index file is sound and the dataset is as it was".to_owned());
     }
@@ -290,12 +290,14 @@ fn of_what(layout: Layout, notes: &Notes) -> String {
 const REASONS_LISTED: usize = 20;
 
 /// Describes what of a dataset does not become batches.
-fn left_out(notes: &Notes) -> Vec<String> {
+fn left_out(IndexSummary { notes, to_label, .. }: &IndexSummary) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(fault) = &notes.label_fault {
         lines.push(format!("  labels       none that can be used: {}", fault.message()));
-    } else if notes.unlabeled {
-        lines.push(format!("  labels       none: {TO_LABEL}"));
+    } else if let Some(to_label) = to_label {
+        lines.push(format!("  labels       none: {to_label}"));
+    } else if let Some(column) = &notes.label_column {
+        lines.push(format!("  labels       {column}"));
     }
     if let Some(why) = &notes.incomplete {
         lines.push(format!("  shards       by their names the dataset {why}"));

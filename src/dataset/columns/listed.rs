@@ -3,17 +3,20 @@
 use super::matching::NAMES;
 use super::{Cell, ColumnItem, Row, TableFault, parsed};
 use crate::dataset::FieldKind;
+use crate::dataset::label_column::UsualLabels;
 use crate::dataset::table::{TableCells, TableColumn};
 use crate::source::TableFormat;
-use std::collections::BTreeSet;
 
 /// What else than [`NAMES`] a column with the samples' files may be called, where it is these that a table lists; the
 /// best first.
 const MORE_NAMES: [&str; 7] =
     ["filepath", "file_path", "image_path", "image_file", "url", "image_url", "uri"];
 
-/// The names of a column that may be the label, the best first.
-const LABELS: [&str; 6] = ["label", "cls", "class", "target", "label_name", "class_name"];
+/// The names of a column that may be the label.
+pub(in crate::dataset) const LISTED_LABELS: UsualLabels = UsualLabels {
+    names: &["label", "cls", "class", "target", "label_name", "class_name"],
+    numbers_first: false,
+};
 
 /// A table that lists files.
 pub(in crate::dataset) struct ListingTable {
@@ -21,14 +24,20 @@ pub(in crate::dataset) struct ListingTable {
     rows: Vec<Row>,
     /// The number of the column that names the files.
     naming: usize,
+    /// The column that the user named as the label.
+    label: Option<String>,
 }
 
 impl ListingTable {
-    /// Parses the bytes of a table.
+    /// Parses the bytes of a table, whose label is in the column `label` if the user named one.
     ///
     /// # Errors
     /// [`TableFault`] for what is no such table, or names no files.
-    pub(in crate::dataset) fn parse(format: TableFormat, text: &[u8]) -> Result<Self, TableFault> {
+    pub(in crate::dataset) fn parse(
+        format: TableFormat,
+        text: &[u8],
+        label: Option<&str>,
+    ) -> Result<Self, TableFault> {
         let (header, rows) = parsed(format, text, false)?;
         let names = || NAMES.iter().chain(&MORE_NAMES);
         let naming = names().find_map(|name| header.iter().position(|column| column == name));
@@ -37,7 +46,7 @@ impl ListingTable {
             let message = format!("has no column that names its files: call it {}", known.join(", "));
             TableFault { line: None, message }
         })?;
-        Ok(Self { header, rows, naming })
+        Ok(Self { header, rows, naming, label: label.map(str::to_owned) })
     }
 
     /// The name of the column that names the files.
@@ -69,16 +78,9 @@ impl ListingTable {
         })
     }
 
-    /// The other columns, and the name of the one that is the label: the first that may be by its name and holds class
-    /// numbers or names of classes. Names become numbers in their sorted order, as those of directories do.
-    pub(in crate::dataset) fn columns(&self) -> (Vec<TableColumn>, Option<&'static str>) {
-        let mut columns: Vec<TableColumn> =
-            (0..self.header.len()).filter(|&at| at != self.naming).map(|at| self.column(at)).collect();
-        let label = LABELS.into_iter().find_map(|name| {
-            let column = columns.iter_mut().find(|column| column.name == name)?;
-            column.make_label().then_some(name)
-        });
-        (columns, label)
+    /// The other columns.
+    pub(in crate::dataset) fn columns(&self) -> Vec<TableColumn> {
+        (0..self.header.len()).filter(|&at| at != self.naming).map(|at| self.column(at)).collect()
     }
 
     fn column(&self, at: usize) -> TableColumn {
@@ -111,7 +113,8 @@ impl ListingTable {
         }
         let items: Vec<Option<ColumnItem>> = cells().map(Cell::number).collect();
         let is_empty = |cell: &Cell| matches!(cell, Cell::Empty);
-        let may_be_label = LABELS.contains(&self.header[at].as_str());
+        let name = self.header[at].as_str();
+        let may_be_label = LISTED_LABELS.names.contains(&name) || self.label.as_deref() == Some(name);
         let is_text = |(cell, item): (&Cell, &Option<_>)| match item {
             Some(_) => !may_be_label && cell.is_written_as_name(),
             None => !is_empty(cell),
@@ -170,33 +173,12 @@ impl Cell {
     }
 }
 
-impl TableColumn {
-    /// Makes it a column of class numbers, if it holds these or names of classes.
-    fn make_label(&mut self) -> bool {
-        let numbers = match &self.cells {
-            TableCells::Integers(_) => return true,
-            TableCells::Truths(cells) => cells.iter().map(|cell| cell.map(i64::from)).collect(),
-            TableCells::Texts(cells) => {
-                let names: BTreeSet<&str> = cells.iter().flatten().map(|text| &**text).collect();
-                let names: Vec<&str> = names.into_iter().collect();
-                let number = |text: &str| names.binary_search(&text).ok().map(|number| number as i64);
-                let numbers = cells.iter().map(|cell| cell.as_deref().and_then(number)).collect();
-                self.classes = names.into_iter().map(str::to_owned).collect();
-                numbers
-            }
-            _ => return false,
-        };
-        (self.kind, self.cells) = (FieldKind::Integer, TableCells::Integers(numbers));
-        true
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn listing(text: &str) -> ListingTable {
-        ListingTable::parse(TableFormat::Commas, text.as_bytes()).unwrap()
+        ListingTable::parse(TableFormat::Commas, text.as_bytes(), None).unwrap()
     }
 
     #[test]
@@ -205,7 +187,7 @@ mod tests {
         assert_eq!(naming("url,image,label\nu,i,1\n"), "image");
         assert_eq!(naming("image,file_name\ni,f\n"), "file_name");
         assert_eq!(naming("caption,image_url\nc,u\n"), "image_url");
-        let none = ListingTable::parse(TableFormat::Commas, b"a,b\n1,2\n");
+        let none = ListingTable::parse(TableFormat::Commas, b"a,b\n1,2\n", None);
         assert!(none.err().unwrap().message().contains("call it file_name, path"));
     }
 
@@ -213,9 +195,8 @@ mod tests {
     fn columns_are_numbers_if_all_their_cells_are() {
         let text = "path,image,n,f,t,l,mixed,big\na,x,1,1.5,é,[1],1,9007199254740993\n\
                     b,x,,2,4x,[1],,0.5\nc,x,-3,,,[1],0.5,\n";
-        let (columns, label) = listing(text).columns();
+        let columns = listing(text).columns();
         let cells = |name: &str| columns.iter().find(|column| column.name == name).unwrap().cells.clone();
-        assert_eq!(label, None);
         assert_eq!(cells("n"), TableCells::Integers(vec![Some(1), None, Some(-3)]));
         assert_eq!(cells("f"), TableCells::Floats(vec![Some(1.5), Some(2.0), None]));
         assert_eq!(cells("t"), TableCells::Texts(vec![Some("é".into()), Some("4x".into()), None]));
@@ -223,9 +204,8 @@ mod tests {
         for refused in ["image", "big"] {
             assert!(matches!(cells(refused), TableCells::Refused(_)), "{refused}");
         }
-        let lists =
-            ListingTable::parse(TableFormat::JsonLines, b"{\"path\": \"a\", \"l\": [1], \"o\": {}}\n");
-        let (columns, _) = lists.unwrap().columns();
+        let lists = b"{\"path\": \"a\", \"l\": [1], \"o\": {}}\n";
+        let columns = ListingTable::parse(TableFormat::JsonLines, lists, None).unwrap().columns();
         assert!(columns.iter().all(|column| matches!(column.cells, TableCells::Refused(_))));
     }
 
@@ -233,7 +213,7 @@ mod tests {
     fn codes_of_digits_stay_as_they_are_written() {
         let text = "path,zip,phone,zero,point,minus,label\na,00501,+49,0,0.5,-0.25,01\nb,10115,,-0,0,0,10\n\
                     c,20095,1,7,00.5,-01,02\n";
-        let (columns, label) = listing(text).columns();
+        let columns = listing(text).columns();
         let cells = |name: &str| columns.iter().find(|column| column.name == name).unwrap().cells.clone();
         let texts = |texts: [&str; 3]| TableCells::Texts(texts.map(|text| Some(text.into())).to_vec());
         assert_eq!(cells("zip"), texts(["00501", "10115", "20095"]));
@@ -242,21 +222,9 @@ mod tests {
         assert_eq!(cells("point"), texts(["0.5", "0", "00.5"]));
         assert_eq!(cells("minus"), texts(["-0.25", "0", "-01"]));
         // Class numbers are numbers however they are written.
-        assert_eq!(
-            (label, cells("label")),
-            (Some("label"), TableCells::Integers(vec![Some(1), Some(10), Some(2)]))
-        );
-        assert_eq!(listing("path,f\na,0.5\nb,-0.5\nc,0e1\n").columns().0[0].kind, FieldKind::Float);
-    }
-
-    #[test]
-    fn names_of_classes_are_numbered_in_their_order() {
-        let (columns, label) = listing("path,class,label\na,dog,0.5\nb,cat,1\nc,dog,\n").columns();
-        assert_eq!(
-            (label, &columns[0].classes[..]),
-            (Some("class"), &["cat".to_owned(), "dog".to_owned()][..])
-        );
-        assert_eq!(columns[0].cells, TableCells::Integers(vec![Some(1), Some(0), Some(1)]));
-        assert_eq!(listing("path,label\na,3\n").columns().1, Some("label"));
+        assert_eq!(cells("label"), TableCells::Integers(vec![Some(1), Some(10), Some(2)]));
+        assert_eq!(listing("path,f\na,0.5\nb,-0.5\nc,0e1\n").columns()[0].kind, FieldKind::Float);
+        let named = ListingTable::parse(TableFormat::Commas, text.as_bytes(), Some("zip")).unwrap().columns();
+        assert_eq!(named[0].cells, TableCells::Integers(vec![Some(501), Some(10115), Some(20095)]));
     }
 }

@@ -2,13 +2,26 @@
 
 use super::{Cell, Row, Table, TableFault};
 
+/// What programs write between values.
+const SEPARATORS: [char; 4] = [';', ',', '\t', '|'];
+
 /// Reads the table in `text`, the bytes of its file. Blanks around values are left out where these are `trimmed`.
 pub(super) fn table(text: &[u8], separator: u8, trimmed: bool) -> Result<Table, TableFault> {
     check_quotes(text, separator, trimmed)?;
     let trim = if trimmed { csv::Trim::All } else { csv::Trim::Headers };
     let mut reader = csv::ReaderBuilder::new().delimiter(separator).trim(trim).from_reader(text);
     let mut lines = Lines { text, at: 0, line: 1 };
-    let header = reader.headers().map_err(|error| lines.broken(&error))?.iter().map(str::to_owned).collect();
+    let header: Vec<String> =
+        reader.headers().map_err(|error| lines.broken(&error))?.iter().map(str::to_owned).collect();
+    if let [only] = &header[..]
+        && let Some(other) = SEPARATORS.into_iter().find(|&other| only.contains(other))
+    {
+        let message = format!(
+            "has one column, {only:?}: its values seem to be separated by {other:?}, and must be by commas in a .csv \
+             file, by tabulators in a .tsv file"
+        );
+        return Err(TableFault { line: None, message });
+    }
     let mut rows = Vec::new();
     for record in reader.records() {
         let record = record.map_err(|error| lines.broken(&error))?;
@@ -142,5 +155,13 @@ mod tests {
         let (_, rows) = table(b"a,b\n\"1\" ,2\n", b',', true).unwrap();
         assert_eq!(rows[0].cells[0], Cell::Bare("1".to_owned()));
         assert_eq!(fault("a,b\n1,2\n\n3,\"4\n5,6\n", false), "line 4: has a quote that is never closed");
+    }
+
+    #[test]
+    fn another_separator_is_named() {
+        for (text, separator) in [("a;b\n1;2\n", "';'"), ("a\tb\n1\t2\n", "'\\t'")] {
+            let message = fault(text, false);
+            assert!(message.contains(&format!("separated by {separator}")), "{message}");
+        }
     }
 }

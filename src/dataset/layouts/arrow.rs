@@ -3,7 +3,7 @@
 use super::super::samples::ShardContents;
 use super::super::survey::below;
 use super::super::{Contents, arrow, rows_of_table};
-use super::{LABELS, ShardLayout, ShardParser, is_left_to_others, is_name_beside, read_list};
+use super::{LABELS, ShardLayout, ShardParser, ShardReading, is_left_to_others, is_name_beside, read_list};
 use crate::error::{Error, Result};
 use crate::source::{DatasetSource, Malformed, ReadAt};
 use serde_json::Value;
@@ -82,16 +82,16 @@ fn is_empty(value: &Value) -> bool {
 /// Parses such files.
 #[derive(Default)]
 struct ArrowParser {
-    /// The columns of which all texts are kept.
-    kept: Vec<String>,
+    reading: ShardReading,
 }
 
 impl ShardParser for ArrowParser {
-    fn keep_texts(&mut self, columns: &[String]) {
-        self.kept = columns.to_vec();
+    fn read_by(&mut self, reading: ShardReading) {
+        self.reading = reading;
     }
 
     fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
-        rows_of_table::contents(arrow::table(bytes, &self.kept)?, LABELS)
+        let table = arrow::table(bytes, &self.reading.kept_texts)?;
+        rows_of_table::contents(table, bytes, &LABELS, &self.reading)
     }
 }

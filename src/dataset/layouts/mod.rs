@@ -25,13 +25,27 @@ pub(super) use webdataset::TarShards;
 
 use super::Contents;
 use super::dataset_card::CARD;
+use super::label_column::UsualLabels;
 use super::samples::ShardContents;
 use crate::error::{Error, Result};
 use crate::source::{DatasetSource, Malformed, OpenFile, ReadAt, is_gone};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The columns of tables that may be the label, the first of which counts.
-const LABELS: &[&str] = &["label", "cls", "class"];
+const LABELS: UsualLabels = UsualLabels { names: &["label", "cls", "class"], numbers_first: true };
+
+/// How the shards of a dataset are read, as far as that is decided for all of them together.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ShardReading {
+    /// The columns whose texts are all kept in the index although they lie in the shard, because in other shards they
+    /// do not lie as they are. A column is read in one way of all shards.
+    pub(super) kept_texts: Vec<String>,
+    /// The only column, member or key that may be the label; `None` where the usual names may be.
+    pub(super) label: Option<String>,
+    /// The columns that cannot be the label because of their values in some shard, and why.
+    pub(super) not_labels: BTreeMap<String, String>,
+}
 
 /// Whether writers of tables leave a file of this name to themselves, such as one that is not finished.
 fn is_left_to_others(name: &[u8]) -> bool {
@@ -99,9 +113,8 @@ pub(super) trait ShardLayout: Sync {
 
 /// Finds the samples of shards.
 pub(super) trait ShardParser: Send + Sync {
-    /// Has the texts of these columns kept in the index although they lie in the shard, because in other shards they do
-    /// not lie as they are. A column is read in one way of all shards.
-    fn keep_texts(&mut self, _columns: &[String]) {}
+    /// Has all shards read from now on as `reading` says.
+    fn read_by(&mut self, _reading: ShardReading) {}
 
     /// The samples of the shard with this name below the root, without reading what is read of them later.
     ///

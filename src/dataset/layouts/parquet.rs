@@ -2,7 +2,7 @@
 
 use super::super::samples::ShardContents;
 use super::super::{Contents, parquet, rows_of_table};
-use super::{LABELS, ShardLayout, ShardParser, is_left_to_others};
+use super::{LABELS, ShardLayout, ShardParser, ShardReading, is_left_to_others};
 use crate::error::Result;
 use crate::source::{DatasetSource, Malformed, ReadAt};
 
@@ -34,16 +34,16 @@ impl ShardLayout for ParquetShards {
 /// Parses such files.
 #[derive(Default)]
 struct ParquetParser {
-    /// The columns of which all texts are kept.
-    kept: Vec<String>,
+    reading: ShardReading,
 }
 
 impl ShardParser for ParquetParser {
-    fn keep_texts(&mut self, columns: &[String]) {
-        self.kept = columns.to_vec();
+    fn read_by(&mut self, reading: ShardReading) {
+        self.reading = reading;
     }
 
     fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
-        rows_of_table::contents(parquet::table(bytes, &self.kept)?, LABELS)
+        let table = parquet::table(bytes, &self.reading.kept_texts)?;
+        rows_of_table::contents(table, bytes, &LABELS, &self.reading)
     }
 }

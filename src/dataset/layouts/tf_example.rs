@@ -7,6 +7,7 @@
 mod feature;
 
 use super::super::gather::MOST_CELLS;
+use super::super::label_column::UsualLabels;
 use super::super::samples::ShardContents;
 use super::super::survey::is_tfrecord;
 use super::super::table::{CellExtent, ShardTable, TableCells, TableColumn};
@@ -15,14 +16,17 @@ use super::super::whole_file::{UnpackedShard, unpacked_place};
 use super::super::{Contents, FieldKind, rows_of_table, shards};
 use super::tfrecord::{check_payload, codec_of, next_record};
 use super::wire::{WireMessage, WireValue};
-use super::{ShardLayout, ShardParser};
+use super::{ShardLayout, ShardParser, ShardReading};
 use crate::error::Result;
 use crate::source::{DatasetSource, Malformed, ReadAt, Window};
 use feature::{BYTES, FLOATS, FeatureList, FeatureValue, INTEGERS, LONGEST_LIST};
 use std::collections::HashMap;
 
 /// The features that may be the label, the first of which counts.
-const LABELS: &[&str] = &["label", "image/class/label", "class/label", "class", "cls"];
+const LABELS: UsualLabels = UsualLabels {
+    names: &["label", "image/class/label", "class/label", "class", "cls"],
+    numbers_first: true,
+};
 /// Features that are images, whatever their bytes begin with.
 const IMAGES: &[&str] = &["image", "image/encoded", "image_raw", "image/raw", "encoded_image", "jpeg", "png"];
 /// The most features: every one costs memory for each record.
@@ -49,18 +53,27 @@ impl ShardLayout for ExampleShards {
     }
 
     fn parser(&self, _: &dyn DatasetSource, _: bool) -> Result<Box<dyn ShardParser>> {
-        Ok(Box::new(Self))
+        Ok(Box::new(ExampleParser::default()))
     }
 }
 
-impl ShardParser for ExampleShards {
+/// Parses such shards.
+#[derive(Default)]
+struct ExampleParser {
+    reading: ShardReading,
+}
+
+impl ShardParser for ExampleParser {
+    fn read_by(&mut self, reading: ShardReading) {
+        self.reading = reading;
+    }
+
     fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
+        let contents =
+            |bytes: &dyn ReadAt| rows_of_table::contents(tf_examples(bytes)?, bytes, &LABELS, &self.reading);
         match codec_of(bytes)? {
-            Some(codec) => {
-                let shard = UnpackedShard::of(bytes, codec, None)?;
-                shard.contents(|bytes| rows_of_table::contents(tf_examples(bytes)?, LABELS))
-            }
-            None => rows_of_table::contents(tf_examples(bytes)?, LABELS),
+            Some(codec) => UnpackedShard::of(bytes, codec, None)?.contents(|bytes| contents(&bytes)),
+            None => contents(bytes),
         }
     }
 

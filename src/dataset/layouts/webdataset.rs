@@ -1,10 +1,10 @@
 //! Tar shards: what `samples.rs` finds in them, as a layout of the table.
 
 use super::super::kind::image_extensions;
-use super::super::samples::{ShardContents, Stems, contents};
+use super::super::samples::{ShardContents, Stems, contents_with};
 use super::super::whole_file::{self, UnpackedShard};
 use super::super::{Contents, shards};
-use super::{ShardLayout, ShardParser};
+use super::{ShardLayout, ShardParser, ShardReading};
 use crate::error::Result;
 use crate::source::{DatasetSource, Malformed, ReadAt};
 use std::ffi::OsStr;
@@ -38,15 +38,31 @@ impl ShardLayout for TarShards {
     }
 
     fn parser(&self, _: &dyn DatasetSource, every_stem: bool) -> Result<Box<dyn ShardParser>> {
-        Ok(Box::new(if every_stem { Stems::All } else { Stems::WithImage }))
+        let stems = if every_stem { Stems::All } else { Stems::WithImage };
+        Ok(Box::new(TarParser { stems, label: None }))
     }
 }
 
-impl ShardParser for Stems {
+/// Parses such shards.
+struct TarParser {
+    stems: Stems,
+    /// What the user named as the label.
+    label: Option<String>,
+}
+
+impl ShardParser for TarParser {
+    fn read_by(&mut self, reading: ShardReading) {
+        self.label = reading.label;
+    }
+
     fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
+        let label = self.label.as_deref();
         match whole_file::codec_of(bytes)? {
-            Some(codec) => UnpackedShard::of(bytes, codec, None)?.contents(|bytes| contents(bytes, *self)),
-            None => contents(bytes, *self),
+            Some(codec) => {
+                let shard = UnpackedShard::of(bytes, codec, None)?;
+                shard.contents(|bytes| contents_with(bytes, self.stems, label))
+            }
+            None => contents_with(bytes, self.stems, label),
         }
     }
 }

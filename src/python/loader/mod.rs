@@ -203,7 +203,7 @@ impl Loader {
     fn targets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let index = self.pipeline.index();
         if !index.is_labeled() {
-            return Err(no_labels());
+            return Err(no_labels(index));
         }
         let labels =
             || (0..index.len()).flat_map(|sample| i64::from(index.label(sample)).to_ne_bytes()).collect();

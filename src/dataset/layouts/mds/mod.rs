@@ -13,7 +13,7 @@ pub use sample::mds_table;
 use super::super::samples::ShardContents;
 use super::super::whole_file::UnpackedShard;
 use super::super::{Contents, rows_of_table};
-use super::{LABELS, ShardLayout, ShardParser, read_list};
+use super::{LABELS, ShardLayout, ShardParser, ShardReading, read_list};
 use crate::error::{Error, Result};
 use crate::source::{DatasetSource, Malformed, ReadAt, Seen};
 use list::{MdsFile, MdsList, MdsShard};
@@ -83,7 +83,7 @@ impl ShardLayout for MdsShards {
             }
             shards.insert(shard.raw_data.basename.clone().into_bytes(), (shard, false));
         }
-        Ok(Box::new(MdsParser { shards }))
+        Ok(Box::new(MdsParser { shards, reading: ShardReading::default() }))
     }
 }
 
@@ -121,6 +121,7 @@ fn below(directory: &[u8], name: &str) -> Vec<u8> {
 struct MdsParser {
     /// The shards by their names, and whether that is the name of the compressed file.
     shards: HashMap<Vec<u8>, (MdsShard, bool)>,
+    reading: ShardReading,
 }
 
 impl MdsParser {
@@ -143,12 +144,18 @@ impl MdsParser {
 }
 
 impl ShardParser for MdsParser {
+    fn read_by(&mut self, reading: ShardReading) {
+        self.reading = reading;
+    }
+
     fn contents(&self, name: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
-        match self.shard(name, bytes)? {
-            (shard, None) => rows_of_table::contents(sample::table(bytes, shard)?, LABELS),
-            (shard, Some(unpacked)) => {
-                unpacked.contents(|bytes| rows_of_table::contents(sample::table(bytes, shard)?, LABELS))
-            }
+        let (shard, unpacked) = self.shard(name, bytes)?;
+        let contents = |bytes: &dyn ReadAt| {
+            rows_of_table::contents(sample::table(bytes, shard)?, bytes, &LABELS, &self.reading)
+        };
+        match unpacked {
+            None => contents(bytes),
+            Some(unpacked) => unpacked.contents(|bytes| contents(&bytes)),
         }
     }
 
