@@ -67,6 +67,9 @@ class ImageLoader(Loader):
             name: `["jpg", "seg.png", "txt"]`. `batch["txt"]` gives it. A command line has names parted by commas, or a
             JSON list in which an object says more: `["jpg", {"Mask": {"name": "seg.png", "dtype": "int64"}}]`. None:
             image and label.
+        label: The column of a table, or in tar shards the end of a member's name or a key of `.json` members, that is
+            the label: `label="fine_label"`. Whole numbers are class numbers, and texts names of classes. Each choice
+            has an index and a fingerprint of its own. None: `label` and other usual names.
         labels: Columns of your own: a table in a file, whose column `file_name` (a path below the dataset, with or
             without extension) or `sample_id` says which sample a row is of, and whose others are fields by their names;
             or a number or truth value, or a list of as many of them, for each sample in the index's order: the field
@@ -238,6 +241,7 @@ class ImageLoader(Loader):
         epoch_size: int | None = None,
         repeats: int = 1,
         fields: Sequence[str | Field] | None = None,
+        label: str | None = None,
         labels: str | os.PathLike[str] | Sequence[float] | Sequence[Sequence[float]] | Array | None = None,
         transforms: Transforms | Mapping[str, Transforms] | None = None,
         mix: Mixing | Sequence[Mixing] | None = None,

@@ -76,7 +76,8 @@ impl<'a> LabelMembers<'a> {
         let data = if member.size <= most { Some(members.read(member.offset, member.size)?) } else { None };
         let written = data.as_deref().and_then(|data| std::str::from_utf8(data).ok()).map(str::trim);
         let is_name = |name: &&str| takes_names && !name.is_empty() && !name.contains(char::is_control);
-        let number = written.and_then(|written| class_number_in_text(written.as_bytes()));
+        let class = if takes_names { class_number_with_point } else { class_number_in_text };
+        let number = written.and_then(|written| class(written.as_bytes()));
         let name = || written.filter(is_name).map(|name| LabelValue::Name(name.to_owned()));
         let what = if takes_names { ", or the name of a class in one line" } else { "" };
         Ok(number.map(LabelValue::Number).or_else(name).map(Some).ok_or_else(|| Malformed {
@@ -116,7 +117,7 @@ impl<'a> LabelMembers<'a> {
 fn label_in_json(data: &[u8], keys: &[&str]) -> Result<Option<LabelValue>, String> {
     let Some((key, value)) = value_in_json(data, keys)? else { return Ok(None) };
     let name = || json::text(&value).filter(|name| value.starts_with(b"\"") && name.len() <= LONGEST_NAME);
-    let number = class_number_in_text(&value).map(LabelValue::Number);
+    let number = class_number_with_point(&value).map(LabelValue::Number);
     number.or_else(|| name().map(LabelValue::Name)).map(Some).ok_or_else(|| {
         format!("has {key}, which should be a class number from 0 to 4294967294, or the name of a class")
     })
@@ -153,12 +154,19 @@ const CLS: &str = "cls";
 /// The keys under which a JSON object may have its sample's class. The first one that is there counts.
 const NAMES: [&str; 2] = ["label", CLS];
 
-/// Parses a class number, which may be written as `3.0`. The greatest u32 is none, because it stands for a missing label
-/// elsewhere.
+/// Parses a class number. The greatest u32 is none, because it stands for a missing label elsewhere.
 pub(crate) fn class_number_in_text(written: &[u8]) -> Option<u32> {
-    let written = std::str::from_utf8(written).ok()?.trim();
-    let number = written.trim_end_matches('0').strip_suffix('.').unwrap_or(written).parse().ok()?;
+    let number = std::str::from_utf8(written).ok()?.trim().parse().ok()?;
     (number < u32::MAX).then_some(number)
+}
+
+/// Parses a class number that may be written as `3.0`, as programs write whole numbers of a column with fractions.
+fn class_number_with_point(written: &[u8]) -> Option<u32> {
+    let (whole, zeros) = match written.iter().position(|&byte| byte == b'.') {
+        Some(point) => (&written[..point], &written[point + 1..]),
+        None => (written, &[][..]),
+    };
+    class_number_in_text(whole).filter(|_| zeros.iter().all(|&byte| byte == b'0'))
 }
 
 #[cfg(test)]
@@ -168,11 +176,11 @@ mod tests {
     #[test]
     fn class_numbers_are_whole() {
         let cases =
-            [("3", Some(3)), (" 10\n", Some(10)), ("2.0", Some(2)), ("0.00", Some(0)), ("100", Some(100))];
+            [("3", Some(3)), ("10", Some(10)), ("2.0", Some(2)), ("0.00", Some(0)), ("100", Some(100))];
         for (written, number) in
             cases.into_iter().chain([("1.5", None), (".0", None), ("-1", None), ("", None)])
         {
-            assert_eq!(class_number_in_text(written.as_bytes()), number, "{written:?}");
+            assert_eq!(class_number_with_point(written.as_bytes()), number, "{written:?}");
         }
         assert_eq!(class_number_in_text(b"4294967295"), None);
     }

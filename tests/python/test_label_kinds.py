@@ -156,35 +156,31 @@ def labels_by_level(loader: foreload.ImageLoader) -> list[int]:
     return [found[number] for number in range(len(found))]
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """Return a directory with six images, which manifests list."""
+def write_images(root: Path) -> None:
+    """Write the six images that manifests list."""
     for number in range(SHARDS * PER_SHARD):
-        (tmp_path / f"{number}.png").write_bytes(image(number))
-    return tmp_path
+        (root / f"{number}.png").write_bytes(image(number))
 
 
 @pytest.mark.filterwarnings("ignore:.*class names look like numbers")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("layout", WRITERS)
-def test_labels_are_the_same_classes_in_every_layout(layout: str, kind: str, root: Path) -> None:
+def test_labels_are_the_same_classes_in_every_layout(layout: str, kind: str, tmp_path: Path) -> None:
     labels, numbers, classes = KINDS[kind]
     if (layout, kind) == ("csv", "numbers as names"):
         # Cells have no quotes that would make them texts: they are the numbers themselves.
         numbers, classes = [int(label) for label in labels], []
-    for image_file in root.glob("*.png"):
-        if layout not in ("csv", "jsonl"):
-            image_file.unlink()
-    # By the usual name, and by a name that the user says.
+    # By the usual name, by a name that the user says, and by another usual name.
     for column, named in {"label": {}, "species": {"label": "species"}, "labels": {}}.items():
         if (layout, column) == ("tar", "labels"):
             continue
-        loader = loader_of(WRITERS[layout](root, column, labels), **named)
-        assert (labels_by_level(loader), loader.targets.tolist(), loader.classes) == (
-            numbers,
-            numbers,
-            classes,
-        )
+        place = tmp_path / column
+        place.mkdir()
+        if layout in ("csv", "jsonl"):
+            write_images(place)
+        loader = loader_of(WRITERS[layout](place, column, labels), **named)
+        found = (labels_by_level(loader), loader.targets.tolist(), loader.classes)
+        assert found == (numbers, numbers, classes)
 
 
 @pytest.mark.filterwarnings("ignore::foreload.Warning")
@@ -199,11 +195,11 @@ def test_a_named_column_has_the_labels_that_libraries_read(
     image_field = next(field for field, kind in expected["kinds"].items() if kind == "image")
     count = 0
     for column, kind in expected["kinds"].items():
-        values = [sample[column] for sample in reading["samples"]]
         if kind not in ("text", "integer") or "/bbox/" in column:
             continue
-        one_line = all(value is not None and "\n" not in str(value).strip() for value in values)
-        if name.startswith("webdataset") and not one_line:
+        values = [sample[column] for sample in reading["samples"]]
+        texts = ["" if value is None else str(value).strip() for value in values]
+        if name.startswith("webdataset") and not all(text and "\n" not in text for text in texts):
             continue
         count += 1
         named = dict(**split, label=column, fields=[image_field, "label"])
@@ -225,13 +221,15 @@ def test_a_named_column_has_the_labels_that_libraries_read(
     assert count or name.startswith("webdataset/hostile")
 
 
-def test_each_label_has_an_index_and_a_fingerprint_of_its_own(root: Path) -> None:
+def test_each_label_has_an_index_and_a_fingerprint_of_its_own(tmp_path: Path) -> None:
+    root = tmp_path
+    write_images(root)
     rows = "".join(f"{number}.png,{number % 2},{number % 3}\n" for number in range(6))
     (root / "all.csv").write_text("file_name,label,fine\n" + rows)
     usual, fine = loader_of(root / "all.csv"), loader_of(root / "all.csv", label="fine")
     again = loader_of(root / "all.csv")
     assert (usual.targets.tolist(), fine.targets.tolist()) == ([0, 1] * 3, [0, 1, 2] * 2)
-    assert usual.fingerprint() == again.fingerprint() != fine.fingerprint()
+    assert usual.fingerprint == again.fingerprint != fine.fingerprint
     next(iter(usual))
     with pytest.raises(foreload.Error, match="dataset"):
         fine.load_state_dict(usual.state_dict())
@@ -241,8 +239,8 @@ def test_each_label_has_an_index_and_a_fingerprint_of_its_own(root: Path) -> Non
         assert loader_of(root / "all.csv", label="fine").targets.tolist()[-1] == 7
 
 
-def test_fractions_in_any_shard_are_no_classes(root: Path) -> None:
-    path = write_mds(root, "label", [1.0, 2.0, 3.0, 0.5, 1.0, 2.0])
+def test_fractions_in_any_shard_are_no_classes(tmp_path: Path) -> None:
+    path = write_mds(tmp_path, "label", [1.0, 2.0, 3.0, 0.5, 1.0, 2.0])
     loader = loader_of(path)
     assert not hasattr(loader, "targets")
     with pytest.raises(AttributeError, match=r'"label" has numbers with fractions, which are no classes'):
@@ -255,13 +253,14 @@ def test_fractions_in_any_shard_are_no_classes(root: Path) -> None:
     assert values == [1.0, 2.0, 3.0, 0.5, 1.0, 2.0]
 
 
-def test_shards_that_changed_are_known_by_their_names(root: Path) -> None:
+def test_shards_that_changed_are_known_by_their_names(tmp_path: Path) -> None:
+    root = tmp_path
     write_mds(root, "label", ["cat", "dog", "cat", "ant", "dog", "cow"])
     first = loader_of(root)
     (root / "shard.00001.mds").touch()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert loader_of(root, changed="refuse").fingerprint() == first.fingerprint()
+        assert loader_of(root, changed="refuse").fingerprint == first.fingerprint
     shard = (root / "shard.00001.mds").read_bytes()
     (root / "shard.00001.mds").write_bytes(shard.replace(b"ant", b"bee"))
     with pytest.raises(foreload.DatasetChangedError, match='the class "bee", which no sample had'):
@@ -303,12 +302,9 @@ REFUSED: list[tuple[str, Callable[[Path], Path], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case[0])
-def test_what_has_no_labels_says_what_there_is(case: Any, root: Path) -> None:
+def test_what_has_no_labels_says_what_there_is(case: Any, tmp_path: Path) -> None:
     _, write, settings, message = case
-    path = write(root)
-    for image_file in root.glob("*.png"):
-        if path == root:
-            image_file.unlink()
+    path = write(tmp_path)
     with pytest.raises((AttributeError, foreload.Error), match=message) as refused:
         _ = loader_of(path, **settings).targets
     assert (".cls" in str(refused.value)) == ("tar" in case[0])
