@@ -54,7 +54,7 @@ impl ClassNames {
     }
 
     /// The names by number.
-    pub(super) fn as_found(self) -> Vec<String> {
+    pub(super) fn into_found(self) -> Vec<String> {
         let mut found: Vec<(Box<str>, u32)> = self.numbers.into_iter().collect();
         found.sort_unstable_by_key(|&(_, number)| number);
         found.into_iter().map(|(name, _)| name.into()).collect()
@@ -62,7 +62,7 @@ impl ClassNames {
 
     /// The names in their order, and for each number that a name had the number of its class.
     pub(super) fn into_classes(self) -> (Vec<String>, Vec<u32>) {
-        let found = self.as_found();
+        let found = self.into_found();
         let mut order: Vec<u32> = (0..found.len() as u32).collect();
         sort(&mut order, |&number| found[number as usize].as_bytes());
         let mut classes = vec![0; found.len()];

@@ -109,7 +109,7 @@ fn of_column<'a, S: ReadAt + ?Sized>(
             let mut names = ClassNames::default();
             let mut number = |text: &str| (text.len() <= LONGEST_NAME).then(|| i64::from(names.number(text)));
             match cells.iter().map(|cell| cell.as_deref().map(&mut number)).map(whole_or_missing).collect() {
-                Some(numbers) => Ok(labels(Cow::Owned(numbers), names.as_found(), true)),
+                Some(numbers) => Ok(labels(Cow::Owned(numbers), names.into_found(), true)),
                 None => Err(TOO_LONG),
             }
         }
@@ -130,7 +130,7 @@ fn of_column<'a, S: ReadAt + ?Sized>(
                 };
                 numbers.push(Some(i64::from(names.number(text))));
             }
-            Ok(labels(Cow::Owned(numbers), names.as_found(), true))
+            Ok(labels(Cow::Owned(numbers), names.into_found(), true))
         }
         _ => Ok(None),
     })

@@ -167,7 +167,7 @@ pub(super) fn contents_with<S: ReadAt + ?Sized>(
             sample.label = reduced(labels.read_json(&mut members, &member)?, &mut names);
         }
     }
-    contents.findings.classes = names.as_found();
+    contents.findings.classes = names.into_found();
     contents.findings.label_column = label.map(str::to_owned);
     contents.take(source, samples, &keys, wanted, labels)?;
     Ok(contents)

@@ -95,8 +95,7 @@ pub(super) fn index(
     let (mut lying, mut kept) = (BTreeSet::new(), BTreeSet::new());
     let (mut has_images, mut smallest_label) = (false, None);
     // The column of the images in tables; that of the labels, with the names of the classes that a schema gives.
-    let (mut image, mut label): (Agreed<String>, Agreed<(String, Option<Vec<String>>)>) =
-        (Agreed::default(), Agreed::default());
+    let (mut image, mut label) = (Agreed::<String>::default(), Agreed::<LabelOrigin>::default());
     let mut names = ClassNames::default();
     // The first in the order of the shards, whoever found it first.
     let (mut labeled, mut unlabeled, mut unusable): (Option<Named>, Option<Named>, Option<Named>) =
@@ -272,6 +271,9 @@ impl<T: PartialEq> Agreed<T> {
         Some([(one, of_one), (other, of_other)])
     }
 }
+
+/// The column of the labels, and the names of their classes where a schema gives them.
+type LabelOrigin = (String, Option<Vec<String>>);
 
 /// A shard, with a sample in it or a message about it.
 type Named = (Vec<u8>, String);
