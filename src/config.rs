@@ -334,6 +334,7 @@ impl CheckedOptions<'_> {
             members: fields.as_ref().and_then(RequestedFields::members),
             every_stem: fields.as_ref().is_some_and(RequestedFields::take_every_stem),
             label_column: fields.as_ref().is_some_and(RequestedFields::want_labels),
+            class_names: options.class_names.clone(),
             without_labels: !fields.as_ref().map_or(self.labels.is_none(), RequestedFields::want_labels),
             ..IndexOptions::default()
         }
@@ -409,7 +410,8 @@ impl LoaderOptions {
         if options.decoded {
             images.find_boxes(&fields)?;
         }
-        let mix = options.mix_plan(index, &images, &mut fields, &mut layout, &label_columns)?;
+        let drawn = (&label_columns, &*same.selection);
+        let mix = options.mix_plan(index, &images, &mut fields, &mut layout, drawn)?;
         let batch_bytes = layout.bytes(options.batch_size as usize);
         let chosen = options.choose_device(&images, index)?;
         if chosen.overlooked {

@@ -14,6 +14,14 @@ class Array(Protocol):
         """Return its numbers as Python lists."""
 
 
+class WithClasses(Protocol):
+    """A loader, or a dataset such as torchvision's ImageFolder, that knows the names of its classes."""
+
+    @property
+    def classes(self) -> Sequence[str]:
+        """The names in the order of the class numbers."""
+
+
 Numbers: TypeAlias = Sequence[float] | Array
 
 

@@ -48,7 +48,8 @@ pub(super) struct PackArgs {
 struct PackedIndexSettings;
 
 impl TakesSettings for PackedIndexSettings {
-    const NAMES: Option<&'static [&'static str]> = Some(&["index_dir", "rebuild_index", "split", "label"]);
+    const NAMES: Option<&'static [&'static str]> =
+        Some(&["index_dir", "rebuild_index", "split", "label", "class_names"]);
 }
 
 /// The report that `--json` prints.

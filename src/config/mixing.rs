@@ -8,6 +8,7 @@ use crate::augment::{DType, DrawnMix, ImageSize, MixKeys, MixWeights, Mixing, Ou
 use crate::batch::{BatchLayout, Column, Element, Ticket};
 use crate::dataset::{ColumnValues, DatasetIndex, FieldKind, SampleColumn};
 use crate::error::{Error, Result};
+use crate::schedule::Selection;
 use std::sync::Arc;
 
 /// What is done to the images of a batch.
@@ -127,7 +128,7 @@ impl LoaderOptions {
         images: &Images,
         fields: &mut Fields,
         layout: &mut BatchLayout,
-        columns: &Arc<Vec<SampleColumn>>,
+        (columns, selection): (&Arc<Vec<SampleColumn>>, &Selection),
     ) -> Result<Option<MixPlan>> {
         let Some(mixing) = &self.mix else { return Ok(None) };
         let refused = |message: String| Err(Error::config("mix", message));
@@ -153,7 +154,7 @@ impl LoaderOptions {
             }
         };
         let mut labels = MixedLabels { columns: columns.clone(), source, soft: None, hard: None };
-        labels.check(mixing.num_classes(), index)?;
+        labels.check(mixing.num_classes(), index, selection)?;
         let mut add = |element, shape| {
             layout.columns.push(Column { element, shape });
             layout.columns.len() - 1
@@ -175,11 +176,11 @@ impl LoaderOptions {
 }
 
 impl MixedLabels {
-    /// Checks the labels of all samples.
+    /// Checks the labels of all samples that are drawn.
     ///
     /// # Errors
     /// [`Error::Config`] for `mix`, naming a sample whose label is no class below `num_classes`.
-    fn check(&self, num_classes: Option<u32>, index: &DatasetIndex) -> Result<()> {
+    fn check(&self, num_classes: Option<u32>, index: &DatasetIndex, drawn: &Selection) -> Result<()> {
         let refused = |message: String| Err(Error::config("mix", message));
         if let LabelNumbers::Row(of) = self.source {
             let length = self.columns[of].values.each();
@@ -194,7 +195,7 @@ impl MixedLabels {
             };
         }
         let below = num_classes.map_or(i64::from(u32::MAX), i64::from);
-        for sample in 0..index.len() {
+        for sample in (0..drawn.members()).map(|place| drawn.member(place)) {
             let class = match self.source {
                 LabelNumbers::ColumnClass(of) => self.columns[of].values.whole(sample),
                 _ => i64::from(index.label(sample)),

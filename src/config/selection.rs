@@ -27,6 +27,10 @@ const SCALE: RangeInclusive<f64> = 1e-50..=1e50;
 /// # Errors
 /// [`Error::Config`] that names the setting.
 pub(super) fn select(options: &LoaderOptions, index: &DatasetIndex) -> Result<Selection> {
+    // Samples of other classes than these are not drawn, so their classes need no number.
+    if options.classes.is_none() {
+        index.check_listed()?;
+    }
     let part = Select {
         indices: options.indices.clone(),
         classes: options.classes.clone(),
@@ -171,7 +175,8 @@ impl<'a> Weighting<'a> {
         let part = self.parts.partition_point(|(samples, _)| samples.end <= number);
         let weight = match &self.by {
             WeightRule::Nothing => 1.0f64.to_bits(),
-            WeightRule::Class => u64::from(index.label(number)),
+            // Classes that are numbered by a list of the user's come in the dataset's order all the same.
+            WeightRule::Class => u64::from(index.own_label(number)),
             WeightRule::Classes(weights) => weights[index.label(number) as usize].to_bits(),
             WeightRule::Samples(weights) => weights[sample as usize].to_bits(),
         };

@@ -128,8 +128,16 @@ impl DatasetIndex {
         if let Some((part, fault)) = faulty(&parts).filter(|_| !options.without_labels) {
             return Err(fault.error(&part.root));
         }
-        let classes = Classes::of(&parts, options.without_labels)?;
-        if !options.without_labels
+        let mut classes = Classes::of(&parts, options.without_labels)?;
+        if let Some(names) = &options.class_names {
+            classes = classes.numbered_by(names).map_err(|why| {
+                let root = parts[0].root.display();
+                Error::config(
+                    "class_names",
+                    format!("numbers classes by their names, but {root} {why}: leave it out"),
+                )
+            })?;
+        } else if !options.without_labels
             && let [first, ..] = &parts[..]
         {
             class_names::notify(&classes.names, &first.root, &options.notices);
@@ -324,7 +332,8 @@ impl DatasetIndex {
         placed.part.path(file)
     }
 
-    /// The class names by number; empty where there are only numbers (tar with `.cls`).
+    /// The class names by number; empty where there are only numbers (tar with `.cls`). With
+    /// [`IndexOptions::class_names`] they are those.
     ///
     /// Several datasets must all have names, or all numbers, or no labels at all. Numbers beside names are refused,
     /// because it is not known what they stand for. The exception is that every dataset with names has the same names,

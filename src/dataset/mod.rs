@@ -73,6 +73,7 @@ pub(crate) use crate::source::{COARSE_TICK, is_url, shown as shown_root, without
 pub use crate::source::{FileVersion, Stamp, TICK};
 pub(crate) use crate::source::{ReadAt, SizedFile};
 pub(crate) use blocks::FileBlock;
+pub(crate) use classes::{UNLISTED, read_class_names};
 pub(crate) use columns::{ColumnItem, ColumnValues, LabelTable, SampleColumn, typed as typed_column};
 pub(crate) use index::BlockCosts;
 pub use index::DatasetIndex;
@@ -180,6 +181,9 @@ pub struct IndexOptions {
     /// Whether nobody asks for labels. Then it is no error if some are missing or are no class numbers, and the dataset
     /// has none.
     pub without_labels: bool,
+    /// The names of the classes in the order of their numbers. `None` stands for the numbers that the dataset gives
+    /// its classes. Neither the index file nor the fingerprint depends on it.
+    pub class_names: Option<Vec<String>>,
     /// The notices to the user about the index and everything that reads by it.
     pub notices: Notices,
 }

@@ -138,13 +138,19 @@ pub(crate) struct PackReport {
 /// done.
 ///
 /// # Errors
-/// [`Error::Config`] for directories of which one lies in the other, and where there is too little room;
+/// [`Error::Config`] for directories of which one lies in the other, for other class numbers than the source's, and
+/// where there is too little room;
 /// [`Error::Dataset`] for a source that cannot be indexed or read, and for a directory that holds anything else;
 /// [`Error::DatasetChanged`] for a source that changes meanwhile; [`Error::Io`] where nothing can be written.
 pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync)) -> Result<PackReport> {
     let began = Instant::now();
     let PackOptions { source, into, .. } = options;
     place::refuse_nested(source, into)?;
+    if options.index.class_names.is_some() {
+        let message = "is for --to tar: a packed dataset keeps the classes of its source, and class_names numbers them \
+                       when it is loaded";
+        return Err(Error::config("class_names", message));
+    }
     let index = DatasetIndex::open(source, &options.index)?;
     let facts = index.packing_facts();
     if facts.layout == Layout::Packed {
@@ -157,6 +163,7 @@ pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync
         fingerprint: index.fingerprint().to_string(),
         shard_size: options.shard_size,
         to: PackedAs::Packed,
+        class_names: None,
     };
     let report = |manifest: PackedManifest, samples_before, shards_again| PackReport {
         bytes: manifest.shards.iter().map(|shard| shard.bytes).sum(),

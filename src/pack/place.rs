@@ -30,6 +30,9 @@ pub(super) struct PackingRecord {
     /// What is made of it.
     #[serde(default, skip_serializing_if = "PackedAs::is_packed")]
     pub(super) to: PackedAs,
+    /// The names of the classes in the order of their numbers, where they are not numbered as the source numbers them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) class_names: Option<Vec<String>>,
 }
 
 /// A further line of the record's file: of which versions of the source's files a shard is made.
@@ -273,6 +276,9 @@ impl PackingRecord {
             let (then, now) = (known.shard_size, self.shard_size);
             return format!("was begun with --shard-size {then}, not {now}: give the same, or {anew}");
         }
+        if known.fingerprint == self.fingerprint && known.class_names != self.class_names {
+            return format!("was begun with other --class-names: give the same, or {anew}");
+        }
         format!("was begun with another dataset, or the dataset has changed since then: {anew}")
     }
 }
@@ -297,7 +303,8 @@ mod tests {
     #[test]
     fn what_another_process_finishes_meanwhile_is_finished() {
         let (version, fingerprint) = (PackingRecord::VERSION, "00".repeat(32));
-        let record = PackingRecord { version, fingerprint, shard_size: 1, to: PackedAs::Packed };
+        let record =
+            PackingRecord { version, fingerprint, shard_size: 1, to: PackedAs::Packed, class_names: None };
         let scene = tempfile::tempdir().unwrap();
         for round in 0..4000 {
             let path = scene.path().join(round.to_string());

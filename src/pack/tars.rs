@@ -91,13 +91,15 @@ pub(crate) fn pack_as_tars(
     if facts.layout == Layout::Packed {
         place::refuse_url(source)?;
     }
-    let classes = class_names(&index, &facts)?;
+    index.check_listed()?;
+    let classes = class_names(&index, options, &facts)?;
     let shards = plan::shards(&index, options.shard_size)?;
     let record = PackingRecord {
         version: PackingRecord::VERSION,
         fingerprint: index.fingerprint().to_string(),
         shard_size: options.shard_size,
         to: PackedAs::Tar,
+        class_names: options.index.class_names.clone(),
     };
     progress(Some(index.len()));
     if into.join(MANIFEST).exists() {
@@ -172,9 +174,11 @@ pub(crate) fn pack_as_tars(
 }
 
 /// The names of the classes, one a line; empty where they have none.
-fn class_names(index: &DatasetIndex, facts: &PackingFacts) -> Result<String> {
+fn class_names(index: &DatasetIndex, options: &PackOptions, facts: &PackingFacts) -> Result<String> {
+    let given = options.index.class_names.as_ref();
+    let given = given.map(|names| names.iter().map(|name| name.as_bytes().to_vec()).collect());
     let mut lines = String::new();
-    for name in &facts.classes {
+    for name in given.as_ref().unwrap_or(&facts.classes) {
         let text = std::str::from_utf8(name).ok().filter(|name| !name.contains(['\n', '\r']));
         let text = text.ok_or_else(|| {
             let name = String::from_utf8_lossy(name);
@@ -257,7 +261,7 @@ impl<'a> MakesShards for &'a TarMaker<'a> {
             reader.read(sample, files)?;
             stamps.add(self.index.extent(sample).file, files.stamp);
             let key = unused(&self.names.key(sample, files), &mut keys);
-            let label = self.index.packing_label(sample);
+            let label = self.index.label(sample);
             for (ending, bytes) in self.names.members(files, label, &columns, row) {
                 tar.append(format!("{key}.{ending}").as_bytes(), &bytes).map_err(fail)?;
             }

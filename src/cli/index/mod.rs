@@ -1,5 +1,6 @@
 //! The command `foreload index`, which builds, checks and shows the persistent index of a dataset.
 
+mod classes;
 mod decode;
 mod packed;
 mod samples;
@@ -13,6 +14,7 @@ use crate::dataset::{
 use crate::names::NamedValue;
 use crate::notices::{Notice, Notices};
 use crate::{Error, Result};
+use classes::ClassComparison;
 use decode::{DecodedImages, ImageMembers};
 use samples::FirstSamples;
 use serde::Serialize;
@@ -50,6 +52,9 @@ pub(crate) struct IndexArgs {
     /// Arrow), none of other datasets]
     #[arg(long, value_name = "N")]
     samples: Option<u64>,
+    /// Compare the classes and their numbers with those of this dataset, for example of training with validation
+    #[arg(long, value_name = "OTHER", conflicts_with = "files")]
+    compare: Option<PathBuf>,
     /// Print the summary as one JSON object
     #[arg(long)]
     json: bool,
@@ -62,7 +67,8 @@ pub(crate) struct IndexArgs {
 struct IndexSettings;
 
 impl TakesSettings for IndexSettings {
-    const NAMES: Option<&'static [&'static str]> = Some(&["split", "label", "index_dir", "rebuild_index"]);
+    const NAMES: Option<&'static [&'static str]> =
+        Some(&["split", "label", "class_names", "index_dir", "rebuild_index"]);
 }
 
 #[derive(Serialize)]
@@ -81,6 +87,9 @@ struct IndexFindings {
     /// What the fields of the first samples hold.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     first_samples: Vec<Map<String, Value>>,
+    /// How the classes differ from those of another dataset, with `--compare`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    classes_compared: Option<ClassComparison>,
     /// What became of the images, with `--decode`.
     #[serde(flatten)]
     decoded: Option<DecodedImages>,
@@ -121,6 +130,7 @@ pub(crate) fn run(args: &IndexArgs) -> Result<()> {
         ..args.settings.validate()?.index_options(if args.files { Contents::Files } else { Contents::Images })
     };
     let index = DatasetIndex::open_all(&args.directories, &options, &Arc::default())?;
+    index.check_listed()?;
     if args.verify {
         index.verify()?;
     }
@@ -129,8 +139,11 @@ pub(crate) fn run(args: &IndexArgs) -> Result<()> {
     let first_samples = first_samples(args, &index, &options)?;
     let verdict = verdict.and(first_samples.verdict(index.root()));
     let first_samples = first_samples.values;
+    let other = args.compare.as_ref();
+    let classes_compared = other.map(|other| classes::compare(&index, other, &options)).transpose()?;
     let notices = output::print_notices(index.notices());
-    let findings = IndexFindings { first_samples, decoded, compressed: index.block_costs(), notices };
+    let compressed = index.block_costs();
+    let findings = IndexFindings { first_samples, classes_compared, decoded, compressed, notices };
     show(args, &index, findings)?;
     verdict
 }
@@ -201,6 +214,7 @@ fn show(args: &IndexArgs, index: &DatasetIndex, findings: IndexFindings) -> Resu
         findings.compressed.as_ref().map(|costs| format!("  compressed   {}", output::blocks(costs))),
     );
     lines.extend(samples::describe(&findings.first_samples));
+    lines.extend(findings.classes_compared.iter().flat_map(ClassComparison::lines));
     if let Some(DecodedImages { images, compared, damaged, concealed, what }) = &findings.decoded {
         lines.extend(damaged.iter().map(|one| format!("damaged: {}", one.describe())));
         lines.extend(concealed.iter().map(|one| format!("damaged, but used: {}", one.describe())));

@@ -132,6 +132,7 @@ mod tests {
             ("seed", Given::Whole(1)),
             ("indices", Given::Wholes(vec![1])),
             ("classes", Given::List(vec![Given::Whole(1)])),
+            ("class_names", Given::List(vec![Given::Text("cat".into())])),
             ("on_error", Given::Text("skip".into())),
             ("max_pixels", Given::Whole(9)),
             ("fields", Given::List(vec![Given::Text("image".into())])),

@@ -6,9 +6,9 @@
 
 use super::SettingsObject::{Directory as OfCache, Ram as OfRam, Resources as OfResources};
 use super::forms::{
-    AnyPath, AnyText, Bounds, ByteCount, Channels, ClassList, DeviceName, FieldList, Indices, LabelSource,
-    Maybe, MixList, OneOf, OwnDirectory, PartOfOne, PeersChoice, Probability, Ratios, SideLengths,
-    SizesByEpoch, TransformList, Truth, TruthOrBlocks, TruthOrName, Weighing, WholeNumber,
+    AnyPath, AnyText, Bounds, ByteCount, Channels, ClassList, ClassNames, DeviceName, FieldList, Indices,
+    LabelSource, Maybe, MixList, OneOf, OwnDirectory, PartOfOne, PeersChoice, Probability, Ratios,
+    SideLengths, SizesByEpoch, TransformList, Truth, TruthOrBlocks, TruthOrName, Weighing, WholeNumber,
 };
 use super::{Description, Form, Setting, Topic};
 use crate::augment::{
@@ -129,8 +129,15 @@ settings! {
     /// listed; a sequential epoch takes them as they stand. None: all.
     indices: Option<Vec<u64>> = None, Maybe(Indices), Selection.no_flag();
 
-    /// Names or numbers of the classes to draw from. Labels stay what they are. None: all.
+    /// Names or numbers of the classes to draw from. Labels stay what they are, see `class_names`. None: all.
     classes: Option<Vec<ClassRef>> = None, Maybe(ClassList), Selection.images_only().no_flag();
+
+    /// The names of all classes, in the order of their numbers, where these must not be the dataset's own: a list, a
+    /// text file with a name on each line, or what has the list as `classes`, such as the loader of the training data.
+    /// A validation set that lacks a class then has the numbers that training has. A class of the dataset that the list
+    /// lacks is an error, unless `classes` leaves it out. The order of the samples does not depend on it. None: the
+    /// classes of the dataset, numbered by it.
+    class_names: Option<Vec<String>> = None, Maybe(ClassNames), Selection.images_only().datasets_only();
 
     /// A text file that lists what to draw from, one path a line, relative to the dataset: files (with or without
     /// extension), or shards for all their samples. Where several of `indices`, `classes` and `files` are given, all

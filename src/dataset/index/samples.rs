@@ -3,7 +3,12 @@
 use super::super::Extent;
 use super::super::selected_members::MemberBytes;
 use super::DatasetIndex;
+use crate::error::{Error, Result};
 use crate::parts::RawOutline;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The number of classes that a message names.
+const CLASSES_NAMED: usize = 10;
 
 impl DatasetIndex {
     /// The class number of a sample; 0, which means nothing, where samples have no labels.
@@ -16,6 +21,51 @@ impl DatasetIndex {
         }
         let (number, placed) = self.part_with(sample);
         self.classes.of_part(number, placed.part.label(sample - placed.sample))
+    }
+
+    /// The class number of a sample without [`IndexOptions::class_names`], which no order depends on.
+    ///
+    /// # Panics
+    /// Panics when `sample` is not below [`DatasetIndex::len`].
+    ///
+    /// [`IndexOptions::class_names`]: crate::dataset::IndexOptions::class_names
+    pub(crate) fn own_label(&self, sample: u64) -> u32 {
+        if self.is_stream() {
+            return self.label(sample);
+        }
+        let (number, placed) = self.part_with(sample);
+        self.classes.own_of_part(number, placed.part.label(sample - placed.sample))
+    }
+
+    /// Checks that [`IndexOptions::class_names`] has the class of each sample.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the classes which it lacks.
+    ///
+    /// [`IndexOptions::class_names`]: crate::dataset::IndexOptions::class_names
+    pub(crate) fn check_listed(&self) -> Result<()> {
+        let mut unlisted: BTreeMap<u32, &str> = self.classes.unlisted().collect();
+        if unlisted.is_empty() || !self.is_labeled() {
+            return Ok(());
+        }
+        // A class without samples needs no number.
+        let used: BTreeSet<u32> = (0..self.len()).map(|sample| self.own_label(sample)).collect();
+        unlisted.retain(|own, _| used.contains(own));
+        if unlisted.is_empty() {
+            return Ok(());
+        }
+        let mut names = Vec::from_iter(unlisted.values().take(CLASSES_NAMED).map(|name| format!("{name:?}")));
+        if unlisted.len() > CLASSES_NAMED {
+            names.push(format!("and {} others", unlisted.len() - CLASSES_NAMED));
+        }
+        let message = format!(
+            "lacks {} of the {} classes of {}: {}. Add them to the list, or name in classes= the classes to draw from",
+            unlisted.len(),
+            self.classes.own_count(),
+            self.root().display(),
+            names.join(", ")
+        );
+        Err(Error::config("class_names", message))
     }
 
     /// The extent that is read of a sample at once: its image; or, of the members that [`IndexOptions::members`] names,

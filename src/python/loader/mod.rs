@@ -15,7 +15,7 @@ use super::error::{no_labels, raise};
 use super::notices::deliver;
 use super::peers::{PythonMeeting, own_command};
 use super::settings::{LoaderArguments, whole_number};
-use crate::dataset::{Contents, DatasetIndex, IndexOptions};
+use crate::dataset::{Contents, DatasetIndex, IndexOptions, UNLISTED};
 use crate::names::NamedValue;
 use crate::pipeline::{ConcealedLog, Cursor, Epoch, FailureLog, Pipeline, SampleFailure, Start};
 use crate::sharing::Sharing;
@@ -198,16 +198,20 @@ impl Loader {
         self.pipeline.index().classes().to_vec()
     }
 
-    /// The class numbers of all samples: a NumPy array, int64 [samples].
+    /// The class numbers of all samples: a NumPy array, int64 [samples]. A sample whose class `class_names` lacks has
+    /// -1.
     #[getter]
     fn targets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let index = self.pipeline.index();
         if !index.is_labeled() {
             return Err(no_labels(index));
         }
-        let labels =
-            || (0..index.len()).flat_map(|sample| i64::from(index.label(sample)).to_ne_bytes()).collect();
-        let bytes: Vec<u8> = py.detach(labels);
+        let number = |sample| match index.label(sample) {
+            UNLISTED => -1,
+            label => i64::from(label),
+        };
+        let bytes: Vec<u8> =
+            py.detach(|| (0..index.len()).flat_map(|sample| number(sample).to_ne_bytes()).collect());
         let array = PyByteArray::new(py, &bytes);
         py.import("numpy")?.call_method1("frombuffer", (array, "int64"))
     }

@@ -92,6 +92,11 @@ pub(in crate::python) fn read_named<'py>(
 /// The value that a keyword's argument stands for.
 fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<Given> {
     let form = setting.description();
+    if let Some(attribute) = form.attribute
+        && let Some(held) = value.getattr_opt(attribute)?
+    {
+        return Ok(given(&held, form.takes_iterables));
+    }
     let Some((module, function)) = form.text_by.filter(|_| !value.is_none()) else {
         return Ok(given(value, form.takes_iterables));
     };

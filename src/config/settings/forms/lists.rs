@@ -3,8 +3,9 @@
 use super::{Form, is, number_given_by};
 use crate::config::Weights;
 use crate::config::settings::Given;
-use crate::dataset::ClassRef;
-use std::collections::BTreeMap;
+use crate::dataset::{ClassRef, read_class_names};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 
 /// The type of a list of numbers for type checkers: a list, a tuple, or an array or tensor of any library.
 const NUMBERS: &str = "Numbers";
@@ -314,6 +315,66 @@ impl Form<Vec<ClassRef>> for ClassList {
 
     fn takes_iterables(&self) -> bool {
         true
+    }
+}
+
+/// The names of all classes, in the order of their numbers.
+pub(in crate::config::settings) struct ClassNames;
+
+impl Form<Vec<String>> for ClassNames {
+    fn read(&self, given: &Given) -> Result<Vec<String>, String> {
+        let names = match given {
+            Given::Text(path) => read_class_names(Path::new(path))?,
+            Given::Path(path) => read_class_names(path)?,
+            list => each(list, |item| match item {
+                Given::Text(name) => Some(name.clone()),
+                _ => None,
+            })?,
+        };
+        if names.is_empty() {
+            return Err("names no class".into());
+        }
+        let mut places = HashMap::new();
+        for (place, name) in names.iter().enumerate() {
+            if let Some(first) = places.insert(name, place) {
+                return Err(format!("has {name:?} at places {first} and {place}"));
+            }
+        }
+        Ok(names)
+    }
+
+    fn show(&self, value: &Vec<String>) -> Given {
+        Given::List(value.iter().cloned().map(Given::Text).collect())
+    }
+
+    fn may_be(&self) -> String {
+        "a list of all class names by number, each once, a file with one on each line, or what has such a list as \
+         `classes`"
+            .into()
+    }
+
+    fn annotation(&self) -> String {
+        "Sequence[str] | str | os.PathLike[str] | WithClasses".into()
+    }
+
+    fn placeholder(&self) -> String {
+        "FILE|CLASS,CLASS,...".into()
+    }
+
+    /// A word without a comma is a file. Names stay as they are written: `7` is one, too.
+    fn given_by(&self, word: &str) -> Given {
+        if !word.contains(',') {
+            return Given::Text(word.to_owned());
+        }
+        Given::List(word.split(',').map(|name| Given::Text(name.to_owned())).collect())
+    }
+
+    fn takes_iterables(&self) -> bool {
+        true
+    }
+
+    fn attribute(&self) -> Option<&'static str> {
+        Some("classes")
     }
 }
 

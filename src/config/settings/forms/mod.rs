@@ -5,7 +5,9 @@ mod peers;
 mod structures;
 mod words;
 
-pub(super) use lists::{Bounds, Channels, ClassList, Indices, Ratios, SideLengths, SizesByEpoch, Weighing};
+pub(super) use lists::{
+    Bounds, Channels, ClassList, ClassNames, Indices, Ratios, SideLengths, SizesByEpoch, Weighing,
+};
 pub(super) use peers::PeersChoice;
 pub(super) use structures::{FieldList, LabelSource, MixList, TransformList};
 pub(super) use words::{
@@ -63,6 +65,11 @@ pub(crate) trait Form<T> {
     fn takes_iterables(&self) -> bool {
         false
     }
+
+    /// The attribute that has the value in Python's objects that are no such value themselves.
+    fn attribute(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// A form without its type: what signatures, documents and messages need of it.
@@ -78,6 +85,8 @@ pub struct Description {
     pub takes_iterables: bool,
     /// The value of [`Form::text_by`].
     pub text_by: Option<(&'static str, &'static str)>,
+    /// The value of [`Form::attribute`].
+    pub attribute: Option<&'static str>,
 }
 
 impl Description {
@@ -88,6 +97,7 @@ impl Description {
             placeholder: form.placeholder(),
             takes_iterables: form.takes_iterables(),
             text_by: form.text_by(),
+            attribute: form.attribute(),
         }
     }
 }
@@ -144,6 +154,10 @@ impl<T, F: Form<T>> Form<Option<T>> for Maybe<F> {
 
     fn given_by(&self, word: &str) -> Given {
         if word.eq_ignore_ascii_case("none") { Given::Nothing } else { self.0.given_by(word) }
+    }
+
+    fn attribute(&self) -> Option<&'static str> {
+        self.0.attribute()
     }
 
     fn takes_iterables(&self) -> bool {
