@@ -14,7 +14,7 @@ pub(crate) use values::{ColumnItem, typed};
 
 use super::{DatasetIndex, FieldKind};
 use crate::error::{Error, Result};
-use crate::source::{TableFormat, read_named, shown};
+use crate::source::{TableFormat, read_named, shown, without_mark};
 use std::path::{Path, PathBuf};
 
 /// The setting that a message names.
@@ -230,8 +230,7 @@ fn table(path: &Path) -> Result<Table> {
 
 /// Parses the bytes of a table. Blanks around separated values are left out where these are `trimmed`.
 fn parsed(format: TableFormat, text: &[u8], trimmed: bool) -> Result<Table, TableFault> {
-    // Spreadsheets write a byte order mark, which is no part of the first name.
-    let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
+    let text = without_mark(text);
     let (header, rows) = match format {
         TableFormat::Commas => separated::table(text, b',', trimmed),
         TableFormat::Tabulators => separated::table(text, b'\t', trimmed),

@@ -2,6 +2,7 @@
 //!
 //! The key `configs` is read, and of it names of files below the README alone. No alias is followed.
 
+use crate::source::without_mark;
 use glob::{MatchOptions, Pattern};
 use saphyr_parser::{Event, Parser};
 
@@ -100,8 +101,7 @@ pub(super) fn configs(readme: &[u8]) -> Result<Vec<CardConfig>, String> {
 
 /// The head of a README, between two lines of three dashes; `None` where it has none.
 fn head(readme: &[u8]) -> Result<Option<String>, String> {
-    let readme = readme.strip_prefix(b"\xef\xbb\xbf").unwrap_or(readme);
-    let mut lines = readme.split_inclusive(|&byte| byte == b'\n');
+    let mut lines = without_mark(readme).split_inclusive(|&byte| byte == b'\n');
     if lines.next().is_none_or(|first| first.trim_ascii_end() != b"---") {
         return Ok(None);
     }

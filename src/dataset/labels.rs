@@ -5,7 +5,7 @@ use super::archive::{TarMember, TarMembers};
 use super::class_names::{ClassNames, LONGEST_NAME};
 use super::samples::text;
 use crate::json;
-use crate::source::{Malformed, ReadAt};
+use crate::source::{Malformed, ReadAt, without_mark};
 
 /// The most bytes of a `.cls` member, which holds a number and white space.
 const MAX_CLS: u64 = 64;
@@ -156,7 +156,7 @@ const NAMES: [&str; 2] = ["label", CLS];
 
 /// Parses a class number. The greatest u32 is none, because it stands for a missing label elsewhere.
 pub(crate) fn class_number_in_text(written: &[u8]) -> Option<u32> {
-    let number = std::str::from_utf8(written).ok()?.trim().parse().ok()?;
+    let number = std::str::from_utf8(without_mark(written)).ok()?.trim().parse().ok()?;
     (number < u32::MAX).then_some(number)
 }
 

@@ -11,6 +11,7 @@ use crate::decode::{Mask, NpyArray, Number};
 use crate::error::{DecodeError, Error, Result};
 use crate::io::read_blocking;
 use crate::json;
+use crate::source::without_mark;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -360,7 +361,7 @@ pub(super) fn of_field(field: &Field, error: DecodeError) -> Error {
 
 /// The number that is written as text.
 fn number<T: std::str::FromStr>(bytes: &[u8], what: &str) -> Result<T, DecodeError> {
-    let text = std::str::from_utf8(bytes).ok().map(str::trim);
+    let text = std::str::from_utf8(without_mark(bytes)).ok().map(str::trim);
     text.and_then(|text| text.parse().ok()).ok_or_else(|| {
         let shown: String = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]).into();
         DecodeError::Damaged(format!("{shown:?} is not {what} as text"))

@@ -259,14 +259,26 @@ pub(crate) fn url(root: &Path) -> Option<&str> {
 /// Why it cannot be read; its name is not said, or as it may be shown.
 pub(crate) fn read_named(file: &Path) -> Result<Vec<u8>, String> {
     if url(file).is_none() {
-        return std::fs::read(file).map_err(|error| error.to_string());
+        return std::fs::read(file).map(from_text).map_err(|error| error.to_string());
     }
     let whole = || -> Result<Vec<u8>> {
         let place = place(file)?;
         place.is_file();
         read_whole(&*place, MOST_NAMED)
     };
-    whole().map_err(|error| error.to_string())
+    whole().map(from_text).map_err(|error| error.to_string())
+}
+
+/// The text without the byte order mark that spreadsheets and editors put before it, and that is no part of it.
+pub(crate) fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text)
+}
+
+/// The bytes of a file of text, without a byte order mark.
+fn from_text(mut bytes: Vec<u8>) -> Vec<u8> {
+    let mark = bytes.len() - without_mark(&bytes).len();
+    bytes.drain(..mark);
+    bytes
 }
 
 /// The most bytes of a file that a setting names by a URL.

@@ -2,8 +2,10 @@
 
 use super::{Cell, Row, SETTING, wrong};
 use crate::dataset::DatasetIndex;
+use crate::dataset::select::list::{are_several, stem};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::Path;
 
 /// The names of a column with the paths of the rows' samples, the best first.
@@ -24,6 +26,16 @@ struct FoundRows<'a> {
     rows: &'a [Row],
     /// The number of each sample's row, or [`NO_ROW`].
     row: Vec<u32>,
+}
+
+/// The file that a row names.
+#[derive(Debug, Clone)]
+struct NamedFile {
+    samples: Range<u64>,
+    /// Whether the row has the name without its extension.
+    is_stem: bool,
+    /// The first sample of another file that the row names as well.
+    other: Option<u64>,
 }
 
 /// A sample without a row so far.
@@ -129,21 +141,31 @@ impl FoundRows<'_> {
                 return Err(wrong(self.path, line, format!("names {text:?}, as line {first} does")));
             }
         }
-        let mut used = vec![false; rows.len()];
-        let mut outcome = Ok(());
+        let mut files: Vec<Option<NamedFile>> = vec![None; rows.len()];
         index.each_name(|samples, name| {
-            let stem = name.iter().rposition(|&byte| byte == b'.').map(|dot| &name[..dot]);
-            // A sample may be named with its extension or without it, but not in both ways.
-            for &row in [Some(name), stem].into_iter().flatten().filter_map(|name| by_name.get(name)) {
-                used[row as usize] = true;
-                if outcome.is_ok() {
-                    outcome = samples.clone().try_for_each(|sample| self.take(sample, row));
+            for (is_stem, name) in [(false, Some(name)), (true, stem(name))] {
+                let Some(&row) = name.and_then(|name| by_name.get(name)) else { continue };
+                let known = &mut files[row as usize];
+                match known {
+                    Some(better) if better.is_stem < is_stem => {}
+                    Some(same) if same.is_stem == is_stem => same.other = Some(samples.start),
+                    _ => *known = Some(NamedFile { samples: samples.clone(), is_stem, other: None }),
                 }
             }
         })?;
-        outcome?;
-        let unused = used.iter().filter(|used| !**used).count();
-        if let Some(first) = used.iter().position(|used| !used) {
+        for ((number, row), file) in (0..).zip(rows).zip(&files) {
+            let Some(NamedFile { samples, is_stem, other }) = file else { continue };
+            if let Some(other) = *other {
+                let remedy =
+                    if *is_stem { "write its extension" } else { "name the samples by sample_id instead" };
+                let message = are_several(index, samples.start, other, remedy);
+                return Err(wrong(self.path, row.line, format!("{:?} {message}", texts[number as usize])));
+            }
+            // A sample may be named with its extension or without it, but not in both ways.
+            samples.clone().try_for_each(|sample| self.take(sample, number))?;
+        }
+        let unused = files.iter().filter(|file| file.is_none()).count();
+        if let Some(first) = files.iter().position(Option::is_none) {
             // A table may be of more than this dataset: of training and validation together, for example.
             index.notices().warn_once("rows without a sample", || {
                 format!(

@@ -2,7 +2,7 @@
 //! them all.
 
 use super::SampleSet;
-use crate::dataset::DatasetIndex;
+use crate::dataset::{DatasetIndex, UNLISTED};
 use crate::error::{Error, Result};
 use crate::source::{read_named, shown};
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
     let text = read_named(path).map_err(unread)?;
     let lines = lines(&text);
     let wanted = WantedLines::of(&lines);
-    let found = wanted.find(index, lines.len())?;
+    let found = wanted.find(index, &lines)?;
     let mut seen = SampleSet::among(index.len());
     let mut samples = Vec::with_capacity(lines.len());
     let mut take = |at: usize, line: &ListLine<'_>| {
@@ -26,19 +26,23 @@ pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
             return Err(rival.map_or_else(|| names_nothing(&found, index), |first| again(&lines[first])));
         };
         if let Some(other) = other {
-            let [one, other] = [file, other].map(|file| index.shown_path(file.start));
-            let message =
-                format!("is {} and {}: write its extension or whole path", one.display(), other.display());
-            return Err(message);
+            return Err(are_several(index, file.start, other.start, "write its extension or whole path"));
         }
-        let label = line.label().filter(|_| how.is_labeled());
-        if let (Some((_, label)), false) = (label, index.is_labeled()) {
+        let label = line.label(how.reading);
+        if let (Some(label), false) = (label, index.is_labeled()) {
             return Err(format!("says class {label}; the dataset has no labels: leave the numbers out"));
         }
         for sample in file.clone() {
-            let here = index.label(sample);
-            if let Some((_, label)) = label.filter(|&(_, label)| label != here) {
-                return Err(format!("says class {label}; the dataset has it in class {here}"));
+            match (label, index.label(sample)) {
+                (Some(label), UNLISTED) => {
+                    return Err(format!(
+                        "says class {label}; class_names lacks the class that the dataset has it in"
+                    ));
+                }
+                (Some(label), here) if label != here => {
+                    return Err(format!("says class {label}; the dataset has it in class {here}"));
+                }
+                _ => {}
             }
             if !seen.insert(sample as u32) {
                 let first =
@@ -51,7 +55,7 @@ pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
     };
     for (at, line) in lines.iter().enumerate() {
         take(at, line).map_err(|message| {
-            let text = String::from_utf8_lossy(line.text);
+            let text = String::from_utf8_lossy(line.text.trim_ascii());
             Error::config("files", format!("{}, line {}: {text:?} {message}", shown.display(), line.number))
         })?;
     }
@@ -67,38 +71,60 @@ struct ListLine<'a> {
 
 fn lines(text: &[u8]) -> Vec<ListLine<'_>> {
     let numbered = (1..).zip(text.split(|&byte| byte == b'\n'));
-    let trimmed = numbered.map(|(number, line)| ListLine { number, text: line.trim_ascii() });
-    trimmed.filter(|line| !line.text.is_empty() && !line.text.starts_with(b"#")).collect()
+    let whole =
+        numbered.map(|(number, line)| ListLine { number, text: line.strip_suffix(b"\r").unwrap_or(line) });
+    whole.filter(|line| !matches!(line.text.trim_ascii(), b"" | [b'#', ..])).collect()
+}
+
+/// A way to read a line, the best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Reading {
+    /// A path, as it is written: the name of a file may begin or end with a space.
+    Whole,
+    /// A path between white space.
+    Trimmed,
+    /// A path, white space and a class number.
+    Labeled,
+    /// The same between white space.
+    TrimmedLabeled,
+}
+
+impl Reading {
+    const ALL: [Self; 4] = [Self::Whole, Self::Trimmed, Self::Labeled, Self::TrimmedLabeled];
 }
 
 impl<'a> ListLine<'a> {
-    /// The line as a path; the lists of `find` begin with "./".
-    fn path(&self) -> &'a [u8] {
-        self.text.strip_prefix(b"./").unwrap_or(self.text)
+    /// The path and the class number of the line in one way to read it; `None` where that is no way of its own.
+    fn read(&self, reading: Reading) -> Option<(&'a [u8], Option<u32>)> {
+        // The lists of `find` begin with "./".
+        let path = |text: &'a [u8]| text.strip_prefix(b"./").unwrap_or(text);
+        let trimmed = self.text.trim_ascii();
+        let labeled = |text: &'a [u8]| {
+            let text = path(text).trim_ascii_end();
+            let space = text.iter().rposition(u8::is_ascii_whitespace)?;
+            let label = std::str::from_utf8(&text[space + 1..]).ok()?.parse().ok()?;
+            Some((text[..space].trim_ascii_end(), Some(label)))
+        };
+        match reading {
+            Reading::Whole => Some((path(self.text), None)),
+            Reading::Trimmed => (trimmed != self.text).then(|| (path(trimmed), None)),
+            Reading::Labeled => labeled(self.text),
+            Reading::TrimmedLabeled => labeled(trimmed).filter(|_| trimmed != self.text),
+        }
     }
 
-    /// The line as a path and a class number.
-    fn label(&self) -> Option<(&'a [u8], u32)> {
-        let path = self.path();
-        let space = path.iter().rposition(u8::is_ascii_whitespace)?;
-        let label = std::str::from_utf8(&path[space + 1..]).ok()?.parse().ok()?;
-        Some((path[..space].trim_ascii_end(), label))
+    /// The class number of the line, read in one way.
+    fn label(&self, reading: Reading) -> Option<u32> {
+        self.read(reading)?.1
     }
 }
 
 /// How a file's name and a line agree, the best way first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum MatchKind {
-    Path,
-    Stem,
-    LabeledPath,
-    LabeledStem,
-}
-
-impl MatchKind {
-    fn is_labeled(self) -> bool {
-        self >= Self::LabeledPath
-    }
+struct MatchKind {
+    reading: Reading,
+    /// Whether the line has the name without its extension.
+    is_stem: bool,
 }
 
 /// The file that a line names.
@@ -111,45 +137,40 @@ struct ListedFile {
     other: Option<Range<u64>>,
 }
 
-/// The lines by what they name: the whole line, and the line without the number after it.
-struct WantedLines<'a> {
-    whole: HashMap<&'a [u8], u32>,
-    labeled: HashMap<&'a [u8], u32>,
-    /// Whether some line is an absolute path.
-    absolute: bool,
-}
+/// The lines by what they name, in each way to read them.
+struct WantedLines<'a>([HashMap<&'a [u8], u32>; 4]);
 
 impl<'a> WantedLines<'a> {
     fn of(lines: &[ListLine<'a>]) -> Self {
-        let mut wanted = Self {
-            whole: HashMap::with_capacity(lines.len()),
-            labeled: HashMap::new(),
-            absolute: lines.iter().any(|line| line.text.starts_with(b"/")),
-        };
-        for (number, line) in (0..).zip(lines) {
-            wanted.whole.entry(line.path()).or_insert(number);
-            if let Some((path, _)) = line.label() {
-                wanted.labeled.entry(path).or_insert(number);
+        Self(Reading::ALL.map(|reading| {
+            let mut wanted = HashMap::new();
+            for (number, line) in (0..).zip(lines) {
+                if let Some((path, _)) = line.read(reading) {
+                    wanted.entry(path).or_insert(number);
+                }
             }
-        }
-        wanted
+            wanted
+        }))
     }
 
     /// The line that has the file which `line` names too.
     fn rival(&self, line: &ListLine<'_>, found: &[Option<ListedFile>]) -> Option<usize> {
-        let labeled = line.label().and_then(|(path, _)| self.labeled.get(path));
-        let same = [self.whole.get(line.path()), labeled].into_iter().flatten();
+        let same = Reading::ALL.into_iter().zip(&self.0).filter_map(|(reading, wanted)| {
+            let (path, _) = line.read(reading)?;
+            wanted.get(path)
+        });
         same.map(|&first| first as usize).find(|&first| found[first].is_some())
     }
 
-    /// The files of this many lines.
-    fn find(&self, index: &DatasetIndex, lines: usize) -> Result<Vec<Option<ListedFile>>> {
-        let mut found = vec![None; lines];
+    /// The files of these lines.
+    fn find(&self, index: &DatasetIndex, lines: &[ListLine<'_>]) -> Result<Vec<Option<ListedFile>>> {
+        let is_absolute = lines.iter().any(|line| line.text.trim_ascii_start().starts_with(b"/"));
+        let mut found = vec![None; lines.len()];
         index.each_name(|samples, path| {
             self.look_up(&samples, path, &mut found);
             let file = index.extent(samples.start).file;
             // A shard of a packed dataset is none of the files that it was made of.
-            if self.absolute && index.samples_of(file) == samples {
+            if is_absolute && index.samples_of(file) == samples {
                 self.look_up(&samples, index.path(file).as_os_str().as_bytes(), &mut found);
             }
         })?;
@@ -157,27 +178,29 @@ impl<'a> WantedLines<'a> {
     }
 
     fn look_up(&self, file: &Range<u64>, path: &[u8], found: &mut [Option<ListedFile>]) {
-        let stem = stem(path);
-        let places = [
-            (MatchKind::Path, self.whole.get(path)),
-            (MatchKind::Stem, stem.and_then(|stem| self.whole.get(stem))),
-            (MatchKind::LabeledPath, self.labeled.get(path)),
-            (MatchKind::LabeledStem, stem.and_then(|stem| self.labeled.get(stem))),
-        ];
-        for (how, line) in places {
-            let Some(&line) = line else { continue };
-            let known = &mut found[line as usize];
-            match known {
-                Some(better) if better.how < how => {}
-                Some(same) if same.how == how => same.other = Some(file.clone()),
-                _ => *known = Some(ListedFile { file: file.clone(), how, other: None }),
+        let names = [(false, Some(path)), (true, stem(path))];
+        for (reading, wanted) in Reading::ALL.into_iter().zip(&self.0) {
+            for (is_stem, name) in names {
+                let Some(&line) = name.and_then(|name| wanted.get(name)) else { continue };
+                let (known, how) = (&mut found[line as usize], MatchKind { reading, is_stem });
+                match known {
+                    Some(better) if better.how < how => {}
+                    Some(same) if same.how == how => same.other = Some(file.clone()),
+                    _ => *known = Some(ListedFile { file: file.clone(), how, other: None }),
+                }
             }
         }
     }
 }
 
+/// What is wrong with a name that stands for two samples' files, in words that go after it.
+pub(in crate::dataset) fn are_several(index: &DatasetIndex, one: u64, other: u64, remedy: &str) -> String {
+    let [one, other] = [one, other].map(|sample| index.shown_path(sample));
+    format!("is {} and {}: {remedy}", one.display(), other.display())
+}
+
 /// A path without the extension of its file name; `None` where there is none.
-fn stem(path: &[u8]) -> Option<&[u8]> {
+pub(in crate::dataset) fn stem(path: &[u8]) -> Option<&[u8]> {
     let dot = path.iter().rposition(|&byte| byte == b'.')?;
     let name = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     (dot > name).then(|| &path[..dot])

@@ -4,7 +4,7 @@ use super::DatasetIndex;
 use crate::error::{Error, Result};
 use std::path::PathBuf;
 
-mod list;
+pub(super) mod list;
 
 /// A part of a dataset. Where several of the fields are given, all of them must hold; where none is, it is everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use super::{Ask, Error, FORMS, HttpRoot, LARGEST_PAGE, Result, Stamp, is_list};
 use crate::http::HttpUrl;
 use crate::source::manifest::ManifestUrls;
+use crate::source::without_mark;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -55,7 +56,7 @@ pub(super) fn find(root: &HttpRoot) -> Result<RootForm> {
 /// The shards that a list at `url` names: one a line, relative to the list or a whole URL of its server. A shard's name
 /// is its path below the list's directory, or else from the server's root on.
 fn shards(url: &HttpUrl, text: &[u8]) -> Result<BTreeMap<Vec<u8>, HttpUrl>, String> {
-    let text = std::str::from_utf8(text).map_err(|_| "it is no text".to_owned())?;
+    let text = std::str::from_utf8(without_mark(text)).map_err(|_| "it is no text".to_owned())?;
     let directory = url.join(".")?.as_directory();
     let mut shards = BTreeMap::new();
     for (number, line) in (1..).zip(text.lines()) {

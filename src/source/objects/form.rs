@@ -5,7 +5,7 @@ use super::{ObjectDirectory, ObjectRoot};
 use crate::error::{Error, Result};
 use crate::http::Ask;
 use crate::source::object_url::ObjectUrl;
-use crate::source::{EntryKind, Stamp};
+use crate::source::{EntryKind, Stamp, without_mark};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ pub(super) fn find(root: &ObjectRoot) -> Result<ObjectForm> {
 /// The shards that a list at `url` names: one a line, relative to the list or a whole URL of its bucket. A shard's name
 /// is its key below the list's directory, or else its whole key.
 fn shards(url: &ObjectUrl, text: &[u8]) -> Result<BTreeMap<Vec<u8>, String>, String> {
-    let text = std::str::from_utf8(text).map_err(|_| "it is no text".to_owned())?;
+    let text = std::str::from_utf8(without_mark(text)).map_err(|_| "it is no text".to_owned())?;
     let directory = url.key.rfind('/').map_or("", |slash| &url.key[..=slash]);
     let mut shards = BTreeMap::new();
     for (number, line) in (1..).zip(text.lines()) {
