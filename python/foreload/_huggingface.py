@@ -58,8 +58,12 @@ def settings_of(dataset: Any, given: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def check_same_samples(dataset: Any, loader: Any, label: str | None = None) -> None:
+def check_same_samples(
+    dataset: Any, loader: Any, label: str | None = None, *, are_numbered: bool = False
+) -> None:
     """Check that the files of `loader` have the rows and classes of the dataset, whose label is the column `label`.
+
+    Where classes `are_numbered` by `class_names=`, they are those that the user asked for.
 
     Raises:
         ConfigError: They have not.
@@ -72,7 +76,7 @@ def check_same_samples(dataset: Any, loader: Any, label: str | None = None) -> N
         )
     label = label or next((name for name in _LABELS if name in dataset.features), None)
     names = getattr(dataset.features.get(label), "names", None)
-    if names is not None and loader.classes and list(names) != loader.classes:
+    if not are_numbered and names is not None and loader.classes and list(names) != loader.classes:
         message = f"has the classes {list(names)[:5]}..., its files say {loader.classes[:5]}...: {_SAVE}"
         raise config_error("dataset", message)
 

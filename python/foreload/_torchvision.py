@@ -66,8 +66,10 @@ def _of_dtype(step: transforms.Transform, dtype: str) -> transforms.Transform:
     return step
 
 
-def check_same_samples(dataset: Any, loader: Any) -> None:
+def check_same_samples(dataset: Any, loader: Any, *, are_numbered: bool = False) -> None:
     """Check that the samples and class numbers of `loader` are those of the whole ImageFolder.
+
+    Where classes `are_numbered` by `class_names=`, their numbers are those that the user asked for.
 
     Classes and the number of samples are compared always, paths of some 1000 samples, evenly spread: a file that took
     the place of another between two of these is not noticed.
@@ -78,7 +80,7 @@ def check_same_samples(dataset: Any, loader: Any) -> None:
     dataset, _ = _subset(dataset)
     numbers = getattr(dataset, "wnid_to_idx", dataset.class_to_idx)
     ours = {name: number for number, name in enumerate(loader.classes)}
-    for name in sorted({*numbers, *ours}):
+    for name in () if are_numbered else sorted({*numbers, *ours}):
         if name not in ours and os.path.isdir(os.path.join(_folder(dataset), name)):
             raise config_error(
                 "dataset",
@@ -90,7 +92,7 @@ def check_same_samples(dataset: Any, loader: Any) -> None:
                 "dataset",
                 f"class {name!r} has number {numbers.get(name)} in class_to_idx and "
                 f"{ours.get(name)} in Foreload, which numbers the directories in the order of their names: make the "
-                "ImageFolder without a find_classes() of your own",
+                "ImageFolder without a find_classes() of your own, or give class_names=",
             )
     anew = "make the ImageFolder anew, and say rebuild_index=True"
     step = max(1, len(dataset.samples) // _COMPARED_PATHS)

@@ -124,7 +124,8 @@ class ImageDataset(IterableDataset):
 
         taken = _torchvision.merged(_torchvision.settings_of(dataset), settings)
         made = cls(taken.pop("path"), batch_size=batch_size, **taken)
-        _torchvision.check_same_samples(dataset, made.loader)
+        are_numbered = settings.get("class_names") is not None
+        _torchvision.check_same_samples(dataset, made.loader, are_numbered=are_numbered)
         return made
 
     @classmethod
@@ -193,7 +194,10 @@ class ImageDataset(IterableDataset):
 
         taken = _taken.whole(_huggingface.settings_of(dataset, settings), settings, batch_size)
         made = cls(taken.pop("path"), **taken)
-        _huggingface.check_same_samples(dataset, made.loader, settings.get("label"))
+        are_numbered = settings.get("class_names") is not None
+        _huggingface.check_same_samples(
+            dataset, made.loader, settings.get("label"), are_numbered=are_numbered
+        )
         return made
 
     def __repr__(self) -> str:

@@ -2,7 +2,7 @@
 
 use super::LABEL;
 use super::fields::FieldOptions;
-use crate::dataset::{DatasetIndex, IMAGE, SampleColumn};
+use crate::dataset::{DatasetIndex, FieldKind, IMAGE, SampleColumn};
 use crate::error::Result;
 
 /// Where the values of a field come from.
@@ -58,6 +58,14 @@ impl<'a> RequestedFields<'a> {
     /// The names of the fields that samples may be without.
     pub(super) fn optional(&self) -> Vec<String> {
         self.iter().filter(|(_, field)| field.optional).map(|(_, field)| field.name.clone()).collect()
+    }
+
+    /// The names of the members that are asked for as what only bytes of a file can be.
+    pub(super) fn of_files(&self) -> Vec<String> {
+        use FieldKind::{Array, Boxes, Bytes, Image, Json, Mask};
+        let is_file =
+            |field: &&FieldOptions| matches!(field.kind, Some(Image | Mask | Boxes | Json | Array | Bytes));
+        self.of_members().filter(is_file).map(|field| field.name.clone()).collect()
     }
 
     /// Whether samples in shards need no plain image, such as `jpg`: other members are read of them, `left.jpg` among

@@ -79,7 +79,8 @@ pub(super) fn columns_and_members(
         parts.iter().flat_map(|part| part.columns().into_iter().map(|of| of.name)).collect();
     // The image of a sample is the image, whatever its column is called.
     let is_column = |name: &String| {
-        names.contains(name) && (name != IMAGE || parts.iter().all(|part| part.notes.image.is_none()))
+        let is_image = || *name == IMAGE && parts.iter().any(|part| part.notes.image.is_some());
+        names.contains(name) && !is_image() && !are_files(parts, name, options)
     };
     let asked = options.members.iter().flatten();
     let mut columns: Vec<String> = asked.clone().filter(|name| is_column(name)).cloned().collect();
@@ -88,6 +89,13 @@ pub(super) fn columns_and_members(
     }
     let members = options.members.as_ref();
     (columns, members.map(|_| asked.filter(|name| !is_column(name)).cloned().collect()))
+}
+
+/// Whether the values of the column `name` are asked for as files, and name files of manifests.
+fn are_files(parts: &[DatasetPart], name: &str, options: &IndexOptions) -> bool {
+    let may_be =
+        |part: &DatasetPart| part.columns().iter().all(|of| of.name != name || part.may_name_files(of));
+    options.of_files.iter().any(|file| file == name) && parts.iter().all(may_be)
 }
 
 /// Refuses datasets that overlap: a sample that is there twice would be drawn twice in an epoch by mistake.

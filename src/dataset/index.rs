@@ -69,7 +69,8 @@ impl DatasetIndex {
     /// [`Error::Dataset`] for a root that does not exist, has no samples or no known layout, shards that cannot be
     /// indexed, and an index directory inside the dataset; [`Error::Io`] when something cannot be read or written.
     pub fn open(root: &Path, options: &IndexOptions) -> Result<Self> {
-        Self::concatenate(vec![open::open(root, options, &Cancel::default())?], options)
+        let cancel = Cancel::default();
+        Self::concatenate(vec![open::open(root, options, &cancel)?], options, &cancel)
     }
 
     /// Opens several datasets like [`DatasetIndex::open`], to be read as one: their samples in the order of `roots`,
@@ -95,6 +96,7 @@ impl DatasetIndex {
         Self::concatenate(
             roots.iter().map(|root| open::open(root.as_ref(), options, &cancel)).collect::<Result<_>>()?,
             options,
+            &cancel,
         )
     }
 
@@ -110,16 +112,18 @@ impl DatasetIndex {
                 IndexFile::load(file, Beside::All)?,
             )?],
             &IndexOptions::default(),
+            &Cancel::default(),
         )
     }
 
-    fn concatenate(mut parts: Vec<DatasetPart>, options: &IndexOptions) -> Result<Self> {
+    fn concatenate(mut parts: Vec<DatasetPart>, options: &IndexOptions, cancel: &Cancel) -> Result<Self> {
         if let Some(members) = &options.members {
             check_members(&parts, members, options)?;
         }
         let (columns, members) = columns_and_members(&parts, options);
         for part in &mut parts {
             part.select_columns(&columns);
+            part.name_files(members.as_deref().unwrap_or_default(), options, cancel)?;
             part.select(members.as_deref().unwrap_or_default())?;
             if !columns.is_empty() {
                 part.file.forget_members();

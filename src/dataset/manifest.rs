@@ -25,10 +25,10 @@ const LARGEST: u64 = 1 << 30;
 const PORTION: usize = 256;
 
 /// The threads that ask servers for sizes, which mostly wait.
-const ASKERS: usize = 64;
+pub(super) const ASKERS: usize = 64;
 
 /// The size of a file that is not there.
-const NO_FILE: u32 = u32::MAX;
+pub(super) const NO_FILE: u32 = u32::MAX;
 
 /// What a manifest lists.
 pub(super) struct ManifestRows {
@@ -160,7 +160,7 @@ fn check_endings(source: &ManifestSource, table: &ListingTable, rows: &ListedRow
     Err(Error::dataset(source.path(&[]), message))
 }
 
-/// Finds the sizes of all files, each of which is looked at once.
+/// Finds the sizes of all files that rows name.
 fn measure(
     source: &ManifestSource,
     table: &ListingTable,
@@ -169,9 +169,34 @@ fn measure(
     progress: &IndexProgress,
     cancel: &Cancel,
 ) -> Result<()> {
-    let root = source.path(&[]);
-    let mut first: HashMap<&[u8], usize> = HashMap::new();
     let names: Vec<&[u8]> = rows.files().map(|(name, _)| name).collect();
+    let named = NamedBy { column: table.naming(), place: &|row| format!("line {}", table.line(row)) };
+    let lengths = sizes(source, &names, named, threads, progress, cancel)?;
+    rows.files.iter_mut().zip(lengths).for_each(|(file, length)| file.length = length);
+    Ok(())
+}
+
+/// What names files: a column, and where it names each, in words.
+pub(super) struct NamedBy<'a> {
+    pub(super) column: &'a str,
+    pub(super) place: &'a (dyn Fn(usize) -> String + Sync),
+}
+
+/// Finds the sizes of the files of these `names`, each of which is looked at once.
+///
+/// # Errors
+/// [`Error::Dataset`] for what is no file, or too large to be loaded, with its place.
+pub(super) fn sizes(
+    source: &ManifestSource,
+    names: &[&[u8]],
+    named: NamedBy<'_>,
+    threads: usize,
+    progress: &IndexProgress,
+    cancel: &Cancel,
+) -> Result<Vec<u32>> {
+    let root = source.path(&[]);
+    let NamedBy { column, place } = named;
+    let mut first: HashMap<&[u8], usize> = HashMap::new();
     let firsts: Vec<usize> =
         names.iter().enumerate().map(|(row, name)| *first.entry(*name).or_insert(row)).collect();
     drop(first);
@@ -184,10 +209,7 @@ fn measure(
             if firsts[row] != row {
                 continue;
             }
-            let wrong = |message: String| {
-                let line = table.line(row);
-                Error::dataset(&*root, format!("line {line}: {message}"))
-            };
+            let wrong = |message: String| Error::dataset(&*root, format!("{}: {message}", place(row)));
             let found = source.size(names[row]);
             let Some(bytes) = found.map_err(|error| wrong(error.to_string()))? else { continue };
             let size = u32::try_from(bytes).ok().filter(|&size| size != NO_FILE).ok_or_else(|| {
@@ -206,17 +228,14 @@ fn measure(
             count => format!(", and {count} other lines name such files"),
         };
         let message = format!(
-            "line {}: its column {:?} names {}, which is no file{others}: correct the paths, which are relative to the \
-             manifest, or leave the lines out",
-            table.line(row),
-            table.naming(),
+            "{}: its column {column:?} names {}, which is no file{others}: correct the paths, which are relative to \
+             the manifest, or leave the lines out",
+            place(row),
             source.path(names[row]).display()
         );
         return Err(Error::dataset(root, message));
     }
-    let lengths: Vec<u32> = firsts.iter().map(|&first| sizes[first].load(Relaxed)).collect();
-    rows.files.iter_mut().zip(lengths).for_each(|(file, length)| file.length = length);
-    Ok(())
+    Ok(firsts.iter().map(|&first| sizes[first].load(Relaxed)).collect())
 }
 
 /// Why the labels of a manifest cannot be used.

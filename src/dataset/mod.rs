@@ -169,6 +169,9 @@ pub struct IndexOptions {
     pub members: Option<Vec<String>>,
     /// The members among these that a sample need not have.
     pub optional: Vec<String>,
+    /// The members that are asked for as the bytes of files. Where a manifest has a column of texts by such a name,
+    /// these name files.
+    pub of_files: Vec<String>,
     /// Whether all stems of tar shards are samples, those without an image too. Unless each has an image, this is
     /// another dataset, with an index and an order of its own.
     pub every_stem: bool,

@@ -1,6 +1,7 @@
 //! One dataset of those in an index: everything below one root. Samples and files are numbered from 0 here.
 
 mod blocks;
+mod named_files;
 mod remote;
 mod stamps;
 
@@ -15,6 +16,7 @@ use super::{Extent, FileId, Fingerprint, IndexOrigin, IndexSummary, Layout, Note
 use crate::error::{Error, Result};
 use crate::parts::RawOutline;
 use crate::source::{DatasetSource, Seen};
+use named_files::NamedFiles;
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -51,6 +53,8 @@ pub(super) struct DatasetPart {
     pub(super) accepting: Mutex<()>,
     /// The members that are read of each sample; `None` where its image is.
     pub(super) members: Option<MemberSelection>,
+    /// The files that columns of a manifest name, as far as they are read.
+    named_files: Vec<NamedFiles>,
     /// The columns of small values that are read.
     pub(super) selected_columns: Vec<ColumnCells<'static>>,
     /// The samples of a shard of a table, by their numbers there, in the order of their images. Only shards whose
@@ -88,6 +92,7 @@ impl DatasetPart {
             any_moved: AtomicBool::default(),
             accepting: Mutex::default(),
             members: None,
+            named_files: Vec::new(),
             selected_columns: Vec::new(),
             image_order: HashMap::new(),
             different: HashSet::new(),
@@ -135,7 +140,10 @@ impl DatasetPart {
 
     /// The number of files.
     pub(super) fn files(&self) -> u32 {
-        if self.layout().is_sharded() { self.groups() as u32 } else { self.len() as u32 }
+        if self.layout().is_sharded() {
+            return self.groups() as u32;
+        }
+        (self.len() * (1 + self.named_columns())) as u32
     }
 
     pub(super) fn label(&self, sample: u64) -> u32 {
@@ -236,13 +244,18 @@ impl DatasetPart {
             assert!(group < self.groups(), "file {group} of {}", self.groups());
             self.samples_of_group(group)
         } else {
-            u64::from(file.0)..u64::from(file.0) + 1
+            // Files that a column names along with the samples' own are no samples.
+            let [start, end] = [0, 1].map(|more| (u64::from(file.0) + more).min(self.len()));
+            start..end
         }
     }
 
     pub(super) fn path(&self, file: FileId) -> PathBuf {
         if self.layout().is_sharded() {
             return self.source.path(self.group_path(file.0 as usize));
+        }
+        if let Some(name) = self.named_file(file) {
+            return self.source.path(&name);
         }
         let sample = u64::from(file.0);
         let group = self.group_of(sample);
@@ -316,6 +329,9 @@ impl DatasetPart {
     pub(super) fn name_below(&self, file: FileId) -> Vec<u8> {
         if self.layout().is_sharded() {
             return self.shard_name(file.0 as usize).to_vec();
+        }
+        if let Some(name) = self.named_file(file) {
+            return name;
         }
         if self.layout() == Layout::Manifest {
             let group = self.group_of(u64::from(file.0));

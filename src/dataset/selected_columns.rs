@@ -176,7 +176,9 @@ impl DatasetIndex {
         let values = if is_text == Some(true) {
             if !matches!(kind, None | Some(FieldKind::Text)) {
                 return Err(wrong(
-                    "a column of texts, as another kind: ask for it by its name alone".to_owned(),
+                    "a column of texts, as another kind: ask for it by its name alone; only the texts of a \
+                     manifest name files"
+                        .to_owned(),
                 ));
             }
             let text = |cell: Option<CellValue<'_>>| match cell {

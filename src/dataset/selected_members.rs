@@ -29,7 +29,7 @@ pub enum MemberBytes {
     Whole,
     /// The bytes are in the sample's [`Extent`], at these places from its first byte on.
     Within(Range<usize>),
-    /// The bytes are elsewhere in the shard, and need a read of their own.
+    /// The bytes are elsewhere in the shard, or are a file of their own, and need a read of their own.
     Apart(Extent),
     /// The sample has no such member.
     Absent,
@@ -129,8 +129,9 @@ impl DatasetPart {
                 let extent = self.read_extent(&members, sample);
                 members.largest = members.largest.max(extent.length);
                 members.total += u64::from(extent.length);
-                members.apart +=
-                    pieces.iter().filter(|piece| !piece.is_within(&range(extent))).count() as u64;
+                members.apart += pieces.iter().filter(|piece| !piece.is_within(&range(extent))).count()
+                    as u64
+                    + self.named_of(sample);
                 offsets.push(extent.offset);
             }
             members.sorted.extend(order(&offsets).map(|order| (group as u32, order)));
@@ -165,7 +166,7 @@ impl DatasetPart {
         self.members.as_ref().filter(|members| members.apart > 0).is_some_and(|members| {
             let extent = range(self.read_extent(members, sample));
             let pieces = self.pieces(members, sample, self.image(sample));
-            pieces.iter().any(|piece| !piece.is_within(&extent))
+            self.named_of(sample) > 0 || pieces.iter().any(|piece| !piece.is_within(&extent))
         })
     }
 
@@ -188,6 +189,9 @@ impl DatasetPart {
         let Some(members) = &self.members else {
             return MemberBytes::Whole;
         };
+        if let Some(named) = self.named_member(sample, member) {
+            return named;
+        }
         if members.places_of(sample)[member].length == MemberPlace::TWICE {
             return MemberBytes::Twice;
         }

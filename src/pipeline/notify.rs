@@ -30,8 +30,20 @@ impl PipelineShared {
 
     /// Warns of the first sample of which a member lies far from the others.
     pub(super) fn notify_apart(&self, sample: u64, field: &str) {
+        let file = self.index.extent(sample).file;
+        let is_file = self.index.shard_stamp(file).is_none();
+        if is_file && self.config.cache.is_none() {
+            return;
+        }
         self.index.notices().warn_once("apart", || {
-            let path = self.index.path(self.index.extent(sample).file);
+            let path = self.index.path(file);
+            if is_file {
+                return format!(
+                    "{}: the files of the column {field:?} are not kept in the cache, which keeps one file of each \
+                     sample: write images and what belongs to them into tar shards, side by side",
+                    self.index.root().display()
+                );
+            }
             format!(
                 "{}: members of a sample lie apart, as {field:?} of sample {sample}: each is a read of its own, by \
                  the thread that decodes, and not kept in the cache; write the members of a sample side by side, as \

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import shards
 from conftest import paths
+from PIL import Image
 
 
 def array(tensor: Any) -> np.ndarray:
@@ -148,6 +149,32 @@ def test_what_does_not_fit_is_refused(dataset: Path, tmp_path: Path) -> None:
         foreload.ConfigError, match='has the columns "age", "score", none of them called "label"'
     ):
         foreload.ImageLoader(dataset, labels=table)
+
+
+def test_a_row_is_of_one_file(tmp_path: Path) -> None:
+    """A name without its extension, or of files of two datasets, does not label all that are called so."""
+    for name in ("0.png", "1.jpg", "1.png", "1.webp"):
+        for root in ("one", "two"):
+            (tmp_path / root / "k").mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (8, 8)).save(tmp_path / root / "k" / name)
+    table, settings = (
+        tmp_path / "t.csv",
+        {"batch_size": 4, "image_size": 8, "train": False, "labels": tmp_path / "t.csv"},
+    )
+    table.write_text("\ufefffile_name,label\nk/0,7\nk/1,8\n")
+    with pytest.raises(
+        foreload.ConfigError, match=r'line 3: "k/1" is .*1\.jpg and .*1\.webp: write its extension'
+    ):
+        foreload.ImageLoader(tmp_path / "one", **settings)
+    table.write_text(
+        "\ufefffile_name,label\nk/0,7\n" + "".join(f"k/1.{of},8\n" for of in ("jpg", "png", "webp"))
+    )
+    (batch,) = foreload.ImageLoader(tmp_path / "one", **settings)
+    assert array(batch.labels).tolist() == [7, 8, 8, 8]
+    with pytest.raises(
+        foreload.ConfigError, match=r'line 2: "k/0" is .*one/k/0\.png and .*two/k/0\.png: write .*sample_id'
+    ):
+        foreload.ImageLoader([tmp_path / "one", tmp_path / "two"], **settings)
 
 
 def test_a_column_is_not_taken_for_a_member(tmp_path: Path) -> None:

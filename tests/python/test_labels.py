@@ -67,6 +67,16 @@ def test_labels_that_lie_apart_from_their_images(dataset: Path, shards: Callable
     assert count == 60
 
 
+def test_a_byte_order_mark_is_no_part_of_a_number(shards: Callable[..., Path]) -> None:
+    root = shards(lambda number: ("cls", f"\ufeff{number // 20}\n".encode()))
+    for fields in (None, ["image", "label", "cls"]):
+        for batch in foreload.ImageLoader(root, fields=fields, **SETTINGS):
+            names = ["labels"] if fields is None else ["label", "cls"]
+            for name in names:
+                found = np.from_dlpack(batch[name] if fields else batch.labels)
+                assert np.array_equal(found, np.from_dlpack(batch.sample_ids) // 20)
+
+
 def test_two_labels_of_one_image_are_refused(tmp_path: Path) -> None:
     root = pack(tmp_path / "s", [("1.cls", b"0"), ("1.jpg", b"x"), ("2.cls", b"1"), ("1.cls", b"2")])
     with pytest.raises(foreload.DatasetError, match=r'"1".*"1.cls" at byte 512 and "1.cls" at byte 3584'):

@@ -2,18 +2,113 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import foreload
 import numpy as np
 import pytest
 from damaged_fixtures import damaged_text, manifest_rows
 from foreload import fields
+from foreload import transforms as T
+from PIL import Image
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "manifest"
 COUNT = 600
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """Images and masks in directories of their own, as segmentation has them, and arrays."""
+    for name in ("images", "masks", "depth"):
+        (tmp_path / name).mkdir()
+    for number in range(6):
+        Image.new("RGB", (16, 12), (10 * number,) * 3).save(tmp_path / "images" / f"{number}.png")
+        mask = np.full((12, 16), number, np.uint8)
+        mask[number] = 9
+        Image.fromarray(mask).save(tmp_path / "masks" / f"{number}.png")
+        np.save(tmp_path / "depth" / f"{number}.npy", np.full(number + 1, number, np.float32))
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_columns_name_files_along_with_the_images(kind: str, pairs: Path) -> None:
+    """The paths are relative to the manifest, as those of the images; masks follow the geometry of these."""
+    rows = [
+        {"image": f"images/{n}.png", "mask": f"./masks/{n}.png", "depth": f"{pairs}/depth/{n}.npy"}
+        for n in reversed(range(6))
+    ]
+    rows[2]["depth"] = ""
+    manifest = pairs / f"train.{kind}"
+    if kind == "csv":
+        lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows)]
+    else:
+        lines = [json.dumps({key: of or None for key, of in row.items()}) for row in rows]
+    manifest.write_text("\n".join(lines) + "\n")
+    settings: dict[str, Any] = {
+        "batch_size": 4,
+        "last_batch": "partial",
+        "device": "cpu",
+        "seed": 5,
+        "threads": 2,
+    }
+    asked = ["image", fields.Mask("mask"), fields.Array("depth", optional=True)]
+    loader = foreload.ImageLoader(
+        manifest, fields=asked, transforms=[T.RandomHorizontalFlip(1.0), T.PILToTensor()], **settings
+    )
+    seen = set()
+    for batch in loader:
+        for at, sample in enumerate(np.from_dlpack(batch.sample_ids).tolist()):
+            number = 5 - sample
+            seen.add(sample)
+            with Image.open(pairs / "masks" / f"{number}.png") as mask:
+                wanted = np.asarray(mask)[:, ::-1]
+            np.testing.assert_array_equal(np.asarray(batch["mask"][at]), wanted)
+            assert np.asarray(batch["image"][at]).max() == 10 * number
+            if sample == 2:
+                assert batch["depth"][at] is None
+            else:
+                assert np.from_dlpack(batch["depth"][at]).tolist() == [number] * (number + 1)
+    assert seen == set(range(6))
+    plain = foreload.ImageLoader(manifest, image_size=8, **settings)
+    assert (plain.fingerprint, plain.samples) == (loader.fingerprint, 6)
+    # By its name alone such a column is a text, as any other.
+    (first, _) = foreload.ImageLoader(
+        manifest, fields=["image", "mask"], image_size=8, shuffle=False, **settings
+    )
+    assert list(first["mask"]) == [row["mask"] for row in rows[:4]]
+    files = foreload.ImageLoader(manifest, fields=[fields.Bytes("mask")], shuffle=False, **settings)
+    assert [file for batch in files for file in batch["mask"]] == [
+        (pairs / row["mask"]).read_bytes() for row in rows
+    ]
+
+
+def test_a_column_that_names_no_files_is_refused(pairs: Path) -> None:
+    manifest = pairs / "train.csv"
+
+    def refused(cell: str, message: str, error: type[foreload.Error] = foreload.DatasetError) -> None:
+        manifest.write_text(f"image,mask,n\nimages/0.png,masks/0.png,1\nimages/1.png,{cell},2\n")
+        with pytest.raises(error, match=message):
+            list(
+                foreload.ImageLoader(
+                    manifest, fields=["image", fields.Mask("mask")], image_size=8, train=False
+                )
+            )
+
+    refused(
+        "masks/9.png",
+        r'sample 1: its column "mask" names .*masks/9\.png, which is no file: correct the paths',
+    )
+    refused("ftp://a/b.png", 'sample 1: its column "mask" names ftp://a/b.png, which a manifest may not name')
+    refused(
+        "http://localhost/a.png?X-Amz-Signature=1", 'sample 1: its column "mask" names a URL with a secret'
+    )
+    refused("", "the sample has no such member: only a field", foreload.Error)
+    with pytest.raises(foreload.ConfigError, match='has "n", a column of numbers, as another kind'):
+        foreload.ImageLoader(manifest, fields=["image", fields.Mask("n")], image_size=8)
 
 
 # A column whose name is damaged is told of.

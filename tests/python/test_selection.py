@@ -10,6 +10,7 @@ import foreload
 import numpy as np
 import pytest
 from conftest import make_dataset, paths
+from PIL import Image
 
 SETTINGS: dict[str, Any] = dict(batch_size=5, image_size=16, seed=2, last_batch="partial")
 
@@ -54,6 +55,25 @@ def test_a_list_of_files(dataset: Path, tmp_path: Path) -> None:
     listed.write_text("# half of two classes\n" + "".join(f"class_1/{n:03}.jpg 1\n" for n in range(20, 30)))
     loader = foreload.ImageLoader(dataset, files=listed, indices=range(25, 40), **SETTINGS)
     assert sorted(epoch(loader)) == [25, 26, 27, 28, 29]
+
+
+def test_a_list_of_files_as_editors_write_it(tmp_path: Path) -> None:
+    """A byte order mark is no part of a name, and white space is where it is written."""
+    for name in (" a.jpg", "a.jpg", "b .jpg"):
+        (tmp_path / "data" / "k").mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "data" / "k" / name, "JPEG")
+    for name in (" d.jpg", "e.jpg"):
+        (tmp_path / "data" / " l").mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "data" / " l" / name, "JPEG")
+    listed, settings = tmp_path / "list.txt", {**SETTINGS, "train": False}
+    for text, wanted in [
+        ("\ufeff l/ d.jpg\r\n l/e.jpg 0\r\n", [0, 1]),
+        ("k/ a.jpg\nk/a.jpg\n", [2, 3]),
+        ("  k/a.jpg 1  \nk/b .jpg 1\n# k\n\n", [3, 4]),
+        ("./k/b \n", [4]),
+    ]:
+        listed.write_bytes(text.encode())
+        assert epoch(foreload.ImageLoader(tmp_path / "data", files=listed, **settings)) == wanted, text
 
 
 def test_balanced_classes(mixed: list[Path]) -> None:

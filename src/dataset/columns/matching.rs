@@ -156,8 +156,10 @@ impl FoundRows<'_> {
         for ((number, row), file) in (0..).zip(rows).zip(&files) {
             let Some(NamedFile { samples, is_stem, other }) = file else { continue };
             if let Some(other) = *other {
-                let remedy =
-                    if *is_stem { "write its extension" } else { "name the samples by sample_id instead" };
+                let remedy = match is_stem {
+                    true => "write its extension, or name the samples by sample_id instead",
+                    false => "name the samples by sample_id instead",
+                };
                 let message = are_several(index, samples.start, other, remedy);
                 return Err(wrong(self.path, row.line, format!("{:?} {message}", texts[number as usize])));
             }

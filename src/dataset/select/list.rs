@@ -78,7 +78,7 @@ fn lines(text: &[u8]) -> Vec<ListLine<'_>> {
 
 /// A way to read a line, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Reading {
+enum LineReading {
     /// A path, as it is written: the name of a file may begin or end with a space.
     Whole,
     /// A path between white space.
@@ -89,13 +89,13 @@ enum Reading {
     TrimmedLabeled,
 }
 
-impl Reading {
+impl LineReading {
     const ALL: [Self; 4] = [Self::Whole, Self::Trimmed, Self::Labeled, Self::TrimmedLabeled];
 }
 
 impl<'a> ListLine<'a> {
     /// The path and the class number of the line in one way to read it; `None` where that is no way of its own.
-    fn read(&self, reading: Reading) -> Option<(&'a [u8], Option<u32>)> {
+    fn read(&self, reading: LineReading) -> Option<(&'a [u8], Option<u32>)> {
         // The lists of `find` begin with "./".
         let path = |text: &'a [u8]| text.strip_prefix(b"./").unwrap_or(text);
         let trimmed = self.text.trim_ascii();
@@ -106,15 +106,15 @@ impl<'a> ListLine<'a> {
             Some((text[..space].trim_ascii_end(), Some(label)))
         };
         match reading {
-            Reading::Whole => Some((path(self.text), None)),
-            Reading::Trimmed => (trimmed != self.text).then(|| (path(trimmed), None)),
-            Reading::Labeled => labeled(self.text),
-            Reading::TrimmedLabeled => labeled(trimmed).filter(|_| trimmed != self.text),
+            LineReading::Whole => Some((path(self.text), None)),
+            LineReading::Trimmed => (trimmed != self.text).then(|| (path(trimmed), None)),
+            LineReading::Labeled => labeled(self.text),
+            LineReading::TrimmedLabeled => labeled(trimmed).filter(|_| trimmed != self.text),
         }
     }
 
     /// The class number of the line, read in one way.
-    fn label(&self, reading: Reading) -> Option<u32> {
+    fn label(&self, reading: LineReading) -> Option<u32> {
         self.read(reading)?.1
     }
 }
@@ -122,7 +122,7 @@ impl<'a> ListLine<'a> {
 /// How a file's name and a line agree, the best way first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct MatchKind {
-    reading: Reading,
+    reading: LineReading,
     /// Whether the line has the name without its extension.
     is_stem: bool,
 }
@@ -142,7 +142,7 @@ struct WantedLines<'a>([HashMap<&'a [u8], u32>; 4]);
 
 impl<'a> WantedLines<'a> {
     fn of(lines: &[ListLine<'a>]) -> Self {
-        Self(Reading::ALL.map(|reading| {
+        Self(LineReading::ALL.map(|reading| {
             let mut wanted = HashMap::new();
             for (number, line) in (0..).zip(lines) {
                 if let Some((path, _)) = line.read(reading) {
@@ -155,7 +155,7 @@ impl<'a> WantedLines<'a> {
 
     /// The line that has the file which `line` names too.
     fn rival(&self, line: &ListLine<'_>, found: &[Option<ListedFile>]) -> Option<usize> {
-        let same = Reading::ALL.into_iter().zip(&self.0).filter_map(|(reading, wanted)| {
+        let same = LineReading::ALL.into_iter().zip(&self.0).filter_map(|(reading, wanted)| {
             let (path, _) = line.read(reading)?;
             wanted.get(path)
         });
@@ -179,7 +179,7 @@ impl<'a> WantedLines<'a> {
 
     fn look_up(&self, file: &Range<u64>, path: &[u8], found: &mut [Option<ListedFile>]) {
         let names = [(false, Some(path)), (true, stem(path))];
-        for (reading, wanted) in Reading::ALL.into_iter().zip(&self.0) {
+        for (reading, wanted) in LineReading::ALL.into_iter().zip(&self.0) {
             for (is_stem, name) in names {
                 let Some(&line) = name.and_then(|name| wanted.get(name)) else { continue };
                 let (known, how) = (&mut found[line as usize], MatchKind { reading, is_stem });

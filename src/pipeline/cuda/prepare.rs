@@ -104,9 +104,11 @@ impl<'a> Preparer<'a> {
             Ok((self.locate_images(run, draw, record, ticket)?, stamp))
         };
         let ((found, stamp), record) = of_one_version(&shared.index, draw.sample, record, replace, locate)?;
-        let only = found.len() == 1;
+        // A file of its own may be larger than the record that was read.
+        let has_room = |bytes: &Vec<u8>| bytes.len() <= record.room();
+        let only =
+            found.len() == 1 && !matches!(found.get(0), Some(ImageBytes::Apart(bytes)) if !has_room(bytes));
         let record = match found.get(0) {
-            // It has room, because the record that was read is as long as the sample's largest member.
             Some(ImageBytes::Apart(bytes)) if only => record.replaced(bytes),
             Some(ImageBytes::Within(range)) if only => record.narrowed(range.clone()),
             _ => record,

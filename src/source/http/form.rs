@@ -92,8 +92,11 @@ mod tests {
     #[test]
     fn lists_name_shards_of_their_own_server() {
         let url = HttpUrl::parse("http://h:1/data/list.txt?sig=s").unwrap();
-        let found =
-            shards(&url, b"# train\na.tar\n\n  sub/b%20c.tar \r\nhttp://h:1/other/d.tar?sig=own\n").unwrap();
+        let found = shards(
+            &url,
+            b"\xEF\xBB\xBF# train\na.tar\n\n  sub/b%20c.tar \r\nhttp://h:1/other/d.tar?sig=own\n",
+        )
+        .unwrap();
         let names: Vec<_> = found.keys().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
         assert_eq!(names, ["a.tar", "other/d.tar", "sub/b c.tar"]);
         for (text, said) in [
