@@ -137,8 +137,8 @@ pub struct LoaderConfig {
     pub damaged: Damaged,
     /// What happens when a sample fails.
     pub on_error: OnError,
-    /// The number of failures that an epoch survives.
-    pub max_errors: u64,
+    /// The number of failures that an epoch survives; `None` for any number.
+    pub max_errors: Option<u64>,
     /// The number of pixels above which an image is refused.
     pub max_pixels: u64,
     /// The sizes of the pools.

@@ -272,8 +272,8 @@ impl Epoch {
             return Err(error);
         }
         self.failed += 1;
-        if self.failed > config.max_errors {
-            let (count, max_errors) = (self.failed, config.max_errors);
+        if let Some(max_errors) = config.max_errors.filter(|most| self.failed > *most) {
+            let count = self.failed;
             return Err(Error::TooManyErrors { count, max_errors, source: Box::new(error) });
         }
         self.shared.notify_failure(&error);

@@ -20,10 +20,11 @@ impl PipelineShared {
             _ => "zeros take its place",
         };
         self.index.notices().warn_once("sample", || {
-            let max_errors = self.config.max_errors;
+            let most = self.config.max_errors;
+            let most = most.map_or("as often as needed".into(), |most| format!("as up to {most} times"));
             format!(
-                "{error}; {instead}, as up to {max_errors} times in an epoch (on_error, max_errors): `foreload index \
-                 --verify --decode` finds all damaged images"
+                "{error}; {instead}, {most} in an epoch (on_error, max_errors): `foreload index --verify --decode` \
+                 finds all damaged images"
             )
         });
     }

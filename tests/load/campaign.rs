@@ -180,7 +180,7 @@ impl Scene<'_> {
             cache_fill: fill,
             verify,
             on_error: OnError::Zero,
-            max_errors: SAMPLES as u64,
+            max_errors: Some(SAMPLES as u64),
             ..LoaderOptions::default()
         }
     }

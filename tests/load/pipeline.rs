@@ -290,7 +290,7 @@ fn skipped_samples_get_the_same_substitutes_everywhere() {
     let failed: HashSet<_> = epoch.failures().lock().unwrap().iter().map(|failure| failure.sample).collect();
     assert_eq!(failed, HashSet::from([3, 17, 40]));
 
-    let pipeline = dataset.pipeline(&LoaderOptions { max_errors: 2, ..skip });
+    let pipeline = dataset.pipeline(&LoaderOptions { max_errors: Some(2), ..skip });
     let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
     let error = loop {
         match epoch.next_batch() {
@@ -307,7 +307,7 @@ fn damage_is_concealed_counted_and_named_or_refused() {
     for sample in [4, 9, 30] {
         dataset.damage(sample);
     }
-    let eval = LoaderOptions { train: false, max_errors: 0, ..options() };
+    let eval = LoaderOptions { train: false, max_errors: Some(0), ..options() };
     let pipeline = dataset.pipeline(&eval);
     let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
     let mut seen = Vec::new();
@@ -327,7 +327,8 @@ fn damage_is_concealed_counted_and_named_or_refused() {
     let of_damage = said.iter().filter(|said| said.message.contains("damaged=\"refuse\""));
     assert_eq!(of_damage.count(), 1, "{said:?}");
 
-    let refusing = LoaderOptions { damaged: Damaged::Refuse, max_errors: 3, on_error: OnError::Zero, ..eval };
+    let refusing =
+        LoaderOptions { damaged: Damaged::Refuse, max_errors: Some(3), on_error: OnError::Zero, ..eval };
     let pipeline = dataset.pipeline(&refusing);
     let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
     while epoch.next_batch().unwrap().is_some() {}

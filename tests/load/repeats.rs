@@ -69,7 +69,7 @@ fn a_batch_reads_a_sample_once() {
 #[test]
 fn under_faults_every_place_is_right_or_masked() {
     let dataset = Dataset::folder(90);
-    let zero = LoaderOptions { on_error: OnError::Zero, max_errors: 1000, ..options() };
+    let zero = LoaderOptions { on_error: OnError::Zero, max_errors: Some(1000), ..options() };
     let clean = dataset.pipeline(&zero);
     let mut expected = Vec::new();
     let mut epoch = clean.epoch(0, 0, 1, 0).unwrap();

@@ -161,6 +161,13 @@ def test_on_error(own_dataset: Path) -> None:
     with pytest.raises(foreload.TooManyErrorsError):
         list(foreload.ImageLoader(own_dataset, batch_size=10, image_size=16, on_error="zero", max_errors=0))
 
+    # Each of 120 draws fails: more than the default allows, and None is no limit.
+    failing = {"indices": [33], "epoch_size": 120, "batch_size": 10, "image_size": 16, "on_error": "zero"}
+    with pytest.raises(foreload.TooManyErrorsError, match="101 samples failed, max_errors is 100"):
+        list(foreload.ImageLoader(own_dataset, **failing))
+    unlimited = foreload.ImageLoader(own_dataset, **failing, max_errors=None)
+    assert sum(len(batch) for batch in unlimited) == 120
+
 
 @pytest.mark.parametrize(
     ("setting", "value"),

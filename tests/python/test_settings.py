@@ -249,7 +249,7 @@ def test_what_may_be_none_is_the_default(dataset: Path) -> None:
     for of in LOADERS:
         none = {name: None for name, default in parameters(of).items() if default is None and name != "path"}
         assert of(dataset, **{**SMALL, **none}).samples == 60
-    names = ("mean", "std", "scale", "ratio", "max_errors", "max_pixels")
+    names = ("mean", "std", "scale", "ratio", "max_pixels")
     foreload.ImageLoader(dataset, **SMALL, **dict.fromkeys(names))
 
 

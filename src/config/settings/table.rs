@@ -275,8 +275,8 @@ settings! {
     on_error: OnError = OnError::Raise, OneOf::names(), Failures;
 
     /// The number of failures that an epoch of this rank survives with `skip` and `zero`, including those before it was
-    /// resumed (of the rank whose state was loaded).
-    max_errors: u64 = 100, WholeNumber::any(), Failures.or_none();
+    /// resumed (of the rank whose state was loaded). None: no limit.
+    max_errors: Option<u64> = Some(100), Maybe(WholeNumber::any()), Failures;
 
     // PIL's own threshold for a decompression bomb is 89 478 485; this is the next power of two.
     /// Images of more pixels are refused, because they may be decompression bombs. By default 2**27.

@@ -109,7 +109,7 @@ fn what_changes_on_the_server_is_noticed() {
     let dataset = Dataset::shards(SAMPLES, EACH);
     let other = Dataset::shards(SAMPLES, EACH - 1);
     let served = Served::new(dataset);
-    let pipeline = served.pipeline(&LoaderOptions { max_errors: 0, ..by_blocks() });
+    let pipeline = served.pipeline(&LoaderOptions { max_errors: Some(0), ..by_blocks() });
     let shard = served.dataset.beside("data").join("shard-001.tar");
     std::fs::copy(other.beside("data").join("shard-001.tar"), shard).unwrap();
     let error = super::failure(&pipeline);

@@ -147,7 +147,7 @@ pub(super) fn same_dataset(scene: &Scene, root: &Path, packed: &str) {
         let options = || LoaderOptions {
             fields: Some(asked(kind)),
             on_error: OnError::Zero,
-            max_errors: 1000,
+            max_errors: Some(1000),
             batch_size: 4,
             ..small_images()
         };
@@ -213,7 +213,7 @@ fn labels_images_and_names_of_classes_are_the_sources() {
         assert!(
             scene.command("pack", &root, &into, &["--shard-size", "1500"]).output().unwrap().status.success()
         );
-        let options = || LoaderOptions { on_error: OnError::Zero, max_errors: 100, ..small_images() };
+        let options = || LoaderOptions { on_error: OnError::Zero, max_errors: Some(100), ..small_images() };
         let [one, other] = [&root, &into].map(|root| open(&scene, root, options()).unwrap());
         let (source, index) = (one.index(), other.index());
         assert_eq!((index.classes(), index.num_classes()), (source.classes(), source.num_classes()));
