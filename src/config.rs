@@ -326,6 +326,9 @@ impl CheckedOptions<'_> {
             directory: options.index_dir.clone(),
             rebuild: options.rebuild_index,
             changed: options.changed,
+            bad_shards: options.bad_shards,
+            // Whether a list needs one of them is known when it was read.
+            bad_shards_later: options.files.is_some(),
             split: options.split.clone(),
             label: options.label.clone(),
             progress: options.progress,

@@ -109,7 +109,8 @@ pub use config::{
     LoaderOptions, OnError, Peers, SharingPolicy, Weights,
 };
 pub use dataset::{
-    Changed, ClassRef, Contents, DatasetIndex, FieldKind, Fingerprint, IndexOptions, Layout, Select,
+    BadShard, BadShards, Changed, ClassRef, Contents, DatasetIndex, FieldKind, Fingerprint, IndexOptions,
+    Layout, Select,
 };
 pub use decode::Damaged;
 pub use error::{DecodeError, Error, Result};

@@ -55,7 +55,7 @@ class FileLoader(Loader):
             without rows in ragged arrays; what is known without reading it stays: its class number in the index, and
             `labels=`.
         max_errors: The number of failures that an epoch of this rank survives with `skip` and `zero`, including those
-            before it was resumed (of the rank whose state was loaded).
+            before it was resumed (of the rank whose state was loaded). None: no limit.
         resources: `threads`, `memory` and others of these settings in one object, a `foreload.Resources`, or in a dict;
             what it says cannot be said beside it. None: each by itself.
         cpu: The share of this node's processors that loading may take, above 0 and at most 1: as many decoding threads
@@ -102,6 +102,11 @@ class FileLoader(Loader):
             indexes it again, with a warning; `warn` goes on with the old index and order, and refuses what cannot be
             right when it is read; `refuse` raises DatasetChangedError. Files that only look changed (after `touch`) do
             not count.
+        bad_shards: What happens to shards that cannot be read when the dataset is indexed, because they are damaged,
+            cut short or missing. `error` names them all; where `files` names only other shards, it is no error. `skip`
+            leaves them out, with a warning that names them: the dataset is then another one, with an order of its own.
+            A shard that is repaired is noticed at the next start (see `changed`). A read that fails, for example of a
+            server that does not answer, is always an error.
         progress: Show a progress bar while indexing, when stderr is a terminal.
         rank: This process's rank. None: of an initialised `torch.distributed`, else of Ray Train in its workers, else
             of an initialised `jax.distributed`, else of an initialised mpi4py, else of the launcher: torchrun, MPI's
@@ -154,6 +159,7 @@ class FileLoader(Loader):
         index_dir: str | os.PathLike[str] | None = None,
         rebuild_index: bool = False,
         changed: Literal["rebuild", "warn", "refuse"] = "rebuild",
+        bad_shards: Literal["error", "skip"] = "error",
         progress: bool = True,
         rank: int | None = None,
         world_size: int | None = None,

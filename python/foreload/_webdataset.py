@@ -163,7 +163,7 @@ def _handle(handler: Any, found: _Pipeline) -> None:
         found.settings["on_error"] = "skip"
     elif name != "reraise_exception":
         raise config_error(
-            "handler", f"is {called(handler)}: leave it out, and see on_error= and max_errors="
+            "handler", f"is {called(handler)}: leave it out, and see on_error=, max_errors= and bad_shards="
         )
 
 

@@ -62,6 +62,7 @@ SETTINGS = (
     "index_dir",
     "rebuild_index",
     "changed",
+    "bad_shards",
 )
 """The settings that the section `foreload` of a workload may have; DLIO determines all others."""
 

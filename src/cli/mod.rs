@@ -74,6 +74,10 @@ enum Command {
     Unpack(unpack::UnpackArgs),
 }
 
+/// What a command says of the dataset that it takes.
+const DATASET: &str = "The dataset: a directory of class directories, of files or of shards; one shard; a table of \
+    files (.csv, .tsv, .jsonl, .ndjson); several shards by braces, as 'train-{000..099}.tar'; or a URL of these";
+
 /// Makes a clap parser for a type with named values.
 fn choice<T: NamedValue + Send + Sync>(
     setting: &'static str,

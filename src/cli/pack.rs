@@ -15,8 +15,7 @@ use std::path::PathBuf;
 /// The arguments of `foreload pack`.
 #[derive(Debug, clap::Args)]
 pub(super) struct PackArgs {
-    /// The dataset: a directory of class directories or of shards, one shard, or a manifest
-    #[arg(value_name = "SRC")]
+    #[arg(value_name = "SRC", help = super::DATASET)]
     source: PathBuf,
     /// The directory that becomes the packed dataset: new, empty, or begun by a run that did not finish
     #[arg(value_name = "DST")]
@@ -49,7 +48,7 @@ struct PackedIndexSettings;
 
 impl TakesSettings for PackedIndexSettings {
     const NAMES: Option<&'static [&'static str]> =
-        Some(&["index_dir", "rebuild_index", "split", "label", "class_names"]);
+        Some(&["index_dir", "rebuild_index", "split", "label", "class_names", "bad_shards"]);
 }
 
 /// The report that `--json` prints.

@@ -6,6 +6,7 @@
 //! index says is accepted with the stamp that it has now. A file that was overwritten leaves its directory's stamp as
 //! it was; that is found when the file is read, by its size, and by its own stamp where a cache holds it.
 
+use super::bad_shards::fingerprint_without;
 use super::build::{GroupRows, IndexGroup, ShardRows};
 use super::cancel::Cancel;
 use super::layouts::{Layout, ShardLayout, ShardParser};
@@ -16,7 +17,7 @@ use super::open::{self, IndexProgress};
 use super::packed::PackedManifest;
 use super::parallel::for_each;
 use super::part::DatasetPart;
-use super::shards::ShardContents;
+use super::shards::{ReadShard, ShardContents};
 use super::{IndexOptions, Stamp, folder, shards, survey};
 use crate::error::{Error, Result};
 use crate::source::{Seen, is_gone};
@@ -47,13 +48,14 @@ pub(super) struct MovedStamps {
 }
 
 /// What a check of the changed stamps has shown.
+#[derive(Default)]
 pub(super) struct Comparison {
     /// The stamp of the root, where it holds what the index says.
     pub(super) root: Option<Stamp>,
     /// The groups that hold what the index says, with the stamps that they have now.
     pub(super) same: Vec<(usize, Stamp)>,
-    /// The first difference: that of the root, or else of the first group that differs.
-    pub(super) change: Option<Change>,
+    /// The differences that were found, that of the root first.
+    pub(super) changes: Vec<Change>,
     /// The groups that differ, of those that were checked.
     pub(super) different: Vec<usize>,
     /// Whether files were seen that are perhaps meant as samples and are none, of which the index may not know.
@@ -77,7 +79,8 @@ impl MovedStamps {
         for_each(threads, count.div_ceil(portion), |chunk| {
             for group in chunk * portion..count.min((chunk + 1) * portion) {
                 let found = index.source.stamp(index.group_path(group))?;
-                if has_moved(index, index.group_stamp(group), found) {
+                let has_moved = has_moved(index, index.group_stamp(group), found);
+                if has_moved && !index.is_still_missing(group, found) {
                     groups.lock().unwrap_or_else(PoisonError::into_inner).push(group);
                 }
             }
@@ -115,21 +118,15 @@ impl MovedStamps {
         all: bool,
         cancel: &Cancel,
     ) -> Result<Comparison> {
-        let mut seen = Comparison {
-            root: None,
-            same: Vec::new(),
-            change: None,
-            different: Vec::new(),
-            more_left_out: false,
-        };
+        let mut seen = Comparison::default();
         if self.root {
             let names = stamp_of_root(index)?;
             let compared = compare_root(index, cancel).map(|(change, more_left_out)| {
                 seen.more_left_out = more_left_out;
                 change
             });
-            seen.change = changed(index.base(), compared)?;
-            seen.root = names.map(|names| index.known(names.stamp)).filter(|_| seen.change.is_none());
+            seen.changes.extend(changed(index.base(), compared)?);
+            seen.root = names.map(|names| index.known(names.stamp)).filter(|_| seen.changes.is_empty());
         } else {
             seen.root = Some(index.root_stamp());
         }
@@ -139,7 +136,7 @@ impl MovedStamps {
         let lock = || seen.lock().unwrap_or_else(PoisonError::into_inner);
         for_each(threads, self.groups.len(), |i| {
             cancel.check(&index.root)?;
-            if lock().change.is_some() && !all {
+            if !lock().changes.is_empty() && !all {
                 return Ok(());
             }
             let group = self.groups[i];
@@ -155,7 +152,7 @@ impl MovedStamps {
                 (None, Some(stamp)) => seen.same.push((group, index.known(stamp))),
                 (change, _) => {
                     seen.different.push(group);
-                    seen.change = seen.change.take().or(change);
+                    seen.changes.extend(change);
                 }
             }
             Ok(())
@@ -235,7 +232,9 @@ fn compare_root(index: &DatasetPart, cancel: &Cancel) -> Result<(Option<Change>,
         // Its one group is what is compared.
         return Ok((None, false));
     }
-    if found.packed.is_some_and(|manifest| manifest.fingerprint() != index.fingerprint()) {
+    let whole =
+        |manifest: &PackedManifest| fingerprint_without(manifest.fingerprint(), &index.notes.bad_shards);
+    if found.packed.is_some_and(|manifest| whole(&manifest) != index.fingerprint()) {
         return change("was packed of another dataset than when it was indexed".to_owned());
     }
     let (found, known, kind): (_, Vec<&[u8]>, _) = if index.layout().is_sharded() {
@@ -290,19 +289,24 @@ impl GroupLook<'_> {
             (found.group.stamp, compare_manifest(index, group, &found))
         } else if let Some(knows) = index.layout().shards() {
             let parser = self.parser(knows)?;
-            let (stamp, ShardContents { mut rows, mut findings }) =
-                shards::read(&*index.source, path, parser, cancel)?;
+            let ReadShard { stamp, found } = shards::read(&*index.source, path, parser, cancel)?;
+            if index.notes.bad_shard(path).is_some() {
+                let message = "can be read, and could not when it was indexed".to_owned();
+                let change = found.is_ok().then_some(Change { path: full, message });
+                return Ok(GroupSeen { stamp, change, may_leave_out });
+            }
+            let ShardContents { mut rows, mut findings } = found?;
             if let Some((footer, seal)) = &findings.packed
                 && let Some(manifest) = PackedManifest::find(&*index.source)?
                 && let Err(message) =
-                    manifest.check_shard(group, index.samples_of_group(group).start, footer, seal)
+                    manifest.check_shard(group, manifest.samples_of(group).start, footer, seal)
             {
                 return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), may_leave_out });
             }
             let known = (!index.notes.unlabeled).then(|| index.class_names());
             if let Some(unknown) = findings.take_classes(&mut rows.samples, known) {
                 let message = format!("has the class {unknown:?}, which no sample had when indexed");
-                return Ok((stamp, Some(Change { path: full, message })));
+                return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), may_leave_out });
             }
             let classes: Vec<&[u8]> = findings.classes.iter().map(String::as_bytes).collect();
             if !index.notes.unlabeled && !classes.is_empty() && classes != index.class_names() {

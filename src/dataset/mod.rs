@@ -16,6 +16,7 @@ use std::path::PathBuf;
 
 pub(crate) mod archive;
 pub(crate) mod arrow;
+mod bad_shards;
 mod below;
 mod blocks;
 pub(crate) mod build;
@@ -72,6 +73,7 @@ mod whole_file;
 pub(crate) use crate::source::{COARSE_TICK, is_url, shown as shown_root, without_secrets};
 pub use crate::source::{FileVersion, Stamp, TICK};
 pub(crate) use crate::source::{ReadAt, SizedFile};
+pub use bad_shards::{BadShard, BadShards};
 pub(crate) use blocks::FileBlock;
 pub(crate) use classes::{UNLISTED, read_class_names};
 pub(crate) use columns::{ColumnItem, ColumnValues, LabelTable, SampleColumn, typed as typed_column};
@@ -155,6 +157,10 @@ pub struct IndexOptions {
     pub rebuild: bool,
     /// The consequence when the dataset is not what its index says.
     pub changed: Changed,
+    /// The consequence of shards that cannot be read.
+    pub bad_shards: BadShards,
+    /// Whether shards that cannot be read are an error only when a selection names them.
+    pub bad_shards_later: bool,
     /// Whether a progress bar is shown on stderr, if that is a terminal.
     pub progress: bool,
     /// The number of threads that list and parse. 0 stands for one per available processor and at least 4, because

@@ -1,5 +1,6 @@
 //! Finds, loads or builds the index of a dataset.
 
+use super::bad_shards::{self, UnreadShards, fingerprint_without};
 use super::build::{IndexBuilder, IndexFacts};
 use super::cancel::{Cancel, OpeningWatch};
 use super::changes::{Change, MovedStamps};
@@ -7,6 +8,7 @@ use super::directory::{self, IndexDirectory};
 use super::format::{Beside, IndexFile, Section};
 use super::layouts::{ShardLayout, ShardReading};
 use super::names_stamp::stamp_of_names;
+use super::packed::PackedManifest;
 use super::parallel::for_each;
 use super::part::DatasetPart;
 use super::shards::DatasetShards;
@@ -73,6 +75,7 @@ fn opened(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Datase
         options.notices.warn_once("versions", || warning);
     }
     index.seconds = start.elapsed().as_secs_f64();
+    bad_shards::report(&index, options)?;
     if index.notes.label_fault.is_none() {
         index.check_label(options.label.as_deref())?;
     }
@@ -142,10 +145,15 @@ impl IndexOpening<'_> {
     /// Looks at what moved, and goes on with `index` where it is still right or where the user wants that. An index
     /// that `may_write` gets the new stamps, so that the next start need not look again.
     fn revalidate(&self, mut index: DatasetPart, moved: MovedStamps, may_write: bool) -> Result<Revalidated> {
-        let all = self.options.changed == Changed::Warn;
+        // An index that lacks what is wanted now cannot be used any longer.
+        let changed = match self.options.changed {
+            Changed::Warn if self.options.refuses(&index.notes.bad_shards) => Changed::Rebuild,
+            changed => changed,
+        };
+        let all = changed != Changed::Rebuild;
         let threads = threads(self.options, &*self.source, index.layout());
         let seen = moved.compare(&index, threads, all, self.cancel)?;
-        let Some(change) = seen.change else {
+        let Some(change) = seen.changes.first() else {
             // The samples are the same. What is left out is counted anew, so that it is told of.
             if seen.more_left_out && may_write {
                 return Ok(Revalidated::MoreLeftOut);
@@ -157,18 +165,16 @@ impl IndexOpening<'_> {
             }
             return Ok(Revalidated::Index(Box::new(index)));
         };
-        match self.options.changed {
-            Changed::Rebuild => return Ok(Revalidated::Changed(change, index.fingerprint())),
-            Changed::Refuse => {
-                return Err(Error::DatasetChanged { path: change.path, message: change.message });
-            }
+        match changed {
+            Changed::Rebuild => return Ok(Revalidated::Changed(change.clone(), index.fingerprint())),
+            Changed::Refuse => return Err(refusal(self.root, seen.changes)),
             Changed::Warn => {}
         }
         index.file.accept(seen.root.unwrap_or(index.root_stamp()), &seen.same);
         index.note_different(seen.different);
         let then =
             "the old index is used all the same; what is gone or cannot be right is refused when it is read";
-        self.notify(&change, then);
+        self.notify(change, then);
         Ok(Revalidated::Index(Box::new(index)))
     }
 
@@ -236,6 +242,7 @@ impl IndexOpening<'_> {
         index.inodes = self.inodes;
         index.split.clone_from(&self.options.split);
         index.label_asked.clone_from(&self.options.label);
+        index.bad_shards = self.options.bad_shards;
         let same_root = index.file.section(Section::Root) == self.canonical.as_os_str().as_bytes();
         if !same_root || index.file.header().contents != self.options.contents {
             return Err(Error::dataset(file, "is the index of another dataset"));
@@ -273,9 +280,10 @@ impl IndexOpening<'_> {
         let mut builder = new()?;
         // A loader of images finds none in shards without images. A loader of other members, which may be images by
         // other names, takes all stems.
-        let any_image = || {
-            let mut images = shards.iter().map(|shard| shards::first_image(source, shard, cancel));
-            images.find_map(Result::transpose).transpose()
+        let any_image = || -> Result<Option<String>> {
+            let first = |shard| shards::first_image(source, shard, cancel);
+            let mut read = shards.iter().map(|shard| Ok(first(shard)?.found.unwrap_or_default()));
+            read.find_map(Result::transpose).transpose()
         };
         let every_stem = layout == Layout::Tar
             && (options.every_stem || options.members.is_some() && any_image()?.is_none());
@@ -283,18 +291,20 @@ impl IndexOpening<'_> {
             nothing = "the shards hold no sample".to_owned();
         }
         let reading = ShardReading { label: options.label.clone(), ..ShardReading::default() };
-        let mut labels = None;
+        let (mut labels, mut unread) = (None, UnreadShards::default());
         let more = match &packed {
-            Some(manifest) => packed::index(source, manifest, &mut builder, threads, &progress, cancel)?,
+            Some(manifest) => {
+                packed::index(source, manifest, &mut builder, &mut unread, threads, &progress, cancel)?
+            }
             None if layout.is_sharded() => {
-                let mut shards = DatasetShards { source, layout, names: &shards, every_stem, reading };
+                let mut all = DatasetShards { source, layout, names: &shards, every_stem, reading };
                 let found = loop {
-                    let found = shards::index(&shards, &mut builder, threads, &progress, cancel)?;
+                    let found = shards::index(&all, &mut builder, threads, &progress, cancel)?;
                     let Some(reading) = found.read_again else { break found };
-                    shards.reading = reading;
+                    all.reading = reading;
                     builder = new()?;
                 };
-                (classes, labels) = (found.classes, found.labels);
+                (classes, labels, unread) = (found.classes, found.labels, found.unread);
                 found.notes
             }
             None if let Some(manifest) = source.manifest() => {
@@ -308,6 +318,7 @@ impl IndexOpening<'_> {
             }
         };
         notes.absorb(more);
+        unread.settle((*root, source), options, (shards.len(), builder.samples()), &mut notes)?;
         if builder.samples() == 0
             && let Some((layout, splits)) = layouts::marked_directories(source, &classes, options.contents)?
         {
@@ -316,7 +327,9 @@ impl IndexOpening<'_> {
         if builder.samples() == 0 {
             return Err(Error::dataset(*root, notes.explain(&nothing)));
         }
-        let fingerprint = packed.map(|manifest| manifest.fingerprint());
+        let without =
+            |manifest: PackedManifest| fingerprint_without(manifest.fingerprint(), &notes.bad_shards);
+        let fingerprint = packed.map(without);
         builder.finish(&IndexFacts {
             root: canonical.clone(),
             root_stamp: stamp,
@@ -347,25 +360,44 @@ enum Revalidated {
     Changed(Change, Fingerprint),
 }
 
+/// The error that names all `changes`.
+fn refusal(root: &Path, changes: Vec<Change>) -> Error {
+    let faults = changes.into_iter().map(|Change { path, message }| (path, message)).collect();
+    let (path, message) = bad_shards::joined(root, faults).unwrap_or_default();
+    Error::DatasetChanged { path, message }
+}
+
 /// Compares all that lies below the root of `index` with it, and shards with the checksums that their layout keeps.
 /// Checksums that cannot be compared are told.
 pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
     let threads = threads(&IndexOptions::default(), &*index.source, index.layout());
     let cancel = Cancel::default();
-    if let Some(Change { path, message }) =
-        MovedStamps::all(index).compare(index, threads, false, &cancel)?.change
-    {
-        return Err(Error::DatasetChanged { path, message });
+    let changes = MovedStamps::all(index).compare(index, threads, true, &cancel)?.changes;
+    if !changes.is_empty() {
+        return Err(refusal(&index.root, changes));
     }
     let Some(knows) = index.layout().shards() else { return Ok(()) };
     let mut parser = knows.parser(&*index.source, index.notes.every_stem)?;
     parser.read_by(index.reading());
-    let not_compared = Mutex::new(BTreeSet::new());
+    let (not_compared, faults) = (Mutex::new(BTreeSet::new()), Mutex::new(Vec::new()));
     for_each(threads, index.groups(), |group| {
-        let unknown = shards::verify(&*index.source, index.group_path(group), &*parser, &cancel)?;
-        not_compared.lock().unwrap_or_else(PoisonError::into_inner).extend(unknown);
+        let shard = index.group_path(group);
+        if index.notes.bad_shard(shard).is_some() {
+            return Ok(());
+        }
+        match shards::verify(&*index.source, shard, &*parser, &cancel) {
+            Ok(unknown) => not_compared.lock().unwrap_or_else(PoisonError::into_inner).extend(unknown),
+            Err(Error::Dataset { path, message }) => {
+                faults.lock().unwrap_or_else(PoisonError::into_inner).push((path, message));
+            }
+            Err(error) => return Err(error),
+        }
         Ok(())
     })?;
+    let faults = faults.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let Some((path, message)) = bad_shards::joined(&index.root, faults) {
+        return Err(Error::dataset(path, message));
+    }
     for why in not_compared.into_inner().unwrap_or_else(PoisonError::into_inner) {
         notices.notify(NoticeKind::Warning, format!("{}: {why}", index.root.display()));
     }

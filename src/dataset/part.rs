@@ -12,7 +12,7 @@ use super::format::{
 use super::layouts::ShardReading;
 use super::selected_members::MemberSelection;
 use super::summary::{self, IndexRequests};
-use super::{Extent, FileId, Fingerprint, IndexOrigin, IndexSummary, Layout, Notes, Stamp};
+use super::{BadShards, Extent, FileId, Fingerprint, IndexOrigin, IndexSummary, Layout, Notes, Stamp};
 use crate::error::{Error, Result};
 use crate::parts::RawOutline;
 use crate::source::{DatasetSource, Seen};
@@ -44,6 +44,8 @@ pub(super) struct DatasetPart {
     pub(super) split: Option<String>,
     /// The label that was asked for.
     pub(super) label_asked: Option<String>,
+    /// The consequence of shards that could not be read.
+    pub(super) bad_shards: BadShards,
     /// Whether inode numbers last on its file system, so that they are compared.
     pub(super) inodes: bool,
     /// The stamps of shards that were written again within the run, and still hold the same samples.
@@ -88,6 +90,7 @@ impl DatasetPart {
             seconds: 0.0,
             split: None,
             label_asked: None,
+            bad_shards: BadShards::default(),
             moved: RwLock::default(),
             any_moved: AtomicBool::default(),
             accepting: Mutex::default(),

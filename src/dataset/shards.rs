@@ -1,5 +1,6 @@
 //! Shards of a dataset, tar, TFRecord or packed: each is read once, by several threads.
 
+use super::bad_shards::UnreadShards;
 use super::build::{GroupRows, IndexBuilder, IndexGroup, ShardRows};
 use super::cancel::Cancel;
 use super::class_names::ClassNames;
@@ -13,12 +14,12 @@ use super::table::TableCells;
 use super::whole_file::{self, UnpackedShard, unpacked_place};
 use super::{FieldKind, Layout, Notes, Stamp, samples};
 use crate::error::{Error, Result, git_lfs_pointer};
-use crate::source::{DatasetSource, Malformed, OpenFile, ReadAt};
+use crate::source::{DatasetSource, Malformed, OpenFile, ReadAt, is_gone};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Samples can only be read from what is not compressed.
 pub(super) fn refuse_compressed<S: ReadAt + ?Sized>(source: &S, readable: &str) -> Result<(), Malformed> {
@@ -68,6 +69,8 @@ pub(super) struct ShardsFound {
     pub(super) labels: Option<Vec<u32>>,
     /// How the shards must be read instead, because what some of them hold decides it for all.
     pub(super) read_again: Option<ShardReading>,
+    /// The shards that could not be read. They are groups without samples.
+    pub(super) unread: UnreadShards,
 }
 
 /// Indexes all shards.
@@ -94,6 +97,7 @@ pub(super) fn index(
     };
     let (mut lying, mut kept) = (BTreeSet::new(), BTreeSet::new());
     let (mut has_images, mut smallest_label) = (false, None);
+    let mut unread = UnreadShards::default();
     // The column of the images in tables; that of the labels, with the names of the classes that a schema gives.
     let (mut image, mut label) = (Agreed::<String>::default(), Agreed::<LabelOrigin>::default());
     let mut names = ClassNames::default();
@@ -104,18 +108,22 @@ pub(super) fn index(
         threads.min(shards.len()),
         |send| {
             while let Some(shard) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let contents = read(source, shard, &*parser, cancel);
-                if !send(contents.map(|(stamp, contents)| (shard, stamp, contents))) {
+                if !send(read(source, shard, &*parser, cancel).map(|read| (shard, read))) {
                     return;
                 }
             }
         },
-        |(shard, stamp, ShardContents { mut rows, findings }): (&Vec<u8>, Stamp, ShardContents)| {
+        |(shard, read): (&Vec<u8>, ReadShard<ShardContents>)| {
+            let ShardContents { mut rows, findings } = read.found.unwrap_or_else(|error| {
+                unread.add(shard, error);
+                ShardContents::default()
+            });
             if findings.classes_are_values && !names.are_too_many() {
                 names.renumber(&mut rows.samples, &findings.classes);
             }
             note_texts(&rows, &mut lying, &mut kept);
-            builder.add(&IndexGroup { path: shard.clone(), stamp, rows: GroupRows::Shard(rows) })?;
+            let rows = GroupRows::Shard(rows);
+            builder.add(&IndexGroup { path: shard.clone(), stamp: read.stamp, rows })?;
             progress.step(1);
             if findings.labeled.is_some() {
                 let of_schema = (!findings.classes_are_values).then_some(findings.classes);
@@ -195,7 +203,7 @@ pub(super) fn index(
     };
     notes.labels_from_one = !notes.unlabeled && classes.is_empty() && smallest_label == Some(1);
     let classes = classes.into_iter().map(String::into_bytes).collect();
-    Ok(ShardsFound { notes, classes, labels, read_again: None })
+    Ok(ShardsFound { notes, classes, labels, read_again: None, unread })
 }
 
 /// Why texts are no names of classes.
@@ -290,6 +298,8 @@ fn keep_first(first: &mut Option<Named>, shard: &[u8], said: Option<String>) {
 struct Cancellable<'a> {
     bytes: Box<dyn ReadAt + Send + Sync>,
     cancel: &'a Cancel,
+    /// Whether a read has failed: then nothing is known of the shard.
+    has_failed: AtomicBool,
 }
 
 impl ReadAt for Cancellable<'_> {
@@ -298,7 +308,9 @@ impl ReadAt for Cancellable<'_> {
     }
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
         self.cancel.check_io()?;
-        self.bytes.read_at(buffer, offset)
+        let read = self.bytes.read_at(buffer, offset);
+        self.has_failed.fetch_or(read.is_err(), Ordering::Relaxed);
+        read
     }
     fn worth_reading(&self) -> usize {
         self.bytes.worth_reading()
@@ -318,37 +330,67 @@ fn malformed(path: &Path, bytes: &dyn ReadAt, Malformed { offset, message }: Mal
 /// How often a shard is opened that has another stamp after it was parsed in vain.
 const MOST_MOVES: u32 = 3;
 
-/// Opens a shard and parses it, and returns the stamp that it has. One that was written to meanwhile, or of which a
-/// server had told another version, is opened anew.
+/// A shard that was opened, or is not there.
+pub(super) struct ReadShard<T> {
+    /// The stamp that it had; one that says nothing where there is no file.
+    pub(super) stamp: Stamp,
+    /// What was found in it, or the reason why it cannot be used.
+    pub(super) found: Result<T>,
+}
+
+impl<T> ReadShard<T> {
+    fn bad(stamp: Stamp, error: Error) -> Self {
+        Self { stamp, found: Err(error) }
+    }
+}
+
+/// Opens a shard and parses it. One that was written to meanwhile, or of which a server had told another version, is
+/// opened anew.
+///
+/// # Errors
+/// [`Error::Io`] and [`Error::Dataset`] for reads that failed, which say nothing of the shard itself, and when it was
+/// interrupted.
 fn parsed<'a, T>(
     source: &dyn DatasetSource,
     shard: &[u8],
     cancel: &'a Cancel,
     parse: impl Fn(&Cancellable<'a>) -> Result<T, Malformed>,
-) -> Result<(Stamp, T)> {
+) -> Result<ReadShard<T>> {
     let mut moves = 0;
     loop {
         cancel.check(&source.path(&[]))?;
-        let OpenFile { bytes, stamp } = source.open(shard)?;
-        let bytes = Cancellable { bytes, cancel };
+        let OpenFile { bytes, stamp } = match source.open(shard) {
+            Err(error @ Error::Dataset { .. }) => {
+                return Ok(ReadShard::bad(source.stamp(shard)?.stamp().unwrap_or_default(), error));
+            }
+            Err(Error::Io { what, path, source }) if is_gone(&source) => {
+                return Ok(ReadShard::bad(Stamp::default(), Error::Io { what, path, source }));
+            }
+            opened => opened?,
+        };
+        let bytes = Cancellable { bytes, cancel, has_failed: AtomicBool::new(false) };
         let error = match parse(&bytes) {
-            Ok(found) => return Ok((stamp, found)),
+            Ok(found) => return Ok(ReadShard { stamp, found: Ok(found) }),
             Err(error) => malformed(&source.path(shard), &bytes, error),
         };
         moves += 1;
         if moves == MOST_MOVES || source.stamp(shard)?.stamp().is_none_or(|now| now == stamp) {
-            return Err(error);
+            cancel.check(&source.path(&[]))?;
+            return match bytes.has_failed.into_inner() {
+                true => Err(error),
+                false => Ok(ReadShard::bad(stamp, error)),
+            };
         }
     }
 }
 
-/// Parses one shard, which has this stamp.
+/// Parses one shard.
 pub(super) fn read(
     source: &dyn DatasetSource,
     shard: &[u8],
     parser: &dyn ShardParser,
     cancel: &Cancel,
-) -> Result<(Stamp, ShardContents)> {
+) -> Result<ReadShard<ShardContents>> {
     parsed(source, shard, cancel, |bytes| parser.contents(shard, bytes))
 }
 
@@ -359,11 +401,15 @@ pub(super) fn verify(
     parser: &dyn ShardParser,
     cancel: &Cancel,
 ) -> Result<Option<String>> {
-    parsed(source, shard, cancel, |bytes| parser.verify(shard, bytes)).map(|(_, unknown)| unknown)
+    parsed(source, shard, cancel, |bytes| parser.verify(shard, bytes))?.found
 }
 
 /// Whether a tar shard is a tar of tars, by its first members.
-pub(super) fn is_tar_of_tars(source: &dyn DatasetSource, shard: &[u8], cancel: &Cancel) -> Result<bool> {
+pub(super) fn is_tar_of_tars(
+    source: &dyn DatasetSource,
+    shard: &[u8],
+    cancel: &Cancel,
+) -> Result<ReadShard<bool>> {
     let is_one = |bytes: &Cancellable<'_>| {
         // Tars of tars are read only where they are not compressed.
         if whole_file::codec_of(bytes).is_ok_and(|codec| codec.is_some()) {
@@ -371,7 +417,7 @@ pub(super) fn is_tar_of_tars(source: &dyn DatasetSource, shard: &[u8], cancel: &
         }
         layouts::is_tar_of_tars(bytes)
     };
-    parsed(source, shard, cancel, is_one).map(|(_, is_one)| is_one)
+    parsed(source, shard, cancel, is_one)
 }
 
 /// The name of the first image in a tar shard; what lies behind it is not looked at.
@@ -379,7 +425,7 @@ pub(super) fn first_image(
     source: &dyn DatasetSource,
     shard: &[u8],
     cancel: &Cancel,
-) -> Result<Option<String>> {
+) -> Result<ReadShard<Option<String>>> {
     let first = |bytes: &Cancellable<'_>| match whole_file::codec_of(bytes)? {
         Some(codec) => {
             let shard = UnpackedShard::of(bytes, codec, None)?;
@@ -387,5 +433,5 @@ pub(super) fn first_image(
         }
         None => samples::first_image(bytes),
     };
-    parsed(source, shard, cancel, first).map(|(_, image)| image)
+    parsed(source, shard, cancel, first)
 }

@@ -1,8 +1,8 @@
 //! The notes and the summary of an index, for people and for `--json`.
 
-use super::FieldKind;
 use super::layouts::Layout;
 use super::left_out::{LeftOut, Loss};
+use super::{BadShard, FieldKind};
 use crate::error::Error;
 use crate::notices::{NoticeKind, Notices};
 use crate::source::AskedCounts;
@@ -76,6 +76,9 @@ pub struct Notes {
     /// What is amiss where shards are not all of a whole by their names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,
+    /// The shards that could not be read, sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bad_shards: Vec<BadShard>,
     /// Whether a manifest names files on servers, which are read by requests.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub on_servers: bool,

@@ -224,7 +224,7 @@ fn images(
         };
     };
     refuse_places(source, first, &below)?;
-    let (layout, knows) = nested(source, (Layout::Tar, &TarShards), first, cancel)?;
+    let (layout, knows) = nested(source, (Layout::Tar, &TarShards), &found.shards, cancel)?;
     found.note_images();
     Ok(Survey::of_found(layout, knows, found.shards, found.notes))
 }
@@ -330,7 +330,7 @@ impl RootListing {
             return Ok(false);
         };
         for shard in &self.shards {
-            if let Some(packed) = shards::first_image(source, shard, cancel)? {
+            if let Some(packed) = shards::first_image(source, shard, cancel)?.found? {
                 let message = format!(
                     "holds images both in class directories ({}) and in shards ({packed} in {}), which cannot be one \
                      dataset as they lie: move the directories or the shards to a place of their own and name that; \

@@ -266,6 +266,7 @@ impl PackedMaker<'_> {
         }
         let mut reader = SampleReader::new(&self.source);
         let empty = self.index.files().filter(|&file| self.index.samples_of(file).is_empty());
+        let empty = empty.filter(|&file| !self.index.is_bad_shard(file));
         empty.map(|file| Ok(reader.listing(file)?.left_out(std::iter::empty()))).sum()
     }
 }

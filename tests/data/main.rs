@@ -1,5 +1,6 @@
 //! What is known before samples are read: datasets and their indexes, orders of samples, simulated caches.
 
+mod bad_shards;
 mod braces;
 mod cancel;
 mod changes;

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from conftest import make_dataset, paths
 from PIL import Image
+from shards import make
 
 SETTINGS: dict[str, Any] = dict(batch_size=5, image_size=16, seed=2, last_batch="partial")
 
@@ -74,6 +75,37 @@ def test_a_list_of_files_as_editors_write_it(tmp_path: Path) -> None:
     ]:
         listed.write_bytes(text.encode())
         assert epoch(foreload.ImageLoader(tmp_path / "data", files=listed, **settings)) == wanted, text
+
+
+def test_shards_that_cannot_be_read(tmp_path: Path) -> None:
+    root, listed = make(tmp_path / "tars", count=24, shards=4), tmp_path / "good.txt"
+    shards = sorted(root.glob("*.tar"))
+    whole = [path.read_bytes() for path in shards]
+    for bad in shards[1::2]:
+        bad.write_bytes(bad.read_bytes()[:900])
+    settings: dict[str, Any] = {**SETTINGS, "train": False}
+    with pytest.raises(
+        foreload.DatasetError, match=r"2 of its 4 shards cannot be read:\n.*\n.*\n"
+    ) as refused:
+        foreload.ImageLoader(root, **settings)
+    assert all(f"{bad}: at byte " in str(refused.value) for bad in shards[1::2])
+
+    listed.write_text("".join(f"{good.name}\n" for good in shards[::2]))
+    assert epoch(foreload.ImageLoader(root, files=listed, **settings)) == list(range(12))
+    listed.write_text(shards[3].name)
+    with pytest.raises(foreload.ConfigError, match=r"files: .*line 1: .* cannot be read: at byte "):
+        foreload.ImageLoader(root, files=listed, **settings)
+
+    with pytest.warns(foreload.Warning, match="2 of its 4 shards cannot be read and are left out"):
+        skipping = foreload.ImageLoader(root, bad_shards="skip", **settings)
+    assert epoch(skipping) == list(range(12))
+    for path, data in zip(shards, whole, strict=True):
+        path.write_bytes(data)
+    with pytest.warns(foreload.Warning, match="can be read, and could not when it was indexed"):
+        repaired = foreload.ImageLoader(root, bad_shards="skip", **settings)
+    assert epoch(repaired) == list(range(24))
+    with pytest.raises(foreload.Error, match="dataset"):
+        repaired.load_state_dict(skipping.state_dict())
 
 
 def test_balanced_classes(mixed: list[Path]) -> None:

@@ -6,10 +6,10 @@ mod packed;
 mod samples;
 
 use super::settings::{Settings, TakesSettings};
-use super::{choice, output};
+use super::{DATASET, choice, output};
 use crate::dataset::{
-    BlockCosts, Changed, Contents, DatasetIndex, IndexOptions, IndexOrigin, IndexRequests, IndexSummary,
-    Layout, Notes, SampleBytes, TableField,
+    BadShard, BadShards, BlockCosts, Changed, Contents, DatasetIndex, IndexOptions, IndexOrigin,
+    IndexRequests, IndexSummary, Layout, Notes, SampleBytes, TableField,
 };
 use crate::names::NamedValue;
 use crate::notices::{Notice, Notices};
@@ -25,9 +25,7 @@ use std::sync::Arc;
 /// The arguments of `foreload index`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct IndexArgs {
-    /// The dataset: a directory of class directories, of tar shards or of packed ones, or one tar file; several are
-    /// read as one
-    #[arg(value_name = "DIR", required = true)]
+    #[arg(value_name = "DATASET", required = true, help = format!("{DATASET}; several are read as one"))]
     directories: Vec<PathBuf>,
     /// Take files of any kind, or the records of .tfrecord shards, instead of images
     #[arg(long)]
@@ -35,13 +33,13 @@ pub(crate) struct IndexArgs {
     /// List every directory and parse every shard anew, and compare them with the index
     #[arg(long)]
     verify: bool,
-    /// With --verify: decode every image and mask too, on all processors, and list those that are damaged; exit code 1
-    /// if any cannot be decoded. Of samples in shards, members are images and masks by their names. All members of
-    /// packed datasets are compared with their checksums
-    #[arg(long, requires = "verify", conflicts_with = "files")]
+    /// Verify, and decode every image and mask too, on all processors, and list those that are damaged; exit code 1 if
+    /// any cannot be decoded. Of samples in shards, members are images and masks by their names. All members of packed
+    /// datasets are compared with their checksums
+    #[arg(long, conflicts_with = "files")]
     decode: bool,
     /// A dataset that is not what its index says: rebuild (index it anew), warn (go on with the old index) or refuse
-    /// [default: rebuild; with --verify: refuse]
+    /// [default: rebuild; with --verify or --decode: refuse]
     #[arg(long, value_parser = choice::<Changed>("changed"))]
     changed: Option<Changed>,
     /// Threads that list directories and read shards [default: one per processor, at least 4], or decode [default: one
@@ -68,7 +66,7 @@ struct IndexSettings;
 
 impl TakesSettings for IndexSettings {
     const NAMES: Option<&'static [&'static str]> =
-        Some(&["split", "label", "class_names", "index_dir", "rebuild_index"]);
+        Some(&["split", "label", "class_names", "index_dir", "rebuild_index", "bad_shards"]);
 }
 
 #[derive(Serialize)]
@@ -76,7 +74,8 @@ struct IndexReport {
     version: String,
     #[serde(flatten)]
     summary: IndexSummary,
-    /// Whether the index was verified. Present with `--verify`, and then true: a failed check is an error.
+    /// Whether the index was verified. Present with `--verify` or `--decode`, and then true: a failed check is an
+    /// error.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     verified: bool,
 }
@@ -122,22 +121,25 @@ struct CombinedReport {
 
 /// Opens or builds the index and prints what it holds.
 pub(crate) fn run(args: &IndexArgs) -> Result<()> {
+    let verifies = args.verify || args.decode;
     let options = IndexOptions {
         // All members that the index knows are shown and verified.
         members: Some(Vec::new()),
-        changed: args.changed.unwrap_or(if args.verify { Changed::Refuse } else { Changed::Rebuild }),
+        changed: args.changed.unwrap_or(if verifies { Changed::Refuse } else { Changed::Rebuild }),
         threads: args.threads.map_or(0, usize::from),
+        // What can be read is shown all the same, and the rest is listed.
+        bad_shards_later: true,
         ..args.settings.validate()?.index_options(if args.files { Contents::Files } else { Contents::Images })
     };
     let index = DatasetIndex::open_all(&args.directories, &options, &Arc::default())?;
     index.check_listed()?;
-    if args.verify {
+    if verifies {
         index.verify()?;
     }
     let decoded = args.decode.then(|| decode(args, &index, &options)).transpose()?;
     let verdict = decoded.as_ref().map_or(Ok(()), |decoded| verdict(&index, decoded));
     let first_samples = first_samples(args, &index, &options)?;
-    let verdict = verdict.and(first_samples.verdict(index.root()));
+    let verdict = verdict.and(first_samples.verdict(index.root())).and(bad_shards(args, &index));
     let first_samples = first_samples.values;
     let other = args.compare.as_ref();
     let classes_compared = other.map(|other| classes::compare(&index, other, &options)).transpose()?;
@@ -175,6 +177,19 @@ fn first_samples(args: &IndexArgs, index: &DatasetIndex, options: &IndexOptions)
     Ok(samples::first_samples(&index, &fields, count))
 }
 
+/// The failure of the command if shards cannot be read, unless they are to be skipped.
+fn bad_shards(args: &IndexArgs, index: &DatasetIndex) -> Result<()> {
+    let count: usize = index.summaries().map(|summary| summary.notes.bad_shards.len()).sum();
+    if count == 0 || args.settings.bad_shards == BadShards::Skip {
+        return Ok(());
+    }
+    let message = format!(
+        "{count} shards cannot be read: repair them or download them again, or train without them by \
+         bad_shards=\"skip\" or a list of others (files)"
+    );
+    Err(Error::dataset(index.root(), message))
+}
+
 /// The failure of the command if images are damaged.
 fn verdict(index: &DatasetIndex, decoded: &DecodedImages) -> Result<()> {
     let DecodedImages { images, compared, damaged, what, .. } = decoded;
@@ -191,7 +206,7 @@ fn verdict(index: &DatasetIndex, decoded: &DecodedImages) -> Result<()> {
 
 fn show(args: &IndexArgs, index: &DatasetIndex, findings: IndexFindings) -> Result<()> {
     let mut reports: Vec<_> =
-        index.summaries().map(|summary| IndexReport::of(summary, args.verify)).collect();
+        index.summaries().map(|summary| IndexReport::of(summary, args.verify || args.decode)).collect();
     let (samples, classes, fingerprint) = (index.len(), index.num_classes(), index.fingerprint().to_string());
     if args.json && reports.len() == 1 {
         return output::print_json(&SingleReport { report: reports.remove(0), findings });
@@ -286,6 +301,8 @@ fn describe(report: &IndexReport) -> String {
         lines.push(format!("  fields       {}", report.summary.keys.join(", ")));
     }
     lines.extend(left_out(&report.summary));
+    let bad = report.summary.notes.bad_shards.iter();
+    lines.extend(bad.map(|BadShard { shard, message }| format!("  bad shard    {shard}: {message}")));
     if report.verified {
         lines.push("  verified     the index file is sound and the dataset is as it was".to_owned());
     }

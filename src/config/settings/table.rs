@@ -15,7 +15,7 @@ use crate::augment::{
     CROP_RATIO, CROP_SCALE, DType, Fidelity, ImageTransforms, LARGEST_SIDE, MemoryFormat, Mixing,
 };
 use crate::config::{CpuDecode, FieldOptions, GpuDecoder, Labels, OnError, Peers, SharingPolicy, Weights};
-use crate::dataset::{Changed, ClassRef};
+use crate::dataset::{BadShards, Changed, ClassRef};
 use crate::decode::Damaged;
 use crate::io::{Direct, IoChoice};
 use crate::schedule::{Assignment, LastBatch, Shuffling};
@@ -405,6 +405,13 @@ settings! {
     /// again, with a warning; `warn` goes on with the old index and order, and refuses what cannot be right when it is
     /// read; `refuse` raises DatasetChangedError. Files that only look changed (after `touch`) do not count.
     changed: Changed = Changed::Rebuild, OneOf::names(), Index;
+
+    /// What happens to shards that cannot be read when the dataset is indexed, because they are damaged, cut short or
+    /// missing. `error` names them all; where `files` names only other shards, it is no error. `skip` leaves them out,
+    /// with a warning that names them: the dataset is then another one, with an order of its own. A shard that is
+    /// repaired is noticed at the next start (see `changed`). A read that fails, for example of a server that does not
+    /// answer, is always an error.
+    bad_shards: BadShards = BadShards::Error, OneOf::names(), Index;
 
     /// Show a progress bar while indexing, when stderr is a terminal.
     progress: bool = true, Truth, Index.no_flag();

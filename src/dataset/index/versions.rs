@@ -14,6 +14,13 @@ impl DatasetIndex {
         placed.part.shard_stamp(file)
     }
 
+    /// Whether a file is a shard that could not be read when its dataset was indexed.
+    pub(crate) fn is_bad_shard(&self, file: FileId) -> bool {
+        let (placed, file) = self.part_of(file);
+        let part = &placed.part;
+        part.layout().is_sharded() && part.notes.bad_shard(part.group_path(file.0 as usize)).is_some()
+    }
+
     /// The stamp that a file has now, be it a shard or a sample's own. The system is asked, and on a network file
     /// system its server.
     ///

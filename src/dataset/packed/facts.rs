@@ -70,6 +70,7 @@ impl DatasetIndex {
         let left_out = std::mem::take(&mut notes.skipped);
         // Where a manifest's files lie does not matter any more.
         (notes.on_servers, notes.secrets) = (false, false);
+        notes.bad_shards.clear();
         // The shard that a fault names is none of the packed dataset's.
         notes.label_fault = notes.label_fault.map(LabelFault::of_packed);
         PackingFacts {

@@ -1,5 +1,6 @@
 //! Lists packed shards: the rows of the index, made of footers alone.
 
+use super::super::bad_shards::UnreadShards;
 use super::super::build::{GroupRows, IndexBuilder, IndexGroup, SampleRow, ShardRows};
 use super::super::cancel::Cancel;
 use super::super::layouts::PackedShards;
@@ -7,7 +8,7 @@ use super::super::member::{MemberPlace, MemberRow};
 use super::super::open::IndexProgress;
 use super::super::parallel::collect;
 use super::super::samples::{ShardContents, ShardFindings, split, text};
-use super::super::shards;
+use super::super::shards::{self, ReadShard};
 use super::super::{Layout, Notes};
 use super::footer::{FIRST_MEMBER, PACKED_FORM, PackedFooter, ShardSeal, next_image};
 use super::manifest::PackedManifest;
@@ -98,12 +99,13 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
     Ok(rows)
 }
 
-/// Indexes the shards of a packed dataset, and checks that they are those that `manifest` means. Returns the notes on
-/// what it was packed of.
+/// Indexes the shards of a packed dataset, and checks that they are those that `manifest` means; `unread` gets the
+/// others. Returns the notes on what it was packed of.
 pub(in crate::dataset) fn index(
     source: &dyn DatasetSource,
     manifest: &PackedManifest,
     builder: &mut IndexBuilder,
+    unread: &mut UnreadShards,
     threads: usize,
     progress: &IndexProgress,
     cancel: &Cancel,
@@ -116,27 +118,35 @@ pub(in crate::dataset) fn index(
         .iter()
         .scan(0, |first, shard| Some(std::mem::replace(first, *first + shard.samples)))
         .collect();
-    let read = |number: usize| -> Result<IndexGroup> {
-        let name = shard_name(number).into_bytes();
-        let (stamp, contents) = shards::read(source, &name, &PackedShards, cancel)?;
+    let checked = |number: usize, ShardContents { rows, findings }: ShardContents| {
         let wrong = |message: String| Error::dataset(source.path(shard_name(number).as_bytes()), message);
         let (footer, seal): (PackedFooter, ShardSeal) =
-            contents.findings.packed.ok_or_else(|| wrong("is no packed shard".to_owned()))?;
+            findings.packed.ok_or_else(|| wrong("is no packed shard".to_owned()))?;
         manifest.check_shard(number, firsts[number], &footer, &seal).map_err(wrong)?;
-        Ok(IndexGroup { path: name, stamp, rows: GroupRows::Shard(contents.rows) })
+        Ok(rows)
+    };
+    let read = |number: usize| -> Result<ReadShard<ShardRows>> {
+        let name = shard_name(number).into_bytes();
+        let ReadShard { stamp, found } = shards::read(source, &name, &PackedShards, cancel)?;
+        Ok(ReadShard { stamp, found: found.and_then(|contents| checked(number, contents)) })
     };
     collect(
         threads.min(count),
         |send| {
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= count || !send(read(number)) {
+                if number >= count || !send(read(number).map(|read| (number, read))) {
                     return;
                 }
             }
         },
-        |group: IndexGroup| {
-            builder.add(&group)?;
+        |(number, ReadShard { stamp, found }): (usize, ReadShard<ShardRows>)| {
+            let path = shard_name(number).into_bytes();
+            let rows = found.unwrap_or_else(|error| {
+                unread.add(&path, error);
+                ShardRows::default()
+            });
+            builder.add(&IndexGroup { path, stamp, rows: GroupRows::Shard(rows) })?;
             progress.step(1);
             Ok(())
         },

@@ -28,6 +28,9 @@ impl DatasetPart {
         let mut open: Option<(Vec<u8>, Range<u64>)> = None;
         for file in (0..self.files()).map(FileId) {
             let samples = self.samples_of(file);
+            if samples.is_empty() {
+                continue;
+            }
             let footer = self.packed_footer(file)?;
             if footer.samples.len() as u64 != samples.end - samples.start {
                 let message = "holds other samples than when it was indexed: run `foreload index --rebuild`";

@@ -2,6 +2,7 @@
 
 use super::DatasetPart;
 use crate::dataset::{FileId, Stamp};
+use crate::source::Seen;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
@@ -24,6 +25,13 @@ impl DatasetPart {
     pub(in crate::dataset) fn has_moved(&self, file: FileId) -> bool {
         let group = file.0 as usize;
         self.layout().is_sharded() && self.stamp_within(group) != self.group_stamp(group)
+    }
+
+    /// Whether a shard that was not there when the dataset was indexed, and so has no stamp, is still not there.
+    pub(in crate::dataset) fn is_still_missing(&self, group: usize, found: Seen) -> bool {
+        found == Seen::Gone
+            && self.group_stamp(group) == Stamp::default()
+            && self.notes.bad_shard(self.group_path(group)).is_some()
     }
 
     /// Notes that these groups hold other samples than the index says.

@@ -4,6 +4,7 @@
 use super::SampleSet;
 use crate::dataset::{DatasetIndex, UNLISTED};
 use crate::error::{Error, Result};
+use crate::notices::NoticeKind;
 use crate::source::{read_named, shown};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,6 +19,27 @@ pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
     let lines = lines(&text);
     let wanted = WantedLines::of(&lines);
     let found = wanted.find(index, &lines)?;
+    let wrong = |line: &ListLine<'_>, message: String| {
+        let text = String::from_utf8_lossy(line.text.trim_ascii());
+        Error::config("files", format!("{}, line {}: {text:?} {message}", shown.display(), line.number))
+    };
+    let mut bad = 0;
+    for (shard, path) in index.bad_shards(true) {
+        let names = [shard.shard.as_bytes(), path.as_os_str().as_bytes()];
+        let mut naming = names.into_iter().flat_map(|name| wanted.naming(name));
+        if let Some((_, line)) = naming.next() {
+            let message = format!("cannot be read: {}", shard.message);
+            return Err(wrong(&lines[line], message));
+        }
+        bad += 1;
+    }
+    if bad > 0 {
+        let message = format!(
+            "{}: {bad} of its shards cannot be read, and files= names none of them: `foreload index {0}` names them",
+            index.root().display()
+        );
+        index.notices().notify(NoticeKind::Information, message);
+    }
     let mut seen = SampleSet::among(index.len());
     let mut samples = Vec::with_capacity(lines.len());
     let mut take = |at: usize, line: &ListLine<'_>| {
@@ -54,10 +76,7 @@ pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
         Ok(())
     };
     for (at, line) in lines.iter().enumerate() {
-        take(at, line).map_err(|message| {
-            let text = String::from_utf8_lossy(line.text.trim_ascii());
-            Error::config("files", format!("{}, line {}: {text:?} {message}", shown.display(), line.number))
-        })?;
+        take(at, line).map_err(|message| wrong(line, message))?;
     }
     Ok(samples)
 }
@@ -168,6 +187,9 @@ impl<'a> WantedLines<'a> {
         let mut found = vec![None; lines.len()];
         index.each_name(|samples, path| {
             self.look_up(&samples, path, &mut found);
+            if samples.is_empty() {
+                return;
+            }
             let file = index.extent(samples.start).file;
             // A shard of a packed dataset is none of the files that it was made of.
             if is_absolute && index.samples_of(file) == samples {
@@ -177,17 +199,25 @@ impl<'a> WantedLines<'a> {
         Ok(found)
     }
 
-    fn look_up(&self, file: &Range<u64>, path: &[u8], found: &mut [Option<ListedFile>]) {
+    /// The lines that name the file at `path`, by how they do.
+    fn naming(&self, path: &[u8]) -> impl Iterator<Item = (MatchKind, usize)> {
         let names = [(false, Some(path)), (true, stem(path))];
-        for (reading, wanted) in LineReading::ALL.into_iter().zip(&self.0) {
-            for (is_stem, name) in names {
-                let Some(&line) = name.and_then(|name| wanted.get(name)) else { continue };
-                let (known, how) = (&mut found[line as usize], MatchKind { reading, is_stem });
-                match known {
-                    Some(better) if better.how < how => {}
-                    Some(same) if same.how == how => same.other = Some(file.clone()),
-                    _ => *known = Some(ListedFile { file: file.clone(), how, other: None }),
-                }
+        LineReading::ALL.into_iter().zip(&self.0).flat_map(move |(reading, wanted)| {
+            let line = move |(is_stem, name): (bool, Option<&[u8]>)| {
+                let line = wanted.get(name?)?;
+                Some((MatchKind { reading, is_stem }, *line as usize))
+            };
+            names.into_iter().filter_map(line)
+        })
+    }
+
+    fn look_up(&self, file: &Range<u64>, path: &[u8], found: &mut [Option<ListedFile>]) {
+        for (how, line) in self.naming(path) {
+            let known = &mut found[line];
+            match known {
+                Some(better) if better.how < how => {}
+                Some(same) if same.how == how => same.other = Some(file.clone()),
+                _ => *known = Some(ListedFile { file: file.clone(), how, other: None }),
             }
         }
     }
@@ -222,5 +252,9 @@ fn names_nothing(found: &[Option<ListedFile>], index: &DatasetIndex) -> String {
         0 | 1 => String::new(),
         count => format!(" (one of {count} such lines)"),
     };
-    format!("names no file of the dataset{such}; its files are written like {first:?}")
+    let bad = match index.bad_shards(false).count() {
+        0 => String::new(),
+        count => format!("; {count} of its shards cannot be read (`foreload index` names them)"),
+    };
+    format!("names no file of the dataset{such}; its files are written like {first:?}{bad}")
 }

@@ -47,20 +47,25 @@ pub(super) fn named(
             Some(_) => {}
         }
     }
-    let Some((layout, shards, first)) = found else { return refused(&[], "names no shard".to_owned()) };
-    let (layout, shards) = nested(source, (layout, shards), first, cancel)?;
+    let Some((layout, shards, _)) = found else { return refused(&[], "names no shard".to_owned()) };
+    let (layout, shards) = nested(source, (layout, shards), names, cancel)?;
     Ok(Survey::of_shards(layout, shards, names.to_vec(), Notes::default()))
 }
 
-/// The layout of shards, of which the first tells whether they are tars of tars.
+/// The layout of shards with these `names`, of which the first that can be read tells whether they are tars of tars.
 pub(super) fn nested(
     source: &dyn DatasetSource,
     known: (Layout, &'static dyn ShardLayout),
-    first: &[u8],
+    names: &[Vec<u8>],
     cancel: &Cancel,
 ) -> Result<(Layout, &'static dyn ShardLayout)> {
-    if known.0 == Layout::Tar && shards::is_tar_of_tars(source, first, cancel)? {
-        return Ok((Layout::TarOfTars, &TarsOfClasses));
+    let names = names.iter().filter(|_| known.0 == Layout::Tar);
+    for name in names {
+        match shards::is_tar_of_tars(source, name, cancel)?.found {
+            Ok(true) => return Ok((Layout::TarOfTars, &TarsOfClasses)),
+            Ok(false) => break,
+            Err(_) => {}
+        }
     }
     Ok(known)
 }
@@ -90,7 +95,7 @@ pub(super) fn single(
     };
     let found = match (Layout::of_samples(contents).find(is_of), contents) {
         (Some((layout, shards)), _) if shards.is_shard(name.as_bytes()) => {
-            nested(source, (layout, shards), &[], cancel)?
+            nested(source, (layout, shards), &[Vec::new()], cancel)?
         }
         // It may be plain all the same, and if it is not, its first bytes say so.
         (Some(found), _) => found,
