@@ -174,9 +174,9 @@ $(DATA)/folder: | $(VENV)/.built
 	$(BIN)/foreload synth $@ --images 4000
 
 bench: setup $(DATA)/folder ## the main job on 4000 ImageNet-like photographs: fast, exact, float16
-	$(BIN)/foreload bench $(DATA)/folder --epochs 3
-	$(BIN)/foreload bench $(DATA)/folder --epochs 3 --decode exact
-	$(BIN)/foreload bench $(DATA)/folder --epochs 3 --dtype float16
+	$(BIN)/foreload bench $(DATA)/folder --epochs 3 --batch-size 256
+	$(BIN)/foreload bench $(DATA)/folder --epochs 3 --batch-size 256 --decode exact
+	$(BIN)/foreload bench $(DATA)/folder --epochs 3 --batch-size 256 --dtype float16
 
 fuzz: $(VENV)/.tools ## hammer the parsers with broken input, FORELOAD_FUZZ_SECONDS (60) each
 	FORELOAD_FUZZ_SECONDS=$(FORELOAD_FUZZ_SECONDS) $(CARGO_TEST) --release --test data --test images --test load \

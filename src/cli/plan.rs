@@ -3,8 +3,9 @@
 
 mod ways;
 
+use super::calibrate::{self, KnownRates};
 use super::settings::{Settings, TakesSettings};
-use super::{calibrate, output};
+use super::{DATASET, output};
 use crate::config::{LoaderOptions, parse_bytes, parse_duration};
 use crate::dataset::{BlockCosts, Contents, DatasetIndex, MOST_OF_STRETCH, Stretches};
 use crate::error::{Error, Result};
@@ -20,13 +21,14 @@ use ways::{OtherWay, by_block, ways};
 /// The arguments of `foreload plan`.
 #[derive(clap::Args, Debug)]
 pub(super) struct PlanArgs {
-    /// The dataset: a directory of class directories or of tar shards
+    #[arg(value_name = "DATASET", help = DATASET)]
     dir: PathBuf,
-    /// How much of each node's NVMe the cache may use, e.g. 800GB
+    /// How much of each node's NVMe the cache may use, e.g. 800GB; needs --cache or --rates [default: no cache]
     #[arg(long, value_parser = |text: &str| parse_bytes("cache-size", text))]
-    cache_size: u64,
-    /// Where the cache will be: rates are measured there and in DIR, in a few seconds
-    #[arg(long, value_name = "DIR", required_unless_present = "rates")]
+    cache_size: Option<u64>,
+    /// Where the cache will be: rates are measured there and of the dataset, in a few seconds. Without --rates those of
+    /// the dataset are measured in any case
+    #[arg(long, value_name = "DIRECTORY", requires = "cache_size")]
     cache: Option<PathBuf>,
     /// Rates of the machine, as `foreload calibrate --out` writes them
     #[arg(long, value_name = "FILE.json", conflicts_with = "cache")]
@@ -78,8 +80,9 @@ impl TakesSettings for PlanSettings {
         "cache_fill",
         "index_dir",
         "changed",
+        "bad_shards",
     ]);
-    const DEFAULTS: &'static [(&'static str, &'static str)] = &[("batch_size", "256"), ("queue_depth", "32")];
+    const DEFAULTS: &'static [(&'static str, &'static str)] = &[("queue_depth", "32")];
 }
 
 /// The report that `--json` prints. Later versions add fields; the meaning of these stays.
@@ -103,7 +106,7 @@ struct PlanReport {
     /// The price of 1000 requests to the slow tier; absent where none was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     price_per_1000: Option<f64>,
-    machine: Machine,
+    machine: KnownRates,
     /// What reading costs because samples lie in compressed blocks; absent where none does.
     #[serde(skip_serializing_if = "Option::is_none")]
     compressed: Option<BlockCosts>,
@@ -164,11 +167,17 @@ fn parse_price(text: &str) -> Result<f64> {
 /// Predicts and prints.
 pub(super) fn run(args: &PlanArgs) -> Result<()> {
     let checked = args.settings.validate()?;
-    let machine = match (&args.rates, &args.cache) {
-        (Some(file), _) => rates(file)?,
-        (None, Some(cache)) => calibrate::rates(&args.dir, cache, of_loaders(args))?,
-        (None, None) => return Err(Error::config("rates", "are missing: give --rates or --cache")),
+    let known = match (&args.rates, &args.cache, args.cache_size) {
+        (Some(file), ..) => rates(file)?.into(),
+        (None, None, Some(_)) => {
+            let message = "is given, and nothing says how fast its drive is: give --cache or --rates";
+            return Err(Error::config("cache_size", message));
+        }
+        (None, cache, _) => calibrate::rates(&args.dir, cache.as_deref(), of_loaders(args))?,
     };
+    let (source, decode_bandwidth) = (known.source, known.decode_bandwidth);
+    // Where nothing is cached, no time goes into the tier of a cache.
+    let machine = Machine { source, nvme: known.nvme.unwrap_or(source), decode_bandwidth };
     let index = DatasetIndex::open(&args.dir, &checked.index_options(Contents::Images))?;
     let notices = output::print_notices(index.notices());
     let compressed = index.block_costs();
@@ -177,13 +186,14 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
     if let Some(requests) = by_blocks.filter(|_| args.is_by_blocks()) {
         job = by_block(&job, requests);
     }
-    let size = args.cache_size;
-    let others = [
+    let size = args.cache_size.unwrap_or(0);
+    let mut others = vec![
         ("none", 0),
         ("half", size / 2),
         ("+1 TB", size.saturating_add(1_000_000_000_000)),
         ("double", size.saturating_mul(2)),
     ];
+    others.retain(|(_, other)| *other != size && known.nvme.is_some());
     let other = |(size, cache_bytes)| OtherPrediction {
         size,
         plan: predict(&PredictedJob { cache_bytes, ..job }, &machine),
@@ -207,7 +217,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
         network: job.network,
         assignment: args.assignment.clone(),
         price_per_1000: args.price_per_1000,
-        machine,
+        machine: known,
         compressed,
         more_nodes: MoreNodes { nodes: more, plan: predict(&more_nodes, &machine) },
         without_peers: job.network.map(without_peers),
@@ -227,8 +237,8 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
 
 /// The rates are measured where the index is; the index itself may change before it is opened again.
 fn of_loaders(args: &PlanArgs) -> LoaderOptions {
-    let LoaderOptions { fields, queue_depth, index_dir, .. } = (*args.settings).clone();
-    LoaderOptions { fields, queue_depth, index_dir, ..LoaderOptions::default() }
+    let LoaderOptions { fields, split, queue_depth, index_dir, bad_shards, .. } = (*args.settings).clone();
+    LoaderOptions { fields, split, queue_depth, index_dir, bad_shards, ..LoaderOptions::default() }
 }
 
 fn job(args: &PlanArgs, index: &DatasetIndex, compressed: Option<&BlockCosts>) -> PredictedJob {
@@ -254,7 +264,7 @@ fn job(args: &PlanArgs, index: &DatasetIndex, compressed: Option<&BlockCosts>) -
         epochs: args.epochs,
         depth: args.settings.queue_depth.unwrap_or(32),
         consume_seconds: args.consume.as_secs_f64(),
-        cache_bytes: args.cache_size,
+        cache_bytes: args.cache_size.unwrap_or(0),
         fill: args.settings.cache_fill,
         network: args.network.filter(|_| args.nodes > 1),
         by_locality: args.assignment == "locality",
@@ -320,7 +330,10 @@ fn describe(report: &PlanReport) -> String {
             output::bytes(report.dataset_bytes)
         ),
         format!("slow tier  {}", tier(&machine.source)),
-        format!("NVMe       {}", tier(&machine.nvme)),
+        format!(
+            "NVMe       {}",
+            machine.nvme.as_ref().map_or("not measured: no cache is asked for".into(), tier)
+        ),
         format!("decoding   {}/s", output::bytes(machine.decode_bandwidth as u64)),
         match report.network {
             Some(rate) => format!("network    {}/s a node, to peers' caches", output::bytes(rate as u64)),
@@ -375,7 +388,7 @@ fn describe(report: &PlanReport) -> String {
     }
     lines.extend(report.ways.iter().map(|way| format!("{:<25} {}", way.title(), costs(&way.plan))));
     lines.push(String::new());
-    lines.push(format!("{epochs} epochs take {}; {}", time(plan.seconds), another_terabyte(plan, others)));
+    lines.push(format!("{epochs} epochs take {}{}", time(plan.seconds), another_terabyte(plan, others)));
     let MoreNodes { nodes, plan: more } = &report.more_nodes;
     lines.push(format!("with {nodes} more nodes: {}", compared(more)));
     lines.extend(
@@ -389,7 +402,7 @@ fn another_terabyte(plan: &Prediction, others: &[OtherPrediction]) -> String {
     let Some(more) = others.iter().find(|other| other.size == "+1 TB") else { return String::new() };
     let saved = plan.seconds - more.plan.seconds;
     if saved > 0.01 * plan.seconds {
-        return format!("another terabyte a node saves {}", time(saved));
+        return format!("; another terabyte a node saves {}", time(saved));
     }
     let why = match plan.later.limit {
         _ if plan.held_together >= 1.0 => "the caches hold the whole dataset",
@@ -397,7 +410,7 @@ fn another_terabyte(plan: &Prediction, others: &[OtherPrediction]) -> String {
         Limit::Decode => "decoding is the limit",
         _ => "little more would come from it",
     };
-    format!("another terabyte a node buys nothing: {why}")
+    format!("; another terabyte a node buys nothing: {why}")
 }
 
 /// Describes another prediction.

@@ -18,7 +18,7 @@ impl TakesSettings for ServeSettings {}
 #[derive(clap::Args, Debug)]
 pub(super) struct ServeArgs {
     /// The datasets, as the loaders name them
-    #[arg(required = true)]
+    #[arg(value_name = "DATASET", required = true)]
     dirs: Vec<PathBuf>,
     /// The rank whose batches these are; loaders of other ranks have a producer of their own
     #[arg(long, default_value_t = 0)]

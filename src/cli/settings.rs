@@ -60,7 +60,7 @@ impl<C: TakesSettings> clap::Args for Settings<C> {
 
 /// Makes the flag of a setting.
 fn argument<C: TakesSettings>(setting: &'static Setting, flag: String) -> Arg {
-    let doc = setting.doc(LoaderKind::Images);
+    let doc = in_words_of_shells(&setting.doc(LoaderKind::Images), default::<C>(setting).is_some());
     let form = setting.description();
     let mut argument = Arg::new(setting.name)
         .long(flag)
@@ -80,6 +80,23 @@ fn argument<C: TakesSettings>(setting: &'static Setting, flag: String) -> Arg {
     match default::<C>(setting) {
         Some(word) => argument.default_value(word).action(ArgAction::Set),
         None => argument.action(ArgAction::Set),
+    }
+}
+
+/// A setting's text as a command line has its values: what `None` means is the default, unless the flag has one.
+fn in_words_of_shells(doc: &str, has_default: bool) -> String {
+    let lower = |doc: &str| {
+        ["None:", "True:", "False:", "True,"]
+            .iter()
+            .fold(doc.to_owned(), |doc, word| doc.replace(word, &word.to_lowercase()))
+    };
+    match doc.split_once(" None: ") {
+        Some((before, rest)) if !has_default => {
+            let (meaning, after) = rest.split_once(". ").unwrap_or((rest.trim_end_matches('.'), ""));
+            let text = [before, after].join(" ");
+            lower(&format!("{} [default: {meaning}]", text.trim_end()))
+        }
+        _ => lower(doc),
     }
 }
 

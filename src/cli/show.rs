@@ -14,13 +14,13 @@ use std::sync::Arc;
 pub(super) struct ShowSettings;
 
 impl TakesSettings for ShowSettings {
-    const DEFAULTS: &'static [(&'static str, &'static str)] = &[("batch_size", "64"), ("device", "cpu")];
+    const DEFAULTS: &'static [(&'static str, &'static str)] = &[("device", "cpu")];
 }
 
 /// The arguments of `foreload show`.
 #[derive(clap::Args, Debug)]
 pub(super) struct ShowArgs {
-    /// The dataset: a directory of class directories or of tar shards
+    #[arg(value_name = "DATASET", help = super::DATASET)]
     dir: PathBuf,
     /// A recipe of Python's foreload.recipes, such as simclr or deit, in the place of --transforms, --mix and --repeats
     #[arg(long, conflicts_with_all = ["transforms", "mix", "repeats"])]

@@ -161,6 +161,10 @@ fn plan_counts_a_request_for_each_compressed_block() {
     assert_eq!(requests(&asked["plan"]), 2 + 2 * 2);
     assert!(asked["ways"].as_array().unwrap().iter().all(|way| way["way"] != "blocks"), "{asked}");
     assert_eq!(first(&[&on_many[..], &["--shuffle=blocks"]].concat()), 20);
+    // No cache is asked for where no size is.
+    let (unsaid, none) = (report(&[]), report(&["--cache-size", "0"]));
+    assert_eq!((&unsaid["plan"], &unsaid["others"]), (&none["plan"], &none["others"]));
+    assert_eq!(unsaid["others"].as_array().unwrap().len(), 1, "a terabyte is said: {unsaid}");
 }
 
 #[test]
@@ -272,7 +276,8 @@ fn bad_usage_has_exit_code_2() {
         &["simulate", "--scenario", "nopfs-1", "--batch-size", "3000"],
         &["simulate", "--scenario", "nopfs-1", "--plot", "plot.bmp"],
         &["plan"],
-        &["plan", "somewhere"],
+        &["plan", "somewhere", "--cache-size", "1GB"],
+        &["plan", "somewhere", "--cache", "there"],
         &["plan", "somewhere", "--cache-size", "much", "--rates", "rates.json"],
     ];
     for args in bad {

@@ -87,11 +87,14 @@ fn every_setting_is_a_parameter_and_a_flag_with_its_default() {
             paragraph.strip_prefix(flag.as_str()).is_some_and(|rest| rest.starts_with([' ', '[']))
         });
         let paragraph = found.unwrap_or_else(|| panic!("no --{flag}"));
-        let default = match (name, setting.default(LoaderKind::Images)) {
-            // A benchmark's batch is larger.
-            ("batch_size", _) => "256".to_owned(),
-            (_, default) if default == "None" => continue,
-            (_, default) => default.trim_matches(['"', '(', ')']).replace(", ", ",").to_lowercase(),
+        assert!(!["None: ", "True: ", "False: "].iter().any(|word| paragraph.contains(word)), "{paragraph}");
+        let default = match setting.default(LoaderKind::Images) {
+            default if default == "None" => {
+                let says = setting.doc(LoaderKind::Images).contains(" None: ");
+                assert_eq!(paragraph.contains("[default: "), says, "--{flag}: {paragraph}");
+                continue;
+            }
+            default => default.trim_matches(['"', '(', ')']).replace(", ", ",").to_lowercase(),
         };
         assert!(paragraph.contains(&format!("[default: {default}]")), "--{flag}: {default}: {paragraph}");
     }

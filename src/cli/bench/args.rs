@@ -1,6 +1,7 @@
 //! The arguments of `foreload bench`.
 
 use super::place::BenchPlace;
+use crate::cli::DATASET;
 use crate::cli::emulate;
 use crate::cli::job::{self, FindsJob, NodeArgs};
 use crate::cli::settings::{Settings, TakesSettings};
@@ -14,9 +15,7 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub(super) struct BenchSettings;
 
-impl TakesSettings for BenchSettings {
-    const DEFAULTS: &'static [(&'static str, &'static str)] = &[("batch_size", "256")];
-}
+impl TakesSettings for BenchSettings {}
 
 /// How long a rank waits for the others: they may still list a large dataset.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -27,7 +26,7 @@ const RANK: &str = "{rank}";
 /// The arguments of `foreload bench`.
 #[derive(clap::Args, Debug)]
 pub(in crate::cli) struct BenchArgs {
-    /// The dataset: a directory of class directories or of tar shards
+    #[arg(value_name = "DATASET", help = DATASET)]
     pub(super) dir: PathBuf,
     /// Epochs to run, at least 1; the n-th has number n, from 0
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]

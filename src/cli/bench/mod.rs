@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::io::Resident;
 use crate::notices::NoticeKind;
 use crate::pipeline::Pipeline;
-use crate::schedule::Assignment;
+use crate::schedule::{Assignment, LastBatch};
 use crate::trace::Trace;
 use epochs::BenchRun;
 use place::BenchPlace;
@@ -40,8 +40,17 @@ pub(super) fn run(args: &BenchArgs, finder: Option<&dyn FindsJob>) -> Result<()>
     let start = Instant::now();
     let index = Arc::new(DatasetIndex::open(&args.dir, &checked.index_options(Contents::Images))?);
     let index_seconds = start.elapsed().as_secs_f64();
-    let config = checked.check(&index)?;
+    let mut config = checked.check(&index)?;
     let notices = index.notices().clone();
+    let (draws, whole) = (config.selection.draws(), place.world_size * config.batch_size);
+    if options.last_batch.is_none() && options.shared.is_none() && draws < u64::from(whole) {
+        let message = format!(
+            "an epoch has {draws} samples, and a batch of all ranks would have {whole}: a smaller batch is measured \
+             (last_batch=\"partial\")"
+        );
+        notices.notify(NoticeKind::Information, message);
+        config.last_batch = LastBatch::Partial;
+    }
     let mut heard = output::print_notices(&notices);
     if args.stall && config.assignment != Assignment::Order {
         let message =

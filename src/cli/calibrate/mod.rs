@@ -23,8 +23,8 @@ use std::time::Duration;
 /// The arguments of `foreload calibrate`.
 #[derive(Debug, clap::Args)]
 pub(super) struct CalibrateArgs {
-    /// The dataset: its storage and the decoding of its samples are measured
-    #[arg(value_name = "DIR")]
+    /// The dataset, as of `foreload bench`: its storage and the decoding of its samples are measured
+    #[arg(value_name = "DATASET")]
     directory: Option<PathBuf>,
     /// Where a cache would be: its drive is measured with a file of up to 256 MB that is gone afterwards
     #[arg(long, value_name = "DIR")]
@@ -38,7 +38,7 @@ pub(super) struct CalibrateArgs {
     /// Print all that was measured as one JSON object
     #[arg(long)]
     json: bool,
-    /// Write the rates to this file, for `foreload plan`; needs DIR and --cache
+    /// Write the rates to this file, for `foreload plan`; needs DATASET and --cache
     #[arg(long, value_name = "FILE", requires_all = ["directory", "cache"])]
     out: Option<PathBuf>,
     #[command(flatten)]
@@ -51,7 +51,7 @@ struct CalibrateSettings;
 
 impl TakesSettings for CalibrateSettings {
     const NAMES: Option<&'static [&'static str]> =
-        Some(&["fields", "image_size", "threads", "queue_depth", "index_dir"]);
+        Some(&["fields", "split", "image_size", "threads", "queue_depth", "index_dir", "bad_shards"]);
 }
 
 /// The report of what was measured.
@@ -102,26 +102,42 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<()> {
     if args.json { output::print_json(&report) } else { output::print(&text::table(&report)) }
 }
 
+/// The rates of a machine, as far as they are known.
+#[derive(Debug, Serialize)]
+pub(super) struct KnownRates {
+    pub(super) source: TierRates,
+    /// The rates of the tier that a cache would be on; absent where there is to be none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) nvme: Option<TierRates>,
+    pub(super) decode_bandwidth: f64,
+}
+
+impl From<Machine> for KnownRates {
+    fn from(Machine { source, nvme, decode_bandwidth }: Machine) -> Self {
+        Self { source, nvme: Some(nvme), decode_bandwidth }
+    }
+}
+
 /// Measures the rates of this machine with the dataset in `directory` and a cache in `cache`, in a few seconds.
 ///
 /// # Errors
 /// The errors of [`run`].
-pub(super) fn rates(directory: &Path, cache: &Path, options: LoaderOptions) -> Result<Machine> {
+pub(super) fn rates(directory: &Path, cache: Option<&Path>, options: LoaderOptions) -> Result<KnownRates> {
     let args = CalibrateArgs {
         directory: Some(directory.to_owned()),
-        cache: Some(cache.to_owned()),
+        cache: cache.map(Path::to_owned),
         seconds: 2.0,
         emulate_pfs: None,
         json: false,
         out: None,
         settings: options.into(),
     };
-    measure(&args)?.machine.ok_or_else(|| Error::Internal("calibration measured only a part".into()))
+    known(&measure(&args)?).ok_or_else(|| Error::Internal("calibration measured only a part".into()))
 }
 
 fn measure(args: &CalibrateArgs) -> Result<CalibrateReport> {
     if args.directory.is_none() && args.cache.is_none() {
-        return Err(Error::config("calibrate", "has nothing to measure: give DIR, --cache, or both"));
+        return Err(Error::config("calibrate", "has nothing to measure: give DATASET, --cache, or both"));
     }
     let options = &*args.settings;
     let checked = options.validate()?;
@@ -142,18 +158,21 @@ fn measure(args: &CalibrateArgs) -> Result<CalibrateReport> {
     if let Some(cache) = &args.cache {
         report.nvme = Some(scratch::measure(cache, sample, depth, limit)?);
     }
-    report.machine = machine(&report);
+    report.machine = known(&report).and_then(|KnownRates { source, nvme, decode_bandwidth }| {
+        Some(Machine { source, nvme: nvme?, decode_bandwidth })
+    });
     Ok(report)
 }
 
-fn machine(report: &CalibrateReport) -> Option<Machine> {
-    let nvme = report.nvme.as_ref()?;
-    Some(Machine {
+/// The rates that were measured; `None` without a dataset.
+fn known(report: &CalibrateReport) -> Option<KnownRates> {
+    let rates = |nvme: &NvmeReport| TierRates {
+        write_bandwidth: nvme.written_bytes as f64 / nvme.write_seconds,
+        ..nvme.measured.rates
+    };
+    Some(KnownRates {
         source: report.source.as_ref()?.measured.rates,
-        nvme: TierRates {
-            write_bandwidth: nvme.written_bytes as f64 / nvme.write_seconds,
-            ..nvme.measured.rates
-        },
+        nvme: report.nvme.as_ref().map(rates),
         decode_bandwidth: report.decode.as_ref()?.bandwidth(),
     })
 }
