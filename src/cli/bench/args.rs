@@ -61,7 +61,8 @@ pub(in crate::cli) struct BenchArgs {
     /// chrome://tracing. With --peers each rank has a file: `{rank}` in the name stands for its number
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Run the same epochs again from memory, and show how long storage holds the consumer up
+    /// Run each epoch from memory, too, and show what holds the consumer up: storage, the cache or decoding. After the
+    /// first epoch there are 3 to 7 more, however few --epochs asks for: until their differences tell
     #[arg(long)]
     pub(super) stall: bool,
     /// Hash every byte of the batches of each epoch, of all fields and in order (costs time)

@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::notices::Notice;
 use crate::pipeline::{Epoch, EpochStats, Pipeline};
 use crate::tier::Cache;
+use crate::tier_name::TierName;
 use std::time::{Duration, Instant};
 
 /// The run of all epochs of a pipeline.
@@ -35,22 +36,60 @@ impl BenchRun {
                 let Some(line) = output::next_line()? else { break };
                 pipeline.hold(&line, "turns")?;
             }
-            let mut epoch = pipeline.epoch(number, place.rank, place.world_size, 0)?;
-            let cache = pipeline.cache().map(|cache| &**cache);
-            let report = run_epoch(args, &mut epoch, cache, &mut || {
-                pass.first_batch.get_or_insert_with(Instant::now);
-            })?;
-            place.wait_for_all()?;
-            pass.total += epoch.stats();
-            pass.notices.extend(output::print_notices(pipeline.index().notices()));
-            if args.turns {
-                output::print_json(&report)?;
-            } else if !args.json {
-                output::print(&text::epoch(&report))?;
-            }
-            pass.epochs.push(report);
+            pass.epoch(args, place, pipeline, number)?;
         }
         Ok(pass)
+    }
+
+    /// Runs the epoch with this number, and reports on it.
+    ///
+    /// # Errors
+    /// The errors of [`BenchRun::run`].
+    pub(super) fn epoch(
+        &mut self,
+        args: &BenchArgs,
+        place: &BenchPlace,
+        pipeline: &Pipeline,
+        number: u64,
+    ) -> Result<()> {
+        let mut epoch = pipeline.epoch(number, place.rank, place.world_size, 0)?;
+        let cache = pipeline.cache().map(|cache| &**cache);
+        let report = run_epoch(args, &mut epoch, cache, pipeline.config().threads, &mut || {
+            self.first_batch.get_or_insert_with(Instant::now);
+        })?;
+        place.wait_for_all()?;
+        self.total += epoch.stats();
+        self.notices.extend(output::print_notices(pipeline.index().notices()));
+        if args.turns {
+            output::print_json(&report)?;
+        } else if !args.json {
+            output::print(&text::epoch(&report))?;
+        }
+        self.epochs.push(report);
+        Ok(())
+    }
+}
+
+/// How long an epoch's work took, in seconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EpochWork {
+    /// The reading thread worked or waited for bytes.
+    pub(super) reading: f64,
+    /// The share of the dataset's storage in the time for which reads were waited for; the rest is the cache's.
+    pub(super) from_source: f64,
+    /// A decoding thread decoded and augmented, in the mean of all of them.
+    pub(super) decoding: f64,
+}
+
+impl EpochWork {
+    fn of(stats: &EpochStats, threads: usize) -> Self {
+        let all: f64 = stats.latencies.iter().map(|(_, times)| times.total()).sum();
+        let of_source = stats.latency(TierName::SOURCE).total();
+        Self {
+            reading: stats.stages.read_busy + stats.stages.read_waiting,
+            from_source: if all > 0.0 { of_source / all } else { 1.0 },
+            decoding: (stats.stages.decode_busy + stats.stages.augment_busy) / threads.max(1) as f64,
+        }
     }
 }
 
@@ -58,6 +97,7 @@ fn run_epoch(
     args: &BenchArgs,
     epoch: &mut Epoch,
     cache: Option<&Cache>,
+    threads: usize,
     on_batch: &mut dyn FnMut(),
 ) -> Result<EpochReport> {
     let steps = args.steps.unwrap_or(u64::MAX).min(epoch.steps());
@@ -109,6 +149,7 @@ fn run_epoch(
         stall_per_step: Percentiles::of(&stats.stalls),
         latency: Latency::of(&stats),
         sha256: checksum.map(EpochChecksum::finish),
+        work: EpochWork::of(&stats, threads),
     })
 }
 

@@ -64,16 +64,12 @@ pub(super) fn run(args: &BenchArgs, finder: Option<&dyn FindsJob>) -> Result<()>
     let pipeline =
         Pipeline::with_reader(index, config, emulate::open_reader(args.emulate_pfs)).traced(trace.clone());
     let pipeline = share::shared(pipeline, args, &options, finder)?;
-    let ran = BenchRun::run(args, &place, &pipeline)?;
-    let mut report = BenchReport::new(&pipeline, &place, ran, start, index_seconds);
-    if args.stall {
-        let (index, config) = (pipeline.index().clone(), pipeline.config().clone());
-        // The pipeline's threads, pools and lanes end before others are made.
-        drop(pipeline);
-        report.stall = Some(stall::measure(args, &place, &index, config, &report.epochs)?);
-    } else {
-        drop(pipeline);
-    }
+    let (ran, stall) = match args.stall {
+        true => stall::measure(args, &place, &pipeline).map(|(ran, stall)| (ran, Some(stall)))?,
+        false => (BenchRun::run(args, &place, &pipeline)?, None),
+    };
+    let mut report = BenchReport { stall, ..BenchReport::new(&pipeline, &place, ran, start, index_seconds) };
+    drop(pipeline);
     let written = trace.finish()?;
     if written.dropped > 0 {
         notices.notify(NoticeKind::Warning, text::lost(written));

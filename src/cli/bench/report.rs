@@ -1,6 +1,6 @@
 //! The report that `foreload bench --json` prints, made from what was counted.
 
-use super::epochs::BenchRun;
+use super::epochs::{BenchRun, EpochWork};
 use super::place::BenchPlace;
 use super::stall::Stall;
 use super::tuner::TunerReport;
@@ -167,6 +167,8 @@ pub(super) struct EpochReport {
     /// The time from asking for a sample to having it.
     pub(super) latency: Latency,
     pub(super) sha256: Option<String>,
+    #[serde(skip)]
+    pub(super) work: EpochWork,
 }
 
 /// How long something took, in seconds.

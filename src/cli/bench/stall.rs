@@ -1,4 +1,4 @@
-//! The flag `--stall`: it runs the same epochs from memory, to show how long storage holds them up.
+//! The flag `--stall`: epochs as given and from memory take turns, to show what keeps the consumer waiting.
 
 use super::args::BenchArgs;
 use super::epochs::BenchRun;
@@ -6,14 +6,17 @@ use super::place::BenchPlace;
 use super::report::EpochReport;
 use crate::cli::output;
 use crate::config::LoaderConfig;
-use crate::dataset::DatasetIndex;
 use crate::error::Result;
 use crate::io::{Reader, Resident};
 use crate::pipeline::Pipeline;
 use serde::Serialize;
-use std::sync::Arc;
 
-/// How long storage holds the consumer up.
+/// The fewest pairs of epochs that are compared after the first, which starts threads and fills caches; and the most,
+/// where they do not agree.
+const FEWEST: usize = 3;
+const MOST: usize = 7;
+
+/// How much longer the consumer waits than from memory, and for what.
 #[derive(Debug, Serialize)]
 pub(super) struct Stall {
     /// The bytes kept in memory for this.
@@ -23,14 +26,51 @@ pub(super) struct Stall {
     pub(super) held_up_seconds: f64,
     /// The share of these seconds in all seconds of the epochs as given.
     pub(super) held_up_share: f64,
-    /// The seconds by which the consumer may wait longer by chance: how far the waits of the epochs from memory are
-    /// apart, times their number. With several epochs the first is left out, which starts the threads; with a single
-    /// one this is unknown.
-    pub(super) chance_seconds: Option<f64>,
+    /// The seconds by which the consumer may wait longer by chance: how far the epochs after the first are apart, times
+    /// the number of all epochs.
+    pub(super) chance_seconds: f64,
+    /// What the epochs after the first tell.
+    #[serde(flatten)]
+    pub(super) verdict: Verdict,
     /// The result for each epoch.
     pub(super) epochs: Vec<EpochStall>,
     /// The reports of the epochs from memory.
     pub(super) from_memory: Vec<EpochReport>,
+}
+
+/// What pairs of epochs, as given and from memory, tell.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Verdict {
+    /// The number of pairs.
+    pub(super) pairs: usize,
+    /// The share of an epoch by which the consumer waits longer than from memory: the median of the pairs.
+    pub(super) median_share: f64,
+    /// How far the pairs are apart, from the least share to the largest.
+    pub(super) spread_share: f64,
+    /// Whose work the consumer waits for; absent where the pairs do not tell epochs as given from those from memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) held_up_by: Option<HeldUpBy>,
+}
+
+/// Whose work keeps the consumer waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum HeldUpBy {
+    /// Reads of the dataset's storage.
+    Storage,
+    /// Reads of the cache's copies.
+    Cache,
+    /// Decoding, which took longer than from memory.
+    Decode,
+}
+
+/// What a pair of epochs shows.
+#[derive(Debug, Clone, Copy)]
+struct EpochPair {
+    /// The share of the epoch as given by which the consumer waited longer in it.
+    share: f64,
+    /// The seconds that reads of storage, reads of the cache and a decoding thread took longer in it.
+    longer: [f64; 3],
 }
 
 /// An epoch as given and from memory, in seconds.
@@ -42,16 +82,9 @@ pub(super) struct EpochStall {
     pub(super) seconds_from_memory: f64,
     pub(super) wait_seconds: f64,
     pub(super) wait_seconds_from_memory: f64,
-    /// The difference of the waits, which is what storage costs the consumer.
+    /// The difference of the waits.
     pub(super) held_up_seconds: f64,
     pub(super) held_up_seconds_per_step: f64,
-}
-
-impl Stall {
-    /// Whether the epochs differ by no more than chance explains, as far as that is known.
-    pub(super) fn is_within_chance(&self) -> bool {
-        self.held_up_seconds <= self.chance_seconds.unwrap_or(0.0)
-    }
 }
 
 impl EpochStall {
@@ -70,83 +103,145 @@ impl EpochStall {
     }
 }
 
-/// Runs the epochs again from memory and compares them with the `given` ones.
+impl EpochPair {
+    fn new(given: &EpochReport, memory: &EpochReport) -> Self {
+        let [given_work, memory_work] = [given.work, memory.work];
+        let reading = given_work.reading - memory_work.reading;
+        Self {
+            share: (given.wait_seconds - memory.wait_seconds) / given.seconds.max(f64::MIN_POSITIVE),
+            longer: [
+                reading * given_work.from_source,
+                reading * (1.0 - given_work.from_source),
+                given_work.decoding - memory_work.decoding,
+            ],
+        }
+    }
+}
+
+impl Verdict {
+    /// What these pairs tell. They tell epochs apart only if the consumer waits longer by more than they differ.
+    fn of(pairs: &[EpochPair]) -> Self {
+        let mut shares: Vec<f64> = pairs.iter().map(|pair| pair.share).collect();
+        let median_share = median(&mut shares);
+        let spread_share = shares.last().zip(shares.first()).map_or(0.0, |(most, least)| most - least);
+        let whose = [HeldUpBy::Storage, HeldUpBy::Cache, HeldUpBy::Decode];
+        let longer = |of: usize| median(&mut pairs.iter().map(|pair| pair.longer[of]).collect::<Vec<_>>());
+        let most = (0..whose.len()).max_by(|&one, &other| longer(one).total_cmp(&longer(other)));
+        let is_told = pairs.len() >= FEWEST && median_share > spread_share;
+        let held_up_by = most.filter(|_| is_told).map(|most| whose[most]);
+        Self { pairs: pairs.len(), median_share, spread_share, held_up_by }
+    }
+
+    /// Whether more pairs would say no more.
+    fn is_clear(&self) -> bool {
+        self.median_share.abs() > self.spread_share
+    }
+}
+
+/// Sorts the numbers, and returns the middle one, or the mean of two; 0 for none.
+fn median(numbers: &mut [f64]) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    match numbers.len() {
+        0 => 0.0,
+        count => (numbers[(count - 1) / 2] + numbers[count / 2]) / 2.0,
+    }
+}
+
+/// Runs the epochs of `pipeline`, and between them the same from memory. Returns the former, and what they tell.
 ///
 /// # Errors
 /// The errors of [`Resident::load`] and of the loader.
 pub(super) fn measure(
     args: &BenchArgs,
     place: &BenchPlace,
-    index: &Arc<DatasetIndex>,
-    config: LoaderConfig,
-    given: &[EpochReport],
-) -> Result<Stall> {
+    pipeline: &Pipeline,
+) -> Result<(BenchRun, Stall)> {
+    let (mut given, mut memory) = (BenchRun::default(), BenchRun::default());
+    // The first epoch comes before anything else has read the dataset.
+    given.epoch(args, place, pipeline, 0)?;
+    let index = pipeline.index();
     let bar = output::bar(index.len(), "samples into memory");
     let samples = Resident::load(index, &|more| bar.inc(more))?;
     bar.finish_and_clear();
-    if !args.json {
-        output::print("\nthe same from memory:")?;
-    }
+    let say = |of: &str| if args.json { Ok(()) } else { output::print(of) };
     let open = move |_: &_, _: &_, config: &LoaderConfig| {
         Ok(Box::new(samples.reader(config.queue_depth)) as Box<dyn Reader>)
     };
-    let config = LoaderConfig { cache: None, ..config };
-    let pipeline = Pipeline::with_reader(index.clone(), config, Box::new(open));
-    let memory = BenchRun::run(args, place, &pipeline)?;
-    let epochs: Vec<EpochStall> =
-        given.iter().zip(&memory.epochs).map(|(given, memory)| EpochStall::new(given, memory)).collect();
+    let config = LoaderConfig { cache: None, ..pipeline.config().clone() };
+    let from_memory = Pipeline::with_reader(index.clone(), config, Box::new(open));
+    say("from memory:")?;
+    memory.epoch(args, place, &from_memory, 0)?;
+    let mut pairs = Vec::new();
+    let mut verdict = Verdict::of(&pairs);
+    loop {
+        let number = pairs.len() as u64 + 1;
+        // All ranks of a job run as many epochs.
+        let may_add = pairs.len() < MOST && !verdict.is_clear() && place.peers.meeting.is_none();
+        if pairs.len() >= FEWEST && number >= args.epochs && !may_add {
+            break;
+        }
+        // Each is first in turn, so that what changes with time concerns both alike.
+        for is_given in [number.is_multiple_of(2), !number.is_multiple_of(2)] {
+            say(if is_given { "as given:" } else { "from memory:" })?;
+            let (run, pipeline) = if is_given { (&mut given, pipeline) } else { (&mut memory, &from_memory) };
+            run.epoch(args, place, pipeline, number)?;
+        }
+        pairs.extend(given.epochs.last().zip(memory.epochs.last()).map(|(g, m)| EpochPair::new(g, m)));
+        verdict = Verdict::of(&pairs);
+    }
+    let both = given.epochs.iter().zip(&memory.epochs);
+    let epochs: Vec<EpochStall> = both.map(|(given, memory)| EpochStall::new(given, memory)).collect();
     let sum = |of: fn(&EpochStall) -> f64| epochs.iter().map(of).sum::<f64>();
-    let held_up_seconds = sum(|epoch| epoch.held_up_seconds);
-    let chance_seconds =
-        chance(&epochs.iter().map(|epoch| epoch.wait_seconds_from_memory).collect::<Vec<_>>());
-    Ok(Stall {
+    let (held_up_seconds, seconds) =
+        (sum(|epoch| epoch.held_up_seconds), sum(|epoch| epoch.seconds).max(f64::MIN_POSITIVE));
+    let stall = Stall {
         resident_bytes: index.total_bytes(),
-        chance_seconds,
         held_up_seconds,
-        held_up_share: held_up_seconds / sum(|epoch| epoch.seconds).max(f64::MIN_POSITIVE),
+        held_up_share: held_up_seconds / seconds,
+        chance_seconds: verdict.spread_share * seconds,
+        verdict,
         epochs,
         from_memory: memory.epochs,
-    })
-}
-
-/// How much of all epochs' waits together may be chance, judged by the waits of each epoch from memory.
-fn chance(waits: &[f64]) -> Option<f64> {
-    let alike = if waits.len() > 2 { &waits[1..] } else { waits };
-    let most = alike.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let least = alike.iter().copied().fold(f64::INFINITY, f64::min);
-    (alike.len() > 1).then_some((most - least) * waits.len() as f64)
+    };
+    Ok((given, stall))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn chance_is_what_epochs_alike_differ_by() {
-        assert_eq!(chance(&[]), None);
-        assert_eq!(chance(&[1.0]), None);
-        assert_eq!(chance(&[1.0, 1.5]), Some(1.0));
-        assert_eq!(chance(&[9.0, 1.0, 1.5, 1.25]), Some(2.0));
+    fn verdict(shares: &[f64], longer: [f64; 3]) -> Verdict {
+        Verdict::of(&shares.iter().map(|&share| EpochPair { share, longer }).collect::<Vec<_>>())
     }
 
     #[test]
-    fn what_is_below_chance_is_called_so() {
-        for (held_up_seconds, chance_seconds, expected) in [
-            (-0.1, None, true),
-            (0.1, None, false),
-            (0.1, Some(0.2), true),
-            (0.3, Some(0.2), false),
-            (-0.3, Some(0.2), true),
+    fn a_verdict_needs_pairs_that_agree() {
+        let storage = [1.0, 0.0, 0.1];
+        for (shares, expected) in [
+            (&[][..], None),
+            (&[0.5, 0.5], None),
+            (&[0.30, 0.32, 0.31], Some(HeldUpBy::Storage)),
+            // What was said of images in the page cache: as much in one direction as the pairs differ.
+            (&[0.13, 0.32, 0.02], None),
+            (&[-0.3, -0.31, -0.32], None),
+            (&[0.01, 0.0, -0.01, 0.02], None),
         ] {
-            let stall = Stall {
-                resident_bytes: 0,
-                held_up_seconds,
-                held_up_share: 0.0,
-                chance_seconds,
-                epochs: Vec::new(),
-                from_memory: Vec::new(),
-            };
-            assert_eq!(stall.is_within_chance(), expected, "{held_up_seconds} of {chance_seconds:?}");
+            let verdict = verdict(shares, storage);
+            assert_eq!((verdict.held_up_by, verdict.pairs), (expected, shares.len()), "{shares:?}");
+        }
+        let three = verdict(&[0.13, 0.32, 0.02], storage);
+        assert!((three.median_share - 0.13).abs() < 1e-9 && (three.spread_share - 0.3).abs() < 1e-9);
+        assert!(!three.is_clear() && verdict(&[-0.3, -0.31, -0.32], storage).is_clear());
+    }
+
+    #[test]
+    fn it_names_the_work_that_took_longest() {
+        for (longer, expected) in [
+            ([1.0, 0.2, 0.5], HeldUpBy::Storage),
+            ([0.1, 0.2, 0.0], HeldUpBy::Cache),
+            ([0.1, -0.2, 0.5], HeldUpBy::Decode),
+        ] {
+            assert_eq!(verdict(&[0.5; 3], longer).held_up_by, Some(expected));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The report in words: a line for each epoch, then what limits.
 
 use super::report::{BenchReport, EpochReport, Percentiles, StageReports};
-use super::stall::Stall;
+use super::stall::{HeldUpBy, Stall, Verdict};
 use crate::cli::output;
 use crate::decode::Backend;
 use crate::trace::TraceTotals;
@@ -134,12 +134,12 @@ fn percentiles(times: &Percentiles, of: &str) -> String {
     format!("half within {p50}, 90 % {p90}, 99 % {p99}, the longest {max} ({count} {of})")
 }
 
-/// The lines on what storage costs.
+/// The lines on what the consumer waits for.
 fn held_up(stall: &Stall) -> Vec<String> {
-    let mut lines = vec![String::new(), "epoch  as given  from memory  held up by storage  per step".into()];
+    let mut lines = vec![String::new(), "epoch  as given  from memory  waited longer  per step".into()];
     for epoch in &stall.epochs {
         lines.push(format!(
-            "{:>5}  {:>8}  {:>11}  {:>18}  {:>8}",
+            "{:>5}  {:>8}  {:>11}  {:>13}  {:>8}",
             epoch.epoch,
             output::seconds(epoch.seconds),
             output::seconds(epoch.seconds_from_memory),
@@ -147,17 +147,26 @@ fn held_up(stall: &Stall) -> Vec<String> {
             output::seconds(epoch.held_up_seconds_per_step),
         ));
     }
-    let (held_up, all) =
-        (output::seconds(stall.held_up_seconds), stall.epochs.iter().map(|epoch| epoch.seconds).sum::<f64>());
-    let chance = match stall.chance_seconds {
-        Some(chance) => format!("up to {} is chance, by the epochs from memory", output::seconds(chance)),
-        None => "how much of it is chance a single epoch does not say".into(),
-    };
-    lines.push(if stall.is_within_chance() {
-        format!("storage does not hold the consumer up: the difference, {held_up} of {all:.1} s, is noise ({chance})")
-    } else {
-        let percent = 100.0 * stall.held_up_share;
-        format!("storage holds the consumer up for {held_up} of {all:.1} s: {percent:.1} % ({chance})")
+    let Verdict { pairs, median_share, spread_share, held_up_by } = stall.verdict;
+    let (median, spread) = (100.0 * median_share, 100.0 * spread_share);
+    let measured = format!("{median:.1} % of an epoch longer than from memory, the median of {pairs} pairs");
+    let apart = format!("which are {spread:.1} % apart");
+    lines.push(match held_up_by {
+        None => format!(
+            "not distinguishable from memory: the consumer waits {measured} of epochs after the first, {apart}"
+        ),
+        Some(HeldUpBy::Storage) => format!(
+            "storage holds the consumer up: it waits {measured} of epochs after the first, {apart}, most of it for \
+             reads of the dataset"
+        ),
+        Some(HeldUpBy::Cache) => format!(
+            "the cache holds the consumer up: it waits {measured} of epochs after the first, {apart}, most of it for \
+             reads of the cache's copies"
+        ),
+        Some(HeldUpBy::Decode) => format!(
+            "decoding holds the consumer up, and not reads: it waits {measured} of epochs after the first, {apart}; \
+             reading and keeping copies take processor time from it, or copies are in another form"
+        ),
     });
     lines
 }

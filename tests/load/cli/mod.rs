@@ -368,19 +368,35 @@ fn bench_measures_something_or_refuses_and_says_what_is_noise() {
         assert_eq!(code(&refused), 2);
         assert!(stderr(&refused).contains(&format!("'0' for '{flag}")), "{}", stderr(&refused));
     }
-    let stall = json(&bench(&["--epochs", "3", "--stall", "--json"]))["stall"].clone();
-    let chance = stall["chance_seconds"].as_f64().unwrap();
-    let waits: Vec<f64> = stall["epochs"].as_array().unwrap()[1..]
-        .iter()
-        .map(|epoch| epoch["wait_seconds_from_memory"].as_f64().unwrap())
-        .collect();
-    assert!((chance - 3.0 * (waits[0] - waits[1]).abs()).abs() < 1e-9, "{stall}");
-    for (epochs, words) in
-        [("1", "a single epoch does not say"), ("2", "is chance, by the epochs from memory")]
-    {
-        let said = bench(&["--epochs", epochs, "--stall"]);
-        assert!(String::from_utf8_lossy(&said.stdout).contains(words), "{said:?}");
-    }
+    // A pause of some decodings at each file, one after another, cannot be missed.
+    let slow = ["--emulate-pfs", "open=15ms", "--queue-depth", "1", "--steps", "2", "--epochs", "1"];
+    let report = json(&bench(&[&["--stall", "--json"], &slow[..]].concat()));
+    let stall = &report["stall"];
+    let counts = [&stall["epochs"], &stall["from_memory"], &report["epochs"]].map(|epochs| {
+        let epochs = epochs.as_array().unwrap();
+        assert!(epochs.iter().map(|epoch| epoch["epoch"].as_u64().unwrap()).eq(0..epochs.len() as u64));
+        epochs.len() as u64
+    });
+    assert!(counts.iter().all(|&count| count == stall["pairs"].as_u64().unwrap() + 1), "{stall}");
+    assert_eq!(stall["held_up_by"], "storage", "{stall}");
+    let said = bench(&["--stall", "--steps", "1"]);
+    let said = String::from_utf8_lossy(&said.stdout);
+    assert!(said.contains("longer than from memory, the median of"), "{said}");
+}
+
+#[test]
+fn a_dataset_smaller_than_a_batch_is_measured_with_what_it_has() {
+    let workshop = Workshop::new();
+    json(&workshop.synth("folder", &["--images", "12"]));
+    let (data, index) = (workshop.path("folder"), workshop.path("index"));
+    let fixed = ["bench", data.to_str().unwrap(), "--index-dir", index.to_str().unwrap(), "--json"];
+    let small = ["--image-size", "32", "--epochs", "1"];
+    let output = foreload(&[&fixed[..], &small].concat());
+    assert!(stderr(&output).contains("an epoch has 12 samples, and a batch of all ranks would have 64"));
+    let report = json(&output);
+    assert_eq!((&report["batch_size"], &report["epochs"][0]["images"]), (&64.into(), &12.into()));
+    let refused = foreload(&[&fixed[..], &small, &["--last-batch", "drop"]].concat());
+    assert!(code(&refused) == 2 && stderr(&refused).contains("last_batch is drop"), "{}", stderr(&refused));
 }
 
 #[test]
