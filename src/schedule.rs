@@ -29,8 +29,9 @@ pub enum LastBatch {
     /// The batch is filled with samples from the epoch's beginning; the mask says which are padding.
     Pad,
     /// The batch is shorter. The remainder is split as evenly as it goes, lower ranks first, so that every rank
-    /// still makes the same number of steps: a rank's last batch may be one sample shorter than another's, and
-    /// empty when fewer samples remain than there are ranks. Where samples are mixed in rings, whole rings are split.
+    /// still makes the same number of steps: a rank's last batch may be one sample shorter than another's. A rank for
+    /// which no sample remains gets one of the epoch's beginning as padding, because a mean over no sample is NaN.
+    /// Where samples are mixed in rings, whole rings are split.
     Partial,
 }
 
@@ -288,6 +289,16 @@ impl Schedule {
         u64::from(self.batch_size) * u64::from(self.world_size)
     }
 
+    /// The number of ranks whose last batch is padding alone, because no sample of the epoch is left for them.
+    pub fn padded_ranks(&self) -> u32 {
+        match self.order.len() % self.global_batch() {
+            left @ 1.. if self.last == LastBatch::Partial => {
+                self.world_size - left.div_ceil(self.unit.into()).min(self.world_size.into()) as u32
+            }
+            _ => 0,
+        }
+    }
+
     /// Where this rank's part of global batch `step` begins in it, and how long it is.
     fn slice(&self, step: u64) -> (u64, u32) {
         assert!(step < self.steps, "step {step} of an epoch of {}", self.steps);
@@ -297,6 +308,9 @@ impl Schedule {
         if self.last == LastBatch::Partial && left < global {
             let (unit, world_size) = (u64::from(self.unit), u64::from(self.world_size));
             let units = left.div_ceil(unit);
+            if rank >= units {
+                return (left + rank - units, 1);
+            }
             let (each, extra) = (units / world_size, units % world_size);
             // The last unit may be incomplete.
             let end_of = |rank: u64| ((rank * each + rank.min(extra)) * unit).min(left);

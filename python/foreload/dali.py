@@ -22,7 +22,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from foreload._core import RING, Batch, Batches, ImageLoader, UnavailableError
+from foreload._core import Batch, Batches, ImageLoader, UnavailableError
 from foreload._dali_source import DaliSource, checked_depth, kept_batches
 from foreload._docs import hands_on_settings
 from foreload._errors import config_error
@@ -108,7 +108,6 @@ class ImageSource(DaliSource):
         if not decoded and settings.get("on_error") == "zero":
             message = "is zero, but DALI's decoders refuse empty files; use skip or raise"
             raise config_error("on_error", message)
-        self._mixes = settings.get("mix") is not None
         # The batches that DALI may still read, by (epoch, step).
         self._kept: OrderedDict[tuple[int, int], Batch] = OrderedDict()
         self._pass: Batches | None = None
@@ -210,7 +209,6 @@ class ImageSource(DaliSource):
         if (epoch, step) in self._kept:
             return self._kept[epoch, step]
         if self._pass is None or self._next != (epoch, step):
-            self._check_last_batch()
             self._pass = self._from(epoch, step)
             # DALI is no more epochs ahead than batches.
             known = {e: batches for e, batches in self._passes.items() if abs(epoch - e) < self._keep}
@@ -241,16 +239,6 @@ class ImageSource(DaliSource):
         if step >= len(self.loader):
             raise StopIteration
         return self.loader.batches(epoch, step)
-
-    def _check_last_batch(self) -> None:
-        """Refuse an empty last batch, which DALI cannot take and some ranks get when few samples are left."""
-        rank, world_size = self.loader._place_in_world()
-        left = self.loader.epoch_size % (self.loader.batch_size * world_size)
-        if self._mixes:
-            left = -(-left // RING)  # Images that are mixed with each other are never parted.
-        if self.loader.last_batch == "partial" and 0 < left <= rank:
-            message = f"is partial, which leaves rank {rank} an empty batch at the end, and DALI takes none"
-            raise config_error("last_batch", f'{message}: use "pad" (and with_mask=True) or "drop"')
 
 
 @hands_on_settings(StreamLoader)

@@ -75,7 +75,7 @@ impl Batch {
         self.len as usize
     }
 
-    /// Whether the batch holds no sample, as a partial last batch of a large world may.
+    /// Whether the batch holds no sample, as for a rank whose stream has ended before the others'.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -329,6 +329,7 @@ impl Pipeline {
     }
 
     fn start(&self, epoch: u64, schedule: Schedule, first_step: u64, errors: u64) -> Result<Epoch> {
+        self.shared.warn_of_padding(&schedule);
         let mut epochs = self.start_by(&[0], epoch, schedule, first_step, errors)?;
         epochs.pop().ok_or_else(|| Error::Internal("an epoch without a recipe".into()))
     }

@@ -40,11 +40,9 @@ impl Pipeline {
         let order = self.shared.order(epoch, world_size)?;
         let repeats = u64::from(order.repeats());
         let schedule = Schedule::new(order, config.batch_size, rank, world_size, config.last_batch)?;
-        if config.mix.is_none() {
-            return Ok(schedule);
-        }
+        let schedule = if config.mix.is_none() { schedule } else { schedule.in_units(RING) };
         let least = u64::from(RING) * repeats;
-        if repeats > 1 && schedule.global_batch() < least {
+        if config.mix.is_some() && repeats > 1 && schedule.global_batch() < least {
             let message = format!(
                 "is {}, so that a step of all ranks has {} places, must make them at least {least} with mix= and \
                  repeats={repeats}: with fewer than {RING} samples a step, one may be mixed with itself",
@@ -53,7 +51,7 @@ impl Pipeline {
             );
             return Err(Error::config("batch_size", message));
         }
-        Ok(schedule.in_units(RING))
+        Ok(schedule)
     }
 
     /// The order of an epoch, of which each rank has its part.
@@ -96,6 +94,22 @@ impl PipelineShared {
             _ => Order::drawn(selection, &fingerprint, config.seed, epoch),
         };
         Ok(order.repeated(config.repeats))
+    }
+
+    /// Warns where the last batch of some ranks has no sample of its own.
+    pub(super) fn warn_of_padding(&self, schedule: &Schedule) {
+        let (padded, world_size) = (schedule.padded_ranks(), schedule.world_size());
+        if padded > 0 {
+            self.index.notices().warn_once("padded ranks", || {
+                let left = schedule.order().len() % schedule.global_batch();
+                format!(
+                    "last_batch is partial, and the last step of an epoch has {left} samples for {world_size} ranks: \
+                     the last batch of {padded} of them is one sample of the epoch's beginning, which `mask` has as \
+                     False. Leave it out of losses and metrics (with_mask=True in foreload.torch and foreload.dali), \
+                     or choose last_batch=\"drop\" or a batch_size that leaves more samples"
+                )
+            });
+        }
     }
 
     /// The schedule whose ranks take samples as the settings say.

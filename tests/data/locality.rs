@@ -198,7 +198,15 @@ proptest! {
         let (Some(slices), Some(after)) = (job.ranks(false), after.ranks(true)) else { unreachable!() };
         prop_assert_eq!(states[0].first_step(&after[0]).unwrap(), step);
         for step in step..after[0].steps() {
-            prop_assert_eq!(global_batch(&slices, step), global_batch(&after, step), "step {}", step);
+            let counted = |ranks: &[Schedule]| {
+                let mut places = global_batch(ranks, step);
+                if job.last == LastBatch::Partial {
+                    // How many ranks have a batch of padding depends on the number of ranks.
+                    places.retain(|place| place.valid);
+                }
+                places
+            };
+            prop_assert_eq!(counted(&slices), counted(&after), "step {}", step);
         }
     }
 }

@@ -105,6 +105,12 @@ proptest! {
                     .collect();
                 prop_assert!(lens.iter().max().unwrap() - lens.iter().min().unwrap() <= 1, "{:?}", lens);
                 prop_assert!(lens.is_sorted_by(|a, b| a >= b), "lower ranks first: {:?}", lens);
+                prop_assert!(lens[world as usize - 1] > 0, "no rank has an empty batch: {:?}", lens);
+                let left = len - (len - 1) / global * global;
+                prop_assert_eq!((flat.len() - valid.len()) as u64, u64::from(world).saturating_sub(left));
+                for (i, place) in flat[valid.len()..].iter().enumerate() {
+                    prop_assert_eq!((place.valid, place.position), (false, i as u64 % len));
+                }
             }
         }
     }
@@ -143,7 +149,11 @@ proptest! {
             prop_assert_eq!(drawn, expected, "global batch {}", g);
         }
         for world in [2, 4, 8] {
-            let ranks = batches(&order, global / world, world, last);
+            let mut ranks = batches(&order, global / world, world, last);
+            if last == LastBatch::Partial {
+                // Ranks for which no sample is left have one of padding.
+                ranks.iter_mut().for_each(|batch| batch.retain(|place| place.valid));
+            }
             prop_assert_eq!(&one, &ranks, "{} ranks", world);
         }
         // A whole batch's repeats are as far apart as they can be: on all ranks, where there are as many.
@@ -164,8 +174,13 @@ proptest! {
         for last in [LastBatch::Drop, LastBatch::Pad, LastBatch::Partial] {
             let global = sixteenths * 4;
             let one = batches(&order, global, 1, last);
-            prop_assert_eq!(&one, &batches(&order, global / 2, 2, last));
-            prop_assert_eq!(&one, &batches(&order, global / 4, 4, last));
+            for world in [2, 4] {
+                let mut ranks = batches(&order, global / world, world, last);
+                if last == LastBatch::Partial {
+                    ranks.iter_mut().for_each(|batch| batch.retain(|place| place.valid));
+                }
+                prop_assert_eq!(&one, &ranks);
+            }
         }
     }
 }
@@ -255,11 +270,26 @@ fn impossible_schedules_are_refused_by_name() {
 
 #[test]
 fn fewer_samples_than_ranks_still_step_together() {
-    let lens = |rank| {
-        let schedule = Schedule::new(Order::sequential(3), 2, rank, 5, LastBatch::Partial).unwrap();
-        (schedule.steps(), schedule.batch_len(0))
-    };
-    assert_eq!((0..5).map(lens).collect::<Vec<_>>(), [(1, 1), (1, 1), (1, 1), (1, 0), (1, 0)]);
+    // Samples are parted in units where they are mixed.
+    for (len, unit, world, expected) in [
+        (3, 1, 5, vec![vec![0], vec![1], vec![2], vec![-1], vec![-2]]),
+        (1, 1, 3, vec![vec![0], vec![-1], vec![-1]]),
+        (6, 4, 3, vec![vec![0, 1, 2, 3], vec![4, 5], vec![-1]]),
+    ] {
+        let places = |rank| -> Vec<i64> {
+            let schedule = Schedule::new(Order::sequential(len), 4, rank, world, LastBatch::Partial).unwrap();
+            let schedule = schedule.in_units(unit);
+            let padded = expected.iter().filter(|batch| batch[0] < 0).count() as u32;
+            assert_eq!((schedule.steps(), schedule.padded_ranks()), (1, padded));
+            // Padding is written as -1 for the epoch's first sample, -2 for its second.
+            let number = |place: BatchEntry| {
+                let position = place.position as i64;
+                if place.valid { position } else { -1 - position }
+            };
+            schedule.places(0).map(number).collect()
+        };
+        assert_eq!((0..world).map(places).collect::<Vec<_>>(), expected, "{len} samples");
+    }
 }
 
 /// Chi-square of counts against equal expectation, as standard deviations from its mean (df large: nearly normal).

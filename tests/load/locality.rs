@@ -101,7 +101,12 @@ impl Taken {
             let Some(batch) = epoch.next_batch().unwrap() else { break };
             let places: Vec<BatchEntry> = schedule.places(step).collect();
             assert_eq!(places.len(), batch.len());
-            self.0.entry(step).or_default().extend(places.into_iter().zip(samples(pipeline, &batch)));
+            let mut taken: Vec<_> = places.into_iter().zip(samples(pipeline, &batch)).collect();
+            if pipeline.config().last_batch == LastBatch::Partial {
+                // How many ranks have a batch of padding depends on the number of ranks.
+                taken.retain(|(place, _)| place.valid);
+            }
+            self.0.entry(step).or_default().extend(taken);
         }
     }
 

@@ -179,14 +179,14 @@ def test_ranks_share_the_batches(dataset: Path) -> None:
         )
 
 
-def test_an_empty_batch_is_refused_before_the_epoch(dataset: Path) -> None:
+def test_the_last_batch_of_no_rank_is_empty(dataset: Path) -> None:
     def last(rank: int, **settings: Any) -> ImageSource:
         return ImageSource(dataset, rank=rank, world_size=7, **{**SETTINGS, **settings})
 
     # 60 samples are one global batch of 56, and 4 more for 7 ranks.
-    assert len(last(3)(info(0, 1))[1]) == 1
-    with pytest.raises(foreload.ConfigError, match="last_batch"):
-        last(4)(info(0, 0))
+    with pytest.warns(foreload.Warning, match="has 4 samples for 7 ranks"):
+        masks = [last(rank, with_mask=True)(info(0, 1))[2].tolist() for rank in range(7)]
+    assert masks == [[1]] * 4 + [[0]] * 3
     assert len(last(4, last_batch="pad")(info(0, 1))[1]) == 8
     with pytest.raises(StopIteration):
         last(4, last_batch="drop")(info(0, 1))
@@ -328,15 +328,6 @@ def test_a_state_of_another_order_is_refused(dataset: Path) -> None:
     state = source.state_dict(epoch=0, at_step=1)
     with pytest.raises(foreload.ConfigError, match="seed"):
         ImageSource(dataset, **{**SETTINGS, "seed": 4}).load_state_dict(state)
-
-
-@pytest.mark.parametrize("given", [{"indices": range(49)}, {"epoch_size": 33, "weights": "balanced"}])
-def test_no_rank_is_left_an_empty_batch(dataset: Path, given: dict[str, Any]) -> None:
-    """The samples that count are those of an epoch, not of the dataset."""
-    settings = {**SETTINGS, **given, "batch_size": 4, "world_size": 4}
-    assert ImageSource(dataset, **settings, rank=0)(info(0, 0))
-    with pytest.raises(foreload.ConfigError, match="leaves rank 1 an empty batch"):
-        ImageSource(dataset, **settings, rank=1)(info(0, 0))
 
 
 @pytest.mark.filterwarnings("ignore::foreload.Warning")
