@@ -467,11 +467,7 @@ impl LoaderOptions {
             shuffling: options.shuffling(),
             stretches: same.stretches.clone(),
             shuffle_ranks: options.shuffle_ranks,
-            last_batch: options.last_batch.unwrap_or(if options.train {
-                LastBatch::Drop
-            } else {
-                LastBatch::Partial
-            }),
+            last_batch: options.last_batch_or_usual(),
             repeats: options.repeats,
             assignment: options.assignment,
             selection: same.selection.clone(),

@@ -24,7 +24,6 @@ __version__: str
 IMAGE_EXTENSIONS: tuple[str, ...]
 """Extensions of the files that are images, in lower case, without the dot."""
 
-RING: int
 """The places of a batch whose images `mix=` mixes with each other."""
 
 DTYPES: tuple[str, ...]
@@ -169,6 +168,8 @@ class Loader:
         Without them batches have no `labels`, and settings that need classes are refused.
         """
     def _check_labeled(self) -> None: ...
+    @property
+    def _decided(self) -> dict[str, str | bool]: ...
     def _place_in_world(self) -> tuple[int, int]: ...
     @property
     def classes(self) -> list[str]:
@@ -201,6 +202,9 @@ class Loader:
 
 def without_secrets(place: str) -> os.PathLike[str]:
     """Return a path, URL or command as messages may show it: without user, password and query."""
+
+def is_for_evaluation(split: str) -> bool:
+    """Return whether a split is for evaluation, by its name."""
 
 def is_random(transforms: str) -> bool:
     """Return whether any of a list of transforms draws random numbers, given by `foreload.transforms.to_json`.

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from foreload._core import is_for_evaluation
 from foreload._errors import config_error
 from foreload._taken import called, one_name
 from foreload._transform_reader import is_a
@@ -18,7 +19,6 @@ _SAVE = "save it by save_to_disk(DIRECTORY), and load that by load_from_disk"
 _LABELS = ("label", "cls", "class")
 _HARMLESS = ("replace_schema_metadata", "drop", "select")
 """What a table may have gone through without having other rows or values."""
-_EVALUATED = ("validation", "valid", "val", "dev", "test", "eval")
 
 
 def settings_of(dataset: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def settings_of(dataset: Any, given: dict[str, Any]) -> dict[str, Any]:
             raise config_error("dataset", f"has rows several times: {_SAVE}, or use weights= or repeats=")
         settings["indices"] = numbers.tolist()
     split = str(dataset.split or "").partition("[")[0]
-    if split in _EVALUATED and "train" not in given:
+    if is_for_evaluation(split) and "train" not in given:
         settings["train"] = False
     return settings
 

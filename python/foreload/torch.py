@@ -85,8 +85,9 @@ class ImageDataset(IterableDataset):
         super().__init__()
         own = _torch_batches.own_settings(memory_format, dtype, device)
         said = {"dtype": dtype, "with_labels": None if with_labels else False, "fields": fields}
-        self._shown = _torch_batches.shown(path, memory_format, device, **settings, **said)
         self.loader = ImageLoader(path, fields=fields, **own, **settings)
+        decided = {name: of for name, of in self.loader._decided.items() if settings.get(name) is None}
+        self._shown = _torch_batches.shown(path, memory_format, device, **{**settings, **said, **decided})
         self._latest: Batches | None = None
         self._counted: dict[str, Any] = {}
         if with_labels and fields is None:
@@ -201,7 +202,7 @@ class ImageDataset(IterableDataset):
         return made
 
     def __repr__(self) -> str:
-        """Show the settings that it was made with."""
+        """Show the settings that it was made with, and what was decided about those that were left open."""
         return f"{type(self).__name__}({self._shown})"
 
     @property

@@ -1,10 +1,10 @@
 //! In which order epochs take their samples: the checks of `shuffle="blocks"`, and where neighbours are read together.
 
 use super::{LoaderConfig, LoaderOptions};
-use crate::dataset::{DatasetIndex, MOST_OF_STRETCH, Stretches};
+use crate::dataset::{DatasetIndex, MOST_OF_STRETCH, Stretches, is_for_evaluation};
 use crate::error::{Error, Result};
 use crate::io::MOST_REMOTE_THREADS;
-use crate::schedule::{Assignment, Selection, SequenceParts, Shuffling};
+use crate::schedule::{Assignment, LastBatch, Selection, SequenceParts, Shuffling};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -16,7 +16,18 @@ impl LoaderOptions {
 
     /// In which order epochs take their samples.
     pub(super) fn shuffling(&self) -> Shuffling {
-        self.shuffle.unwrap_or(self.train.into())
+        self.shuffle.unwrap_or(self.trains().into())
+    }
+
+    /// Whether images are for training. Where `train` is left open, the name of the split says it.
+    pub(crate) fn trains(&self) -> bool {
+        self.train.unwrap_or_else(|| !self.split.as_deref().is_some_and(is_for_evaluation))
+    }
+
+    /// What happens to the samples that do not fill the last global batch.
+    pub(super) fn last_batch_or_usual(&self) -> LastBatch {
+        let usual = if self.trains() { LastBatch::Drop } else { LastBatch::Partial };
+        self.last_batch.unwrap_or(usual)
     }
 
     /// Checks that blocks can be shuffled with the other settings.
@@ -53,7 +64,7 @@ impl LoaderOptions {
                 )
             });
         };
-        if self.train {
+        if self.trains() {
             return;
         }
         if let repeats @ 2.. = self.repeats {

@@ -42,7 +42,7 @@ impl LoaderOptions {
     fn usual_transforms(&self) -> Vec<Transform> {
         let (height, width) = self.image_size;
         let size = Sides::Both([height, width]);
-        let mut list = if self.train {
+        let mut list = if self.trains() {
             vec![
                 Transform::RandomResizedCrop(RandomResizedCrop {
                     size,

@@ -86,6 +86,7 @@ pub use layouts::Layout;
 pub use select::{ClassRef, Select};
 pub use selected_members::MemberBytes;
 pub(crate) use selected_members::{IMAGE, choices};
+pub(crate) use splits::is_for_evaluation;
 pub(crate) use stretches::MOST_OF_STRETCH;
 pub use stretches::Stretches;
 pub use summary::TableField;

@@ -334,6 +334,11 @@ pub(super) fn directory_split(name: &[u8]) -> Option<&'static str> {
     parts.next().is_none().then_some(split)
 }
 
+/// Whether a split is for evaluation, by the first word in its name that says so.
+pub(crate) fn is_for_evaluation(split: &str) -> bool {
+    said_by(&split.to_ascii_lowercase()).is_some_and(|split| split != "train")
+}
+
 fn parts(name: &str) -> impl Iterator<Item = &str> {
     name.split(|c: char| matches!(c, '-' | '.' | '_' | ' ') || c.is_ascii_digit())
 }
@@ -346,6 +351,16 @@ fn said_by(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn splits_for_evaluation_are_known_by_their_names() {
+        for split in ["validation", "val", "test", "Test", "dev", "val2017", "validation_matched", "test-clean"] {
+            assert!(is_for_evaluation(split), "{split}");
+        }
+        for split in ["train", "train_val", "unlabeled", "constraint", "latest", ""] {
+            assert!(!is_for_evaluation(split), "{split}");
+        }
+    }
 
     #[test]
     fn paths_say_splits() {

@@ -35,11 +35,11 @@ mod _core {
     use super::tensor::PyTensor;
     #[pymodule_export]
     use super::{
-        compiled_size, drawn_operations, is_random, main, release_gpus, replay_operations, same_transforms,
+        compiled_size, drawn_operations, is_for_evaluation, is_random, main, release_gpus, replay_operations, same_transforms,
         without_secrets,
     };
 
-    use crate::augment::{DType, Filter, Padding, RING};
+    use crate::augment::{DType, Filter, Padding};
     use crate::dataset::kind::IMAGE_EXTENSIONS;
     use crate::names::NamedValue;
     use pyo3::prelude::*;
@@ -55,7 +55,6 @@ mod _core {
         // At exit, the libraries still work.
         module.py().import("atexit")?.call_method1("register", (module.getattr("release_gpus")?,))?;
         module.add("IMAGE_EXTENSIONS", PyTuple::new(module.py(), IMAGE_EXTENSIONS)?)?;
-        module.add("RING", RING)?;
         module.add("DTYPES", names::<DType>(module.py())?)?;
         module.add("INTERPOLATIONS", names::<Filter>(module.py())?)?;
         module.add("PADDING_MODES", names::<Padding>(module.py())?)?;
@@ -87,6 +86,12 @@ fn compiled_size(py: Python<'_>, transforms: &str) -> PyResult<Option<(u32, u32)
         let size = recipe.views()[0].size();
         size.map(|ImageSize { width, height }| (height, width))
     })
+}
+
+/// Whether a split is for evaluation, by its name.
+#[pyfunction]
+fn is_for_evaluation(split: &str) -> bool {
+    crate::dataset::is_for_evaluation(split)
 }
 
 /// Whether any transform of a list draws random numbers.

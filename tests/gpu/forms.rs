@@ -59,7 +59,7 @@ fn who_decodes_goes_by_the_setting() {
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let (mixed, plain) = (dataset(24, true), Dataset::folder(24));
     // Samples are in the same order, though datasets of other bytes are shuffled otherwise.
-    let in_order = LoaderOptions { shuffle: Some(Shuffling::Off), train: false, ..options() };
+    let in_order = LoaderOptions { shuffle: Some(Shuffling::Off), train: Some(false), ..options() };
     let (cpu, _) = epoch(&mixed.pipeline(&on_cpu(&in_order)), 0);
     for (decoder, [indexed, packed, nvjpeg, by_cpu]) in [
         // Where the decoder of files is fixed, an index changes nothing.
@@ -135,7 +135,7 @@ fn damaged_indexed_images_are_what_they_are_on_the_cpu() {
     }
     let mut again = 0;
     for on_error in [OnError::Zero, OnError::Skip] {
-        let asked = own(LoaderOptions { on_error, train: true, ..options() });
+        let asked = own(LoaderOptions { on_error, train: Some(true), ..options() });
         let (cpu, gpu) =
             (dataset.pipeline(&on_cpu(&asked)), pipeline(&dataset, &asked, AllowedBackends::All));
         for number in 0..3 {

@@ -162,7 +162,7 @@ fn damage_is_answered_as_on_the_cpu() {
     std::fs::write(dataset.path(7), bytes).unwrap();
     let mut again = 0;
     for on_error in [OnError::Zero, OnError::Skip] {
-        let asked = own(LoaderOptions { on_error, train: true, ..options() });
+        let asked = own(LoaderOptions { on_error, train: Some(true), ..options() });
         let (cpu, gpu) =
             (dataset.pipeline(&on_cpu(&asked)), pipeline(&dataset, &asked, AllowedBackends::All));
         for number in 0..3 {
@@ -177,7 +177,7 @@ fn damage_is_answered_as_on_the_cpu() {
         std::iter::repeat_with(|| running.next_batch()).find_map(Result::err).unwrap().to_string()
     };
     let asked =
-        own(LoaderOptions { batch_size: 24, shuffle: Some(Shuffling::Off), train: false, ..options() });
+        own(LoaderOptions { batch_size: 24, shuffle: Some(Shuffling::Off), train: Some(false), ..options() });
     let by_gpu = message(&pipeline(&dataset, &asked, AllowedBackends::All));
     assert_eq!(by_gpu, message(&dataset.pipeline(&on_cpu(&asked))));
     let never = LoaderOptions { cpu_decode: CpuDecode::Never, decoder: GpuDecoder::Auto, ..asked };

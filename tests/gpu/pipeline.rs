@@ -205,7 +205,7 @@ fn what_the_gpu_refuses_for_its_damage_the_cpu_conceals() {
     for sample in [2, 9] {
         dataset.damage(sample);
     }
-    let asked = LoaderOptions { train: false, max_errors: Some(0), ..options() };
+    let asked = LoaderOptions { train: Some(false), max_errors: Some(0), ..options() };
     let (_, stats) = epoch(&pipeline(&dataset, &asked, AllowedBackends::All), 0);
     assert_eq!(
         (stats.concealed, stats.decoded[Backend::Region]),

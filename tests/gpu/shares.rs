@@ -136,7 +136,7 @@ fn an_image_that_was_refused_twice_is_not_tried_there_again() {
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(16);
     dataset.damage(9);
-    let asked = LoaderOptions { train: false, max_errors: Some(0), batch_size: 16, ..options() };
+    let asked = LoaderOptions { train: Some(false), max_errors: Some(0), batch_size: 16, ..options() };
     let pipeline = pipeline(&dataset, &asked, AllowedBackends::All);
     let mut calls = Vec::new();
     for number in 0..4 {

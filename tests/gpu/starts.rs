@@ -137,7 +137,7 @@ fn no_decoder_is_made_after_the_first_batch() {
         .unwrap();
     std::fs::write(dataset.path(300), large).unwrap();
     let dataset = dataset.indexed_anew();
-    let asked = |batch_size| LoaderOptions { batch_size, train: false, ..options() };
+    let asked = |batch_size| LoaderOptions { batch_size, train: Some(false), ..options() };
     let made = || MADE.map(|name| nvjpeg.calls(name));
     // The second loader's batches are too small for the batched kernels, so what its engine refuses goes to the last
     // backend.

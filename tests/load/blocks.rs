@@ -362,7 +362,7 @@ fn a_shard_that_is_damaged_within_a_run_is_an_error_of_its_samples() {
         let options = LoaderOptions {
             on_error: OnError::Zero,
             max_errors: Some(1000),
-            train: false,
+            train: Some(false),
             shuffle: Some(Shuffling::Off),
             ..small_images()
         };

@@ -170,7 +170,7 @@ fn damage(dataset: &Dataset, sample: u64, hundredths: usize) {
 fn damage_costs_a_read_where_it_is_read_and_no_byte() {
     // The fourth photograph is tall, so that the middle that is shown ends far before its last row.
     const TALL: u64 = 3;
-    let options = LoaderOptions { train: false, ..small_images() };
+    let options = LoaderOptions { train: Some(false), ..small_images() };
     for (hundredths, is_read) in [(90, false), (50, true), (0, true)] {
         for is_running in [false, true] {
             let shown = format!("{hundredths} hundredths, running {is_running}");

@@ -168,7 +168,7 @@ impl Scene<'_> {
             seed: self.random.below(1 << 40),
             threads: Some(1),
             decoded: false,
-            train: self.chance(50),
+            train: Some(self.chance(50)),
             shuffle: Some(Shuffling::On),
             last_batch: Some(foreload::testing::schedule::LastBatch::Partial),
             device: "cpu".into(),

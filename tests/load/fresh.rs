@@ -18,7 +18,7 @@ fn options(dataset: &Dataset) -> LoaderOptions {
         seed: 5,
         threads: Some(1),
         decoded: false,
-        train: false,
+        train: Some(false),
         device: "cpu".into(),
         cache_dir: Some(dataset.beside("cache")),
         cache_size: Some(64 << 20),

@@ -307,7 +307,7 @@ fn damage_is_concealed_counted_and_named_or_refused() {
     for sample in [4, 9, 30] {
         dataset.damage(sample);
     }
-    let eval = LoaderOptions { train: false, max_errors: Some(0), ..options() };
+    let eval = LoaderOptions { train: Some(false), max_errors: Some(0), ..options() };
     let pipeline = dataset.pipeline(&eval);
     let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
     let mut seen = Vec::new();

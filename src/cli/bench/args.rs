@@ -84,7 +84,7 @@ impl BenchArgs {
     /// The settings of the loader, but for what follows from its place in a job.
     pub(super) fn options(&self) -> LoaderOptions {
         let settings = (*self.settings).clone();
-        LoaderOptions { train: settings.train && !self.eval, ..settings }
+        LoaderOptions { train: if self.eval { Some(false) } else { settings.train }, ..settings }
     }
 
     /// The same settings as they were given.

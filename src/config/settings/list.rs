@@ -50,7 +50,8 @@ impl GivenSettings {
         loader: LoaderKind,
         which: impl Fn(&Setting) -> bool,
     ) -> Result<Vec<(&'static str, Given)>> {
-        let options = self.options(loader)?;
+        let mut options = self.options(loader)?;
+        options.train = Some(options.trains());
         let value = |setting: &'static Setting| {
             let given = self.0.iter().find(|(name, _)| name == setting.name).map(|(_, given)| given.clone());
             match (setting.shows_all(), given) {
@@ -120,6 +121,7 @@ mod tests {
             ("batch_size", Given::Whole(64)),
             ("image_size", Given::Wholes(vec![224, 224])),
             ("last_batch", Given::Nothing),
+            ("train", Given::Truth(true)),
             ("threads", Given::Whole(3)),
             ("keep", Given::Whole(5)),
             ("device", Given::Text("cpu".into())),

@@ -90,9 +90,11 @@ settings! {
     /// Seed of order and augmentation.
     seed: u64 = 0, WholeNumber::any(), Batches;
 
-    /// True: random crops and flips, in shuffled order. False: Resize and CenterCrop, in the dataset's order. Beside
-    /// `transforms` it says only what `shuffle` and `last_batch` are by default.
-    train: bool = true, Truth, Batches.images_only();
+    /// True: random crops and flips, in shuffled order. False: Resize and CenterCrop, in the dataset's order. With
+    /// `transforms` it says only what `shuffle` and `last_batch` are by default. None: False where `split` names an
+    /// evaluation (`validation`, `val`, `dev`, `test`, `eval`, also as a word of a longer name), else True. The loader's
+    /// `repr` shows what was decided.
+    train: Option<bool> = None, Maybe(Truth), Batches.images_only();
 
     /// Whether the order is shuffled. True: at random over the whole epoch. `"blocks"`: at random, but that samples
     /// which lie beside one another come near one another, and are read together: each compressed block is unpacked
@@ -110,11 +112,14 @@ settings! {
 
     /// What happens to the samples that do not fill the last global batch. `drop` leaves them out, `pad` fills the
     /// batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch. None: drop in training,
-    /// else partial.
+    /// else partial. With `partial` too, no rank has an empty batch: where fewer samples than ranks are left, each rank
+    /// without one has one sample from the epoch's beginning, and a warning says so.
     last_batch: Option<LastBatch> = None, Maybe(OneOf::names()), Batches.in_files(
         "\"drop\"",
         "What happens to the samples that do not fill the last global batch. `drop` leaves them out, `pad` fills the \
-         batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch."
+         batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch. With `partial` too, \
+         no rank has an empty batch: where fewer samples than ranks are left, each rank without one has one sample \
+         from the epoch's beginning, and a warning says so."
     ).datasets_only();
 
     /// How many batches you keep at a time, including the latest. The pools are sized for it.

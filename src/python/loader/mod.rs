@@ -18,6 +18,7 @@ use super::settings::{LoaderArguments, whole_number};
 use crate::dataset::{Contents, DatasetIndex, IndexOptions, UNLISTED};
 use crate::names::NamedValue;
 use crate::pipeline::{ConcealedLog, Cursor, Epoch, FailureLog, Pipeline, SampleFailure, Start};
+use crate::schedule::Shuffling;
 use crate::sharing::Sharing;
 use crate::state::State;
 use pyo3::prelude::*;
@@ -36,6 +37,9 @@ pub(super) struct Loader {
     pipeline: SharedPipeline,
     rank: Option<u32>,
     world_size: Option<u32>,
+    /// The split, and whether images are for training, for `repr`.
+    split: Option<String>,
+    train: bool,
     /// How the ranks meet, where nodes share their caches.
     meeting: Option<Arc<PythonMeeting>>,
     cursor: Mutex<Cursor>,
@@ -262,15 +266,38 @@ impl Loader {
         Ok((index.path(extent.file), extent.offset, extent.length))
     }
 
+    /// What was decided about the batches, by the names of settings, for `repr`.
+    #[getter]
+    fn _decided<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let (loader, dict) = (this.get(), PyDict::new(this.py()));
+        if let Some(split) = &loader.split {
+            dict.set_item("split", split)?;
+        }
+        if this.is_instance_of::<ImageLoader>() {
+            dict.set_item("train", loader.train)?;
+        }
+        match loader.pipeline.config().shuffling {
+            Shuffling::Blocks => dict.set_item("shuffle", "blocks")?,
+            order => dict.set_item("shuffle", order == Shuffling::On)?,
+        }
+        dict.set_item("last_batch", loader.last_batch())?;
+        Ok(dict)
+    }
+
     fn __repr__(this: &Bound<'_, Self>) -> PyResult<String> {
+        let decided: Vec<String> = Self::_decided(this)?
+            .iter()
+            .map(|(name, value)| Ok(format!("{name}={}", value.repr()?)))
+            .collect::<PyResult<_>>()?;
         let kind = this.get_type().name()?;
         let (index, config) = (this.get().pipeline.index(), this.get().pipeline.config());
         let roots: Vec<_> = index.parts().map(|(root, _)| root.display().to_string()).collect();
         Ok(format!(
-            "foreload.{kind}({:?}: {} samples{}, batch_size={}, threads={})",
+            "foreload.{kind}({:?}: {} samples{}, {}, batch_size={}, threads={})",
             roots.join(", "),
             config.selection.members(),
             if index.is_labeled() { "" } else { " without labels" },
+            decided.join(", "),
             config.batch_size,
             config.threads
         ))
@@ -330,6 +357,8 @@ impl Loader {
             pipeline,
             rank: options.rank,
             world_size: options.world_size,
+            train: options.trains(),
+            split: options.split,
             meeting,
             cursor: Mutex::default(),
             failures: Mutex::default(),

@@ -25,7 +25,7 @@ fn by_blocks() -> LoaderOptions {
 }
 
 fn in_order() -> LoaderOptions {
-    LoaderOptions { train: false, batch_size: 100, ..small_images() }
+    LoaderOptions { train: Some(false), batch_size: 100, ..small_images() }
 }
 
 #[test]

@@ -227,7 +227,7 @@ fn lies_cost_a_cache_no_copy(scene: &Scene, options: &LoaderOptions) {
 #[test]
 fn damage_is_seen_where_it_is_read() {
     let scene = packed();
-    let options = LoaderOptions { train: false, ..small_images() };
+    let options = LoaderOptions { train: Some(false), ..small_images() };
     let pipeline = open(&scene, "packed", &options);
     let expected = epoch_bytes(&pipeline, 0);
     let extent = pipeline.index().extent(3);
