@@ -64,10 +64,12 @@ pub enum Error {
     Decode(#[from] DecodeError),
 
     /// One sample failed; `source` says why.
-    #[error("sample {id} ({path}, bytes {offset}+{length}): {source}", path = path.display())]
+    #[error("sample {id}{} ({}, bytes {offset}+{length}): {source}", shown_key(key.as_deref()), path.display())]
     Sample {
         /// The sample id, which is its number in the index.
         id: u64,
+        /// The key of a sample in a tar shard, where it is known.
+        key: Option<String>,
         /// The file or shard that holds it.
         path: PathBuf,
         /// Where the sample's bytes begin in the file.
@@ -144,6 +146,11 @@ pub enum DecodeError {
         /// The limit in pixels.
         limit: u64,
     },
+}
+
+/// A sample's key in a message.
+fn shown_key(key: Option<&str>) -> String {
+    key.map_or_else(String::new, |key| format!(", key {key:?}"))
 }
 
 impl Error {

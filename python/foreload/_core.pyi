@@ -57,6 +57,8 @@ class SampleError(Error):
     """A sample failed; `__cause__` says why."""
 
     sample_id: int
+    key: str | None
+    """The key of a sample in a tar shard, where it is known."""
     path: os.PathLike[str]
     offset: int
     length: int

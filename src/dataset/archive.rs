@@ -32,6 +32,13 @@ pub struct TarMembers<'a, S: ReadAt + ?Sized> {
     at: u64,
 }
 
+/// The name in the header of the data at `offset`; `None` where there is none, or where the header may have only a part
+/// of it, because it is long or not of ASCII.
+pub(super) fn name_before<S: ReadAt + ?Sized>(source: &S, offset: u64) -> Option<Vec<u8>> {
+    let name = TarMembers::new(source).header(offset.checked_sub(BLOCK as u64)?).ok()??.name;
+    (name.len() < 100 && !name.contains(&b'?')).then_some(name)
+}
+
 impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
     /// Starts at the archive's first byte.
     pub fn new(source: &'a S) -> Self {

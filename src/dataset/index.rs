@@ -299,6 +299,12 @@ impl DatasetIndex {
         placed.part.shown_path(sample - placed.sample)
     }
 
+    /// The key of a sample in a tar shard, for messages; `None` where it is not known without a search.
+    pub(crate) fn key_in_tar(&self, sample: u64) -> Option<String> {
+        let placed = self.live.is_none().then(|| self.part_with(sample).1)?;
+        placed.part.key_in_tar(sample - placed.sample)
+    }
+
     /// Whether samples are files of their own, or were before they were packed, so that each has a name.
     pub(super) fn has_sample_names(&self) -> bool {
         !self.parts.iter().all(|placed| placed.part.has_shards_of_samples())

@@ -12,13 +12,38 @@ use std::sync::{Mutex, PoisonError};
 /// An [`Error`] as a document. What names a call of this program's own code stays a text.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum CarriedError {
-    Config { setting: String, message: String },
-    Dataset { path: Vec<u8>, message: String },
-    DatasetChanged { path: Vec<u8>, message: String },
-    Io { what: String, path: Vec<u8>, code: Option<i32>, text: String },
+    Config {
+        setting: String,
+        message: String,
+    },
+    Dataset {
+        path: Vec<u8>,
+        message: String,
+    },
+    DatasetChanged {
+        path: Vec<u8>,
+        message: String,
+    },
+    Io {
+        what: String,
+        path: Vec<u8>,
+        code: Option<i32>,
+        text: String,
+    },
     Decode(DecodeError),
-    Sample { id: u64, path: Vec<u8>, offset: u64, length: u32, source: Box<CarriedError> },
-    TooManyErrors { count: u64, max_errors: u64, source: Box<CarriedError> },
+    Sample {
+        id: u64,
+        key: Option<String>,
+        path: Vec<u8>,
+        offset: u64,
+        length: u32,
+        source: Box<CarriedError>,
+    },
+    TooManyErrors {
+        count: u64,
+        max_errors: u64,
+        source: Box<CarriedError>,
+    },
     Unavailable(String),
     Internal(String),
 }
@@ -41,8 +66,9 @@ impl From<&Error> for CarriedError {
                 text: source.to_string(),
             },
             Error::Decode(error) => Self::Decode(error.clone()),
-            Error::Sample { id, path, offset, length, source } => Self::Sample {
+            Error::Sample { id, key, path, offset, length, source } => Self::Sample {
                 id: *id,
+                key: key.clone(),
                 path: bytes(path),
                 offset: *offset,
                 length: *length,
@@ -75,8 +101,9 @@ impl From<CarriedError> for Error {
                 Self::io(what, path(bytes), source)
             }
             CarriedError::Decode(error) => error.into(),
-            CarriedError::Sample { id, path: bytes, offset, length, source } => {
-                Self::Sample { id, path: path(bytes), offset, length, source: Box::new((*source).into()) }
+            CarriedError::Sample { id, key, path: bytes, offset, length, source } => {
+                let source = Box::new((*source).into());
+                Self::Sample { id, key, path: path(bytes), offset, length, source }
             }
             CarriedError::TooManyErrors { count, max_errors, source } => {
                 Self::TooManyErrors { count, max_errors, source: Box::new((*source).into()) }
@@ -113,6 +140,7 @@ mod tests {
     fn what_is_read_says_what_was_written() {
         let sample = |source| Error::Sample {
             id: 7,
+            key: Some("a/7".into()),
             path: PathBuf::from(OsString::from_vec(b"/data/\xFF.tar".to_vec())),
             offset: 512,
             length: 99,

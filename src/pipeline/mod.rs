@@ -460,6 +460,7 @@ impl PipelineShared {
         let extent = self.index.place_in_file(self.index.extent(sample));
         Error::Sample {
             id: sample,
+            key: self.index.key_in_tar(sample),
             path: self.index.shown_path(sample),
             offset: extent.offset,
             length: extent.length,

@@ -20,7 +20,8 @@ exceptions! {
     DatasetChangedError: DatasetError = "The dataset is not what it was when it was indexed.";
     IoError: Error = "An operation on a file failed.";
     DecodeError: Error = "An image cannot be decoded.";
-    SampleError: Error = "A sample failed: attributes sample_id, path, offset, length; __cause__ says why.";
+    SampleError: Error =
+        "A sample failed: attributes sample_id, key (in a tar shard), path, offset, length; __cause__ says why.";
     TooManyErrorsError: Error = "More samples failed than max_errors allows; __cause__ is the last failure.";
     UnavailableError: Error = "Something this build or machine does not have.";
     GpuError: Error = "A call of the GPU's driver or of a library on it failed.";
@@ -47,11 +48,12 @@ pub(super) fn to_python(py: Python<'_>, error: &Cause) -> PyErr {
             exception.set_cause(py, Some(to_python(py, source)));
             exception
         }
-        Cause::Sample { id, path, offset, length, source } => {
+        Cause::Sample { id, key, path, offset, length, source } => {
             let exception = SampleError::new_err(message);
             let value = exception.value(py);
             let attributes = value
                 .setattr("sample_id", id)
+                .and_then(|()| value.setattr("key", key))
                 .and_then(|()| value.setattr("path", path))
                 .and_then(|()| value.setattr("offset", offset))
                 .and_then(|()| value.setattr("length", length));

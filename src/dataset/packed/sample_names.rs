@@ -1,8 +1,10 @@
 //! The names that samples of a packed dataset had in its source, read from the footers when somebody asks.
 
-use super::super::FileId;
 use super::super::Layout;
+use super::super::archive::name_before;
 use super::super::part::DatasetPart;
+use super::super::samples::split;
+use super::super::{Extent, FileId};
 use super::footer::PackedFooter;
 use crate::error::{Error, Result};
 use std::ffi::OsStr;
@@ -76,5 +78,16 @@ impl DatasetPart {
         });
         // A message about a sample of a shard that cannot be read says at least which shard.
         named.unwrap_or(path)
+    }
+
+    /// The key of a sample in a plain tar shard in a file system, which the header before its image has.
+    pub(in crate::dataset) fn key_in_tar(&self, sample: u64) -> Option<String> {
+        if self.layout() != Layout::Tar || self.source.is_remote() {
+            return None;
+        }
+        let Extent { file, offset, .. } = self.image(sample);
+        let shard = self.source.open(&self.name_in_source(file)).ok()?;
+        let name = name_before(&*shard.bytes, offset)?;
+        split(&name).map(|(stem, _)| String::from_utf8_lossy(stem).into_owned())
     }
 }
