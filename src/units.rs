@@ -28,6 +28,11 @@ pub(crate) fn parse_bytes(setting: &'static str, text: &str) -> Result<u64> {
     }
 }
 
+/// A number of bytes in GiB, for messages.
+pub(crate) fn in_gib(bytes: usize) -> String {
+    format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
+}
+
 /// The duration that `text` gives: a number with its unit, such as `20ms`, `1.5s`, `250us` or `2min`; `0` needs none.
 ///
 /// # Errors

@@ -16,26 +16,20 @@ from foreload import ConfigError, _timm, transforms
 from foreload._core import DTYPES, compiled_size
 from foreload._errors import config_error
 from foreload._notices import warn
+from foreload.transforms._elsewhere import ANYTHING, TORCHVISION, WHAT_TO_DO
 
 FLOATS = tuple(dtype for dtype in DTYPES if dtype != "uint8")
 
-_ON_BATCHES = (
-    "leave it out here and apply torchvision.transforms.v2.{name} to the batches that come (they may be on the GPU); "
-    "it draws once a call, so call it for each image, or for parts of a batch, where that is too seldom"
-)
 _ON_GREY_LEVELS = (
     "end the transforms with PILToTensor(), which makes batches of uint8, and apply torchvision.transforms.v2.{name}, "
     "ToDtype(torch.float32, scale=True) and Normalize to those (they may be on the GPU); it draws once a call, so call "
     "it for each image, or for parts of a batch, where that is too seldom"
 )
 _WHAT_TO_DO = {
+    **WHAT_TO_DO,
     "JPEG": _ON_GREY_LEVELS,
     "MixUp": "give it to mix= of the loader, as foreload.transforms.{name}",
     "CutMix": "give it to mix= of the loader, as foreload.transforms.{name}",
-    "RandomSizedCrop": "use RandomResizedCrop, its name today",
-    "FiveCrop": "evaluate with Resize and CenterCrop",
-    "TenCrop": "evaluate with Resize and CenterCrop",
-    "Scale": "use Resize, its name today",
 }
 _INSTEAD_OF_TIMMS = {
     "AugMixAugment": "use torchvision's AugMix, whose operations are torchvision's",
@@ -268,13 +262,13 @@ class _Reader:
         """The error for a transform that Foreload does not have, with what can be done."""
         name = getattr(step, "__name__", type(step).__name__)
         if type(step).__module__.startswith("torchvision.transforms"):
-            what = _WHAT_TO_DO.get(name, _ON_BATCHES).format(name=name)
+            what = _WHAT_TO_DO.get(name, TORCHVISION).format(name=name)
         elif is_a(step, "timm.data", *_INSTEAD_OF_TIMMS):
             what = _INSTEAD_OF_TIMMS[name]
         elif isinstance(step, list | tuple):
             what = "it is several transforms: make them one by Compose, or leave separate=True of timm's out"
         else:
-            what = "leave it out here and apply it to the batches that come"
+            what = ANYTHING
         return self._refusal(f"is not known to Foreload: {what}")
 
 

@@ -334,7 +334,7 @@ impl DevicePools {
         if cap < least {
             let message = format!(
                 "is {cap} bytes, must be at least {least}: three batches of {batch_bytes}, and room to decode; raise \
-                 it, or lower batch_size"
+                 it, or lower image_size or batch_size"
             );
             return Err(Error::config("device_memory", message));
         }

@@ -5,6 +5,7 @@ use crate::batch::Pools;
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
 use crate::tier::most_bytes;
+use crate::units::in_gib;
 
 const MIB: usize = 1 << 20;
 
@@ -96,15 +97,32 @@ impl PoolSizing<'_> {
 
     /// The error that batches need more memory than there is. It names the setting that makes them so many or so large.
     fn too_large(&self, bytes: usize, needed: usize, machine: usize) -> Error {
-        let LoaderOptions { keep, local_world_size, .. } = self.options;
+        let LoaderOptions { batch_size, keep, image_size: (height, width), local_world_size, .. } =
+            self.options;
         let part = local_world_size
             .map_or_else(String::new, |ranks| format!(", this rank's part by local_world_size={ranks}"));
+        let lower = match (self.options.decoded, &self.options.transforms) {
+            (false, _) => "lower batch_size",
+            (true, None) => "lower image_size or batch_size, or choose dtype=\"float16\" or \"uint8\"",
+            (true, Some(_)) => {
+                "lower batch_size or the size in transforms, or choose a smaller dtype by ToDtype"
+            }
+        };
         let must = format!(
-            "batches of {bytes} bytes, of which {needed} must fit in {machine} bytes of memory{part}"
+            "{needed} batches of {} must fit in {} of memory{part}: {lower}",
+            in_gib(bytes),
+            in_gib(machine)
         );
-        match keep {
-            1 => Error::config("batch_size", format!("makes {must}")),
-            _ => Error::config("keep", format!("is {keep}, which with batch_size makes {must}")),
+        let usual = LoaderOptions::default();
+        let pixels = |(height, width): (u32, u32)| u64::from(height) * u64::from(width);
+        let times_usual = pixels(self.options.image_size) / pixels(usual.image_size);
+        let has_size = self.options.decoded && self.options.transforms.is_none();
+        if *keep > 1 {
+            Error::config("keep", format!("is {keep}, but {must}; or lower keep"))
+        } else if has_size && times_usual > u64::from(batch_size / usual.batch_size) {
+            Error::config("image_size", format!("is ({height}, {width}), but {must}"))
+        } else {
+            Error::config("batch_size", format!("is {batch_size}, but {must}"))
         }
     }
 

@@ -23,7 +23,7 @@ Each transform is a frozen dataclass, equal to another with the same parameters.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from foreload.transforms._base import Transform, Views
 from foreload.transforms._base import Transforms as Transforms
@@ -37,6 +37,7 @@ from foreload.transforms._conversion import (
     Normalize,
     ToDtype,
 )
+from foreload.transforms._elsewhere import answer as _answer
 from foreload.transforms._geometry import (
     CenterCrop,
     Pad,
@@ -122,3 +123,10 @@ __all__ = [
     "TrivialAugmentWide",
     "Views",
 ]
+
+if not TYPE_CHECKING:  # Type checkers would take every name for one that is here.
+
+    def __getattr__(name: str) -> Any:
+        """Say what to do instead of a transform that is not here."""
+        what = f": {_answer(name, __all__)}" if not name.startswith("_") else ""
+        raise AttributeError(f"foreload.transforms has no {name}{what}")

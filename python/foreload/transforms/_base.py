@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from foreload._errors import config_error, json_of
 from foreload.transforms._checks import shown, whole
+from foreload.transforms._elsewhere import ANYTHING, answer
 from foreload.transforms._mixing import Mix
 
 
@@ -87,15 +88,23 @@ def list_of(given: Any, may_hold: tuple[type, ...] = (Transform,), within: str =
         is_for_batches = getattr(step, "_of_batches", False) and Mix not in may_hold
         if isinstance(step, may_hold) and not is_for_batches:
             continue
-        what = "is no transform of foreload.transforms"
+        what = f"is no transform of foreload.transforms: {ANYTHING}"
         if type(step).__module__.startswith("torchvision.transforms"):
-            what = "is torchvision's; foreload.transforms has those of the same names that Foreload knows"
+            what = f"is torchvision's: {_instead_of(type(step).__name__)}"
         elif isinstance(step, type) and issubclass(step, may_hold):
             what = f"is a class: make one, {step.__name__}(...)"
         elif is_for_batches:
             what = "works on batches of finished images: give it by mix=[...]"
         raise config_error("transforms", f"{within}step {number} of {len(steps)}, {shown(step)}: {what}")
     return steps
+
+
+def _instead_of(name: str) -> str:
+    """Return what to write instead of a transform of torchvision's."""
+    from foreload import transforms
+
+    same = f"use foreload.transforms.{name}, which has the same parameters"
+    return same if name in transforms.__all__ else answer(name, transforms.__all__)
 
 
 def to_json(transforms: Transforms | Mapping[str, Transforms]) -> str:
