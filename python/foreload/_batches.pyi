@@ -9,6 +9,9 @@ from foreload._types import LoaderState
 class Tensor:
     """A tensor that any DLPack consumer takes without a copy: `np.from_dlpack`, `torch.from_dlpack`.
 
+    `np.asarray` takes tensors in CPU memory without a copy, too. NumPy has no bfloat16: `np.from_dlpack` refuses it,
+    and `np.asarray` needs the package `ml_dtypes` for it; torch and JAX take it by DLPack.
+
     Its memory is not reused while it, or anything made from it, exists. On a GPU the batch may be handed over before it
     is finished: the consumer's stream waits for it, and the memory is not reused before that stream has passed what it
     had queued when the consumer dropped the tensor. The stream must live as long as the tensor (keep CuPy's `Stream`
@@ -54,20 +57,39 @@ class Tensor:
         Raises:
             AttributeError: The tensor is in CPU memory, or bfloat16, for which the interface has no name.
         """
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Return a NumPy array of the same memory; a copy where `dtype` or `copy` asks for one.
+
+        Raises:
+            TypeError: The tensor is on a GPU; or it is bfloat16, and the package `ml_dtypes` is not installed.
+            ValueError: `copy` is False, and the array cannot have this `dtype` without a copy.
+        """
+    def tobytes(self) -> bytes:
+        """Return a copy of the elements' bytes, row-major: of a file its content, as `bytes(file)` does."""
+    def __bytes__(self) -> bytes: ...
     def __len__(self) -> int: ...
 
 @final
 class Batch:
     """One step's samples. It may be kept for as long as you like: a buffer in use is never overwritten.
 
-    Its fields are found by name, as in a dict: `batch["image"]` and `batch["label"]`, or those that `fields=` names.
-    Unlike a dict's, its length is the number of samples, not of fields; `dict(batch)` makes a dict. The classes of
-    `foreload.fields` say what each kind of field is in a batch.
+    `for images, labels in loader` unpacks a batch of images and labels alone, and one of files with class numbers as
+    (files, labels). Other batches are not iterated over: a TypeError says what to write.
+
+    Fields are found by name, as in a dict: `batch["image"]` and `batch["label"]`, or those that `fields=` names;
+    `batch["images"]` and `batch["labels"]` are the attributes. `keys()` has the names, and `dict(batch)` makes a dict.
+    The length of a batch is the number of samples. The classes of `foreload.fields` say what each kind of field is in a
+    batch.
     """
 
     def keys(self) -> list[str]:
         """The names of the fields, in the order in which they were asked for."""
-    def __iter__(self) -> Iterator[str]: ...
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over images and labels, so that `images, labels = batch`.
+
+        Raises:
+            TypeError: The batch has something else; the message says what to write.
+        """
     def __contains__(self, name: object, /) -> bool: ...
     def values(self) -> list[Any]:
         """The fields, in the order of `keys()`."""
@@ -102,7 +124,8 @@ class Batch:
     def files(self) -> list[Tensor]:
         """The samples' bytes, uint8 [bytes] each, in the memory they were read into; of files, or with `decoded=False`.
 
-        A failed sample (`on_error="zero"`) has no bytes.
+        `bytes(file)` copies them, as `io.BytesIO(bytes(file))` needs them. A failed sample (`on_error="zero"`) has no
+        bytes.
 
         Raises:
             AttributeError: The batch has `images`.
@@ -139,7 +162,7 @@ class Batch:
         """
     @property
     def mask(self) -> Tensor:
-        """Bool [n]: False for padding (`last_batch="pad"`) and for failed samples (`on_error="zero"`)."""
+        """Bool [n]: False for padding (see `last_batch`) and for failed samples (`on_error="zero"`)."""
     @property
     def _mask_bytes(self) -> Tensor: ...
     def used_by(self, stream: int) -> None:

@@ -1,5 +1,6 @@
 //! The batches of an epoch, which an `ImageLoader` yields.
 
+use super::cache_stats::{cache_stats, peer_stats};
 use super::error::{no_labels, raise, to_python};
 use super::loader::{SIGNAL_CHECK, SharedPipeline, as_dict, lock};
 use super::notices::deliver;
@@ -7,12 +8,9 @@ use super::tensor::PyTensor;
 use super::tuner::tuner_stats;
 use crate::batch;
 use crate::config::{Device, FieldValue, LABEL, LoaderConfig};
-use crate::dataset::{Extent, FieldKind};
+use crate::dataset::{Extent, FieldKind, IMAGE};
 use crate::gpu::StreamRef;
-use crate::peers::PeerValue;
 use crate::pipeline::{Epoch, Poll};
-use crate::tier::{Cache, CacheStats};
-use crate::trace::TraceNumber;
 use pyo3::exceptions::{PyAttributeError, PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyIterator, PyList, PyTuple};
@@ -182,50 +180,6 @@ impl Batches {
     }
 }
 
-/// What was asked of each node since the cache was opened, by its name, and what this process did for the others.
-fn peer_stats<'py>(py: Python<'py>, cache: Option<&Cache>) -> PyResult<Bound<'py, PyDict>> {
-    let nodes = PyDict::new(py);
-    for (name, peer) in cache.map(Cache::peers).unwrap_or_default() {
-        let of_node = PyDict::new(py);
-        for (name, value) in peer.by_name() {
-            match value {
-                PeerValue::Number(TraceNumber::Whole(count)) => of_node.set_item(name, count)?,
-                PeerValue::Number(TraceNumber::Real(seconds)) => of_node.set_item(name, seconds)?,
-                PeerValue::Text(text) => of_node.set_item(name, text)?,
-            }
-        }
-        nodes.set_item(name, of_node)?;
-    }
-    let served = cache.and_then(Cache::served).map(|served| served.by_name().into_py_dict(py)).transpose()?;
-    let dict = PyDict::new(py);
-    dict.set_item("nodes", nodes)?;
-    dict.set_item("served", served)?;
-    Ok(dict)
-}
-
-/// The counters of the source, and those of each tier by its name.
-fn cache_stats<'py>(
-    py: Python<'py>,
-    cache: &CacheStats,
-    last_error: Option<String>,
-) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    for (name, count) in cache.source.by_name() {
-        dict.set_item(name, count)?;
-    }
-    let tiers = PyDict::new(py);
-    for (tier, stats) in &cache.tiers {
-        let of_tier = PyDict::new(py);
-        for (name, count) in stats.by_name() {
-            of_tier.set_item(name, count)?;
-        }
-        tiers.set_item(tier.as_str(), of_tier)?;
-    }
-    dict.set_item("tiers", tiers)?;
-    dict.set_item("last_error", last_error)?;
-    Ok(dict)
-}
-
 /// A batch; see `_batches.pyi`.
 #[pyclass(frozen, module = "foreload", name = "Batch")]
 pub(super) struct PyBatch {
@@ -245,6 +199,35 @@ impl PyBatch {
             return PyKeyError::new_err("a batch of files has no fields, it has `files`");
         }
         PyKeyError::new_err(format!("{name:?}: the batch has {}", self.keys().join(", ")))
+    }
+
+    /// The two things that a batch is unpacked to. Other batches are not iterated over: names would be taken for what
+    /// they name.
+    fn pair<'py>(&self, py: Python<'py>) -> PyResult<[Bound<'py, PyAny>; 2]> {
+        let keys = self.keys();
+        let write = match &self.config().mix {
+            _ if self.batch.is_encoded() => match self.pipeline.index().is_labeled() {
+                true => {
+                    return Ok([
+                        self.files()?.into_pyobject(py)?,
+                        self.labels()?.into_pyobject(py)?.into_any(),
+                    ]);
+                }
+                false => "batch.files".to_owned(),
+            },
+            Some(plan) if !plan.labels.are_mixed() => "batch.images and batch.mixed".to_owned(),
+            _ if keys == [IMAGE, LABEL] => {
+                return Ok([self.__getitem__(py, IMAGE)?, self.__getitem__(py, LABEL)?]);
+            }
+            _ if keys == [IMAGE] => "batch.images".to_owned(),
+            _ => {
+                let each: Vec<_> = keys.iter().map(|key| format!("batch[{key:?}]")).collect();
+                format!("{}, or loop over batch.items()", each.join(", "))
+            }
+        };
+        let message =
+            format!("only batches of images and labels alone are unpacked as such a pair: write {write}");
+        Err(PyTypeError::new_err(message))
     }
 
     /// Which samples have an optional field.
@@ -376,8 +359,9 @@ impl PyBatch {
         self.config().field_names().map(|(name, _)| name.to_owned()).collect()
     }
 
+    /// Images and labels, for `images, labels = batch`.
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
-        PyList::new(py, self.keys())?.try_iter()
+        PyTuple::new(py, self.pair(py)?)?.try_iter()
     }
 
     fn __contains__(&self, name: &Bound<'_, PyAny>) -> bool {
@@ -409,10 +393,17 @@ impl PyBatch {
         Ok(default.unwrap_or_else(|| py.None().into_bound(py)))
     }
 
-    /// A field by its name.
+    /// A field by its name; where no field has the name of an attribute, what the attribute has.
     fn __getitem__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        let field = self.config().field(&self.batch, name).ok_or_else(|| self.no_field(name))?;
-        self.converted(py, field)
+        match (self.config().field(&self.batch, name), name) {
+            (Some(field), _) => self.converted(py, field),
+            (None, "images" | "labels") => {
+                let attribute = if name == "images" { self.images() } else { self.labels() };
+                let tensor = attribute.map_err(|error| PyKeyError::new_err(error.value(py).to_string()))?;
+                Ok(tensor.into_pyobject(py)?.into_any())
+            }
+            (None, _) => Err(self.no_field(name)),
+        }
     }
 
     /// Which samples have an optional field: bool [n].

@@ -1,6 +1,7 @@
 //! The Python module `foreload._core`, which does conversion, GIL release and exceptions, and has no logic.
 
 mod batches;
+mod cache_stats;
 mod error;
 mod loader;
 mod notices;
@@ -35,8 +36,8 @@ mod _core {
     use super::tensor::PyTensor;
     #[pymodule_export]
     use super::{
-        compiled_size, drawn_operations, is_for_evaluation, is_random, main, release_gpus, replay_operations, same_transforms,
-        without_secrets,
+        compiled_size, drawn_operations, is_for_evaluation, is_random, main, release_gpus, replay_operations,
+        same_transforms, without_secrets,
     };
 
     use crate::augment::{DType, Filter, Padding};

@@ -4,10 +4,10 @@ use super::error::raise;
 use crate::batch::{self, Element, Loan, Place};
 use crate::dlpack::{self, Share};
 use crate::gpu::StreamRef;
-use pyo3::exceptions::{PyAttributeError, PyBufferError, PyValueError};
+use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 use std::ffi::CStr;
 use std::sync::{Mutex, PoisonError};
 
@@ -100,14 +100,38 @@ impl PyTensor {
         let loan = raise(py, self.lend(py, None))?;
         // The interface has no way to say that the consumer is done, so the loan lasts as long as the tensor.
         self.loan.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(loan);
-        let dict = PyDict::new(py);
-        dict.set_item("shape", self.shape(py)?)?;
-        dict.set_item("typestr", typestr)?;
-        dict.set_item("data", (self.tensor.data() as usize, false))?;
-        dict.set_item("strides", py.None())?;
+        let dict = self.interface(py, typestr)?;
         dict.set_item("stream", 1)?;
-        dict.set_item("version", 3)?;
         Ok(dict)
+    }
+
+    /// A NumPy array of the same memory; a copy where `dtype` or `copy` asks for one.
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        this: &Bound<'py, Self>,
+        dtype: Option<Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (py, tensor) = (this.py(), &this.get().tensor);
+        if tensor.place() != Place::Host {
+            return Err(PyTypeError::new_err(
+                "this tensor is on a GPU, where NumPy has no arrays: torch.from_dlpack(tensor) and \
+                 cupy.from_dlpack(tensor) take it there, np.from_dlpack(tensor, device=\"cpu\") copies it",
+            ));
+        }
+        // NumPy has no name for bfloat16, whose bits it takes as integers.
+        let interface = this.get().interface(py, typestr(tensor.element()).unwrap_or("<u2"))?;
+        py.import("foreload._arrays")?.call_method1("array", (this, interface, dtype, copy))
+    }
+
+    /// The elements' bytes, row-major: a copy.
+    fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = raise(py, py.detach(|| self.tensor.read()))?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    fn __bytes__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.tobytes(py)
     }
 
     fn __len__(&self) -> usize {
@@ -120,6 +144,17 @@ impl PyTensor {
 }
 
 impl PyTensor {
+    /// What the array interfaces of NumPy and CUDA have in common.
+    fn interface<'py>(&self, py: Python<'py>, typestr: &str) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        dict.set_item("shape", self.shape(py)?)?;
+        dict.set_item("typestr", typestr)?;
+        dict.set_item("data", (self.tensor.data() as usize, false))?;
+        dict.set_item("strides", py.None())?;
+        dict.set_item("version", 3)?;
+        Ok(dict)
+    }
+
     /// Whether a consumer with these arguments shall get a copy in host memory.
     fn must_copy(&self, dl_device: Option<(i32, i32)>, copy: Option<bool>) -> PyResult<bool> {
         let own = self.__dlpack_device__();

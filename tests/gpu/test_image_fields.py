@@ -51,7 +51,7 @@ def made(root: Path, device: str, asked: list[Any], **settings: Any) -> list[dic
     loader = foreload.ImageLoader(root, fields=asked, device=device, **settings)
     batches = []
     for batch in loader:
-        views = {name: batch[name] if isinstance(batch[name], tuple) else (batch[name],) for name in batch}
+        views = {name: field if isinstance(field, tuple) else (field,) for name, field in batch.items()}
         batches.append({name: [driver.to_host(view) for view in of] for name, of in views.items()})
         batches[-1]["ids"] = [driver.to_host(batch.sample_ids)]
     return batches

@@ -79,7 +79,7 @@ def test_all_fields_are_of_their_sample(root: Path) -> None:
     for epoch in range(2):
         seen: set[int] = set()
         for batch in loader:
-            assert list(batch) == batch.keys() == FIELDS
+            assert list(dict(batch)) == batch.keys() == FIELDS
             assert "txt" in batch
             assert "png" not in batch
             seen |= check(loader, batch, epoch, (40, 32))

@@ -372,7 +372,7 @@ def test_an_optional_field_that_no_sample_has_is_warned_of(root: Path) -> None:
 def test_state_and_cache_are_those_of_all_fields(root: Path, tmp_path: Path) -> None:
     each = {"left.jpg": LIST, "right.jpg": LIST}
     whole = load(root, ["left.jpg", "right.jpg"], each)
-    expected = [{name: array(batch[name]).copy() for name in batch} for batch in whole]
+    expected = [{name: array(field).copy() for name, field in batch.items()} for batch in whole]
     assert whole.fingerprint == foreload.ImageLoader(root, fields=["left.jpg"]).fingerprint
     for _ in range(2):
         cached = load(root, ["left.jpg", "right.jpg"], each, cache=foreload.Directory(tmp_path, "100MB"))

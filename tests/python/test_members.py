@@ -455,7 +455,7 @@ def test_arrays_of_no_numbers_are_called_what_they_are(tmp_path: Path) -> None:
 def test_a_batch_is_found_through_as_a_dict_is(tmp_path: Path) -> None:
     root = shards.make(tmp_path, 4, 1)
     batch = next(iter(load(root, ["txt", "jpg"])))
-    assert [name for name, _ in batch.items()] == list(batch) == list(dict(batch)) == ["txt", "jpg"]
+    assert [name for name, _ in batch.items()] == batch.keys() == list(dict(batch)) == ["txt", "jpg"]
     assert batch.values()[0] == batch.get("txt") == dict(batch.items())["txt"]
     assert (batch.get("json"), batch.get("json", 3)) == (None, 3)
     assert 3 not in batch

@@ -1,0 +1,51 @@
+//! The statistics of caches as Python's dicts.
+
+use crate::peers::PeerValue;
+use crate::tier::{Cache, CacheStats};
+use crate::trace::TraceNumber;
+use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyDict};
+
+/// What was asked of each node since the cache was opened, by its name, and what this process did for the others.
+pub(super) fn peer_stats<'py>(py: Python<'py>, cache: Option<&Cache>) -> PyResult<Bound<'py, PyDict>> {
+    let nodes = PyDict::new(py);
+    for (name, peer) in cache.map(Cache::peers).unwrap_or_default() {
+        let of_node = PyDict::new(py);
+        for (name, value) in peer.by_name() {
+            match value {
+                PeerValue::Number(TraceNumber::Whole(count)) => of_node.set_item(name, count)?,
+                PeerValue::Number(TraceNumber::Real(seconds)) => of_node.set_item(name, seconds)?,
+                PeerValue::Text(text) => of_node.set_item(name, text)?,
+            }
+        }
+        nodes.set_item(name, of_node)?;
+    }
+    let served = cache.and_then(Cache::served).map(|served| served.by_name().into_py_dict(py)).transpose()?;
+    let dict = PyDict::new(py);
+    dict.set_item("nodes", nodes)?;
+    dict.set_item("served", served)?;
+    Ok(dict)
+}
+
+/// The counters of the source, and those of each tier by its name.
+pub(super) fn cache_stats<'py>(
+    py: Python<'py>,
+    cache: &CacheStats,
+    last_error: Option<String>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, count) in cache.source.by_name() {
+        dict.set_item(name, count)?;
+    }
+    let tiers = PyDict::new(py);
+    for (tier, stats) in &cache.tiers {
+        let of_tier = PyDict::new(py);
+        for (name, count) in stats.by_name() {
+            of_tier.set_item(name, count)?;
+        }
+        tiers.set_item(tier.as_str(), of_tier)?;
+    }
+    dict.set_item("tiers", tiers)?;
+    dict.set_item("last_error", last_error)?;
+    Ok(dict)
+}
