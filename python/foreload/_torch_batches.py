@@ -124,6 +124,7 @@ class TorchBatches:
         with_mask: Whether there is a mask.
         with_ids: Whether there are the samples' numbers.
         with_keys: Whether there are the samples' keys, of the field `__key__`.
+        decoded: Whether batches have images, not the files.
 
     Raises:
         ConfigError: A field has the name of a key that the dict has besides.
@@ -139,7 +140,9 @@ class TorchBatches:
         with_mask: bool,
         with_ids: bool,
         with_keys: bool = False,
+        decoded: bool = True,
     ) -> None:
+        self._decoded = decoded
         self._channels_last = settings["memory_format"] == "nhwc"
         self._kinds, self._optional = made.fields, made._optional
         # Class numbers that are not mixed themselves come beside those of the partners.
@@ -158,13 +161,13 @@ class TorchBatches:
         if self._with_ids:
             named["sample_ids"] = torch.from_dlpack(batch.sample_ids)
         if self._has_fields:
-            fields = {name: self._field(batch[name], self._kinds[name]) for name in batch}
+            fields = {name: self._field(field, self._kinds[name]) for name, field in batch.items()}
             for name in self._optional:
                 fields[f"{name}.present"] = torch.from_dlpack(batch._present_bytes(name)).bool()
             if self._with_partners:
                 _, fields["label.partner"], fields["label.share"] = map(torch.from_dlpack, batch.mixed)
             return {**fields, **named}
-        images = self._field(batch["image"], "image")
+        images = self._field(batch["image"], "image") if self._decoded else self._field(batch.files, "bytes")
         labels = [self._labels(batch)] if self._with_labels else []
         keys = [batch["__key__"]] if self._with_keys else []
         tensors = (images, *labels, *named.values(), *keys)

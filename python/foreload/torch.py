@@ -52,7 +52,8 @@ class ImageDataset(IterableDataset):
             `num_classes` a tuple (labels, partners' labels, λ), as `foreload.Batch.mixed` has them. With False, as a
             dataset without labels needs, a batch is the images alone: a tensor, and a tuple only with the mask or the
             ids.
-        with_mask: Whether (images, labels, mask) is yielded; for `last_batch="pad"` and `on_error="zero"`.
+        with_mask: Whether (images, labels, mask) is yielded. The mask is False for padding (see `last_batch`) and for
+            failed samples (`on_error="zero"`).
         with_ids: Whether the samples' numbers in the index are yielded last, int64 [n].
         fields: The fields of `foreload.ImageLoader`. With them each batch is a dict by their names: of tensors, lists
             of texts, of JSON or of bytes, and for ragged arrays pairs of tensors (values, offsets); with `mask` and
@@ -60,7 +61,9 @@ class ImageDataset(IterableDataset):
             `NAME.present`, bool [n]: which samples have it, for tensors are zeros where it is absent. Values whose
             sizes differ are in host memory on any device. With `mix=` without `num_classes` it also has
             `label.partner` and `label.share`, the second and the third of `foreload.Batch.mixed`.
-        settings: All other settings of `foreload.ImageLoader`: `batch_size` (per rank), `image_size`, `seed`, ...
+        settings: All other settings of `foreload.ImageLoader`: `batch_size` (per rank), `image_size`, `seed`, ... With
+            `decoded=False` a list of the files is in the place of the images: uint8 [bytes] each, as
+            `torchvision.io.decode_jpeg` takes them.
 
     A tensor may be kept for as long as you like; its memory is reused when the last reference is gone.
 
@@ -99,6 +102,7 @@ class ImageDataset(IterableDataset):
             with_labels=with_labels,
             with_mask=with_mask,
             with_ids=with_ids,
+            decoded=bool(settings.get("decoded", True)),
         )
 
     @classmethod

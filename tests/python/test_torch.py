@@ -10,6 +10,7 @@ import foreload
 import numpy as np
 import pytest
 import shards
+from conftest import paths
 
 if os.environ.get("FORELOAD_REQUIRE_TORCH") != "1":
     pytest.importorskip(
@@ -253,6 +254,29 @@ def test_a_kept_tensor_stays_as_it_was(dataset: Path) -> None:
     kept = [(images, images.clone()) for images, _ in ImageDataset(dataset, batch_size=4, image_size=32)]
     assert len(kept) == 15
     assert all(torch.equal(images, clone) for images, clone in kept)
+
+
+def test_files_come_as_tensors_of_bytes(dataset: Path) -> None:
+    settings = {"batch_size": 12, "decoded": False, "shuffle": False}
+    files, labels, ids = next(iter(ImageDataset(dataset, with_ids=True, **settings)))
+    assert (labels.tolist(), ids.tolist()) == ([0] * 12, list(range(12)))
+    assert [bytes(file.tolist()) for file in files] == [path.read_bytes() for path in paths(dataset)[:12]]
+    (alone,) = next(iter(ImageDataset(dataset, with_labels=False, **{**settings, "batch_size": 1})))
+    assert torch.equal(alone, files[0])
+
+
+def test_evaluation_on_several_ranks_has_no_empty_batch(dataset: Path) -> None:
+    settings = {"batch_size": 8, "image_size": 16, "train": False, "indices": range(25), "world_size": 3}
+    seen = []
+    for rank in range(3):
+        made = ImageDataset(dataset, rank=rank, with_mask=True, with_ids=True, **settings)
+        assert "train=False" in repr(made)
+        assert "shuffle=False, last_batch='partial'" in repr(made)
+        with pytest.warns(foreload.Warning, match="with_mask=True"):
+            batches = list(made)
+        assert all(torch.isfinite(images.mean()) for images, *_ in batches)
+        seen += [id for _, _, mask, ids in batches for id in ids[mask].tolist()]
+    assert sorted(seen) == list(range(25))
 
 
 def test_a_training_step(dataset: Path) -> None:
