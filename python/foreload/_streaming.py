@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from foreload._core import is_for_evaluation
 from foreload._errors import config_error
 from foreload._notices import warn
 from foreload._taken import called, shown
@@ -35,6 +36,8 @@ def settings_of(dataset: Any, given: dict[str, Any]) -> dict[str, Any]:
     }
     if dataset.batch_size is not None:
         settings["batch_size"] = int(dataset.batch_size)
+    if "train" not in given and all(is_for_evaluation(stream.split or "") for stream in streams):
+        settings["train"] = False
     if any(stream.remote for stream in streams) and "cache" not in given:
         limit = dataset.cache_limit or "a size"
         warn(

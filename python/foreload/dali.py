@@ -55,7 +55,7 @@ class ImageSource(DaliSource):
             same size for all samples, unlike texts, JSON, bytes and arrays.
         with_present: Whether each field with `optional=True` has an output after those of all fields, in their order:
             which samples have it, 0 or 1. Without it what is absent is zeros like any others.
-        with_mask: Whether there is a last output, which is 0 for padding (`last_batch="pad"`) and failed samples
+        with_mask: Whether there is a last output, which is 0 for padding (see `last_batch`) and failed samples
             (`on_error="zero"`), else 1.
         prefetch_queue_depth: The value of the pipeline, or its cpu_size * gpu_size where they differ. Two batches more
             than that are kept, because DALI reads them without a copy.

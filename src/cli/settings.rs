@@ -208,7 +208,10 @@ mod tests {
         ]);
         let options = options.unwrap();
         assert_eq!((options.image_size, options.mean), ((96, 128), [0.5; 3]));
-        assert_eq!((options.train, options.immutable, options.memory), (Some(false), true, Some(1_000_000_000)));
+        assert_eq!(
+            (options.train, options.immutable, options.memory),
+            (Some(false), true, Some(1_000_000_000))
+        );
         assert_eq!((options.flip, options.last_batch), (0.0, None));
         assert_eq!(options.cache_fill, crate::tier::FillChoice::Ahead);
     }

@@ -354,7 +354,9 @@ mod tests {
 
     #[test]
     fn splits_for_evaluation_are_known_by_their_names() {
-        for split in ["validation", "val", "test", "Test", "dev", "val2017", "validation_matched", "test-clean"] {
+        for split in
+            ["validation", "val", "test", "Test", "dev", "val2017", "validation_matched", "test-clean"]
+        {
             assert!(is_for_evaluation(split), "{split}");
         }
         for split in ["train", "train_val", "unlabeled", "constraint", "latest", ""] {

@@ -76,7 +76,8 @@ fn an_image_that_looks_like_poison_is_decoded_twice_and_delivered() {
         std::fs::write(dataset.path(sample), file).unwrap();
     }
     let dataset = dataset.indexed_anew();
-    let asked = LoaderOptions { train: Some(false), dtype: DType::U8, cpu_decode: CpuDecode::Never, ..options() };
+    let asked =
+        LoaderOptions { train: Some(false), dtype: DType::U8, cpu_decode: CpuDecode::Never, ..options() };
     let pipeline = pipeline(&dataset, &asked, AllowedBackends::Hardware);
     let (gpu, stats) = epoch(&pipeline, 0);
     let (cpu, _) =
