@@ -40,7 +40,7 @@ fn batches_of_indexed_images_are_those_of_the_cpu() {
         (Fidelity::Exact, DType::U8, MemoryFormat::Nhwc, true, GpuDecoder::Own),
         (Fidelity::Exact, DType::F32, MemoryFormat::Nchw, false, GpuDecoder::Own),
     ] {
-        let asked = LoaderOptions { decode, dtype, memory_format, train, decoder, ..options() };
+        let asked = LoaderOptions { decode, dtype, memory_format, train: Some(train), decoder, ..options() };
         let (gpu, stats) = epoch(&pipeline(&dataset, &asked, AllowedBackends::All), 3);
         let (cpu, of_cpu) = epoch(&dataset.pipeline(&on_cpu(&asked)), 3);
         assert!(gpu == cpu, "{decode:?} {dtype:?} {memory_format:?}, train {train}");

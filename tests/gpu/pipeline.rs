@@ -75,7 +75,8 @@ fn planes_of_the_cpu_become_the_same_bits() {
         (Fidelity::Exact, DType::U8, MemoryFormat::Nhwc, true),
     ] {
         let last_batch = Some(LastBatch::Pad);
-        let asked = LoaderOptions { decode, dtype, memory_format, train, last_batch, ..options() };
+        let asked =
+            LoaderOptions { decode, dtype, memory_format, train: Some(train), last_batch, ..options() };
         let (gpu, stats) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Cpu), 3);
         let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 3);
         assert!(gpu == cpu, "{decode:?} {dtype:?} {memory_format:?}, train {train}");

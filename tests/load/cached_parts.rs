@@ -86,7 +86,8 @@ fn batches_of_a_packed_dataset_are_the_same_of_fewer_bytes() {
 fn are_the_same(dataset: &Dataset, whole: u64) {
     for decode in [Fidelity::Fast, Fidelity::Exact] {
         for (train, repeats) in [(true, 1), (true, 3), (false, 1)] {
-            let options = LoaderOptions { decode, train, repeats, batch_size: 12, ..small_images() };
+            let options =
+                LoaderOptions { decode, train: Some(train), repeats, batch_size: 12, ..small_images() };
             let plain = dataset.pipeline(&options);
             let expected = [0, 1].map(|number| epoch_bytes(&plain, number));
             for (io, direct, depth, threads) in WAYS {

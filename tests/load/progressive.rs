@@ -34,11 +34,11 @@ fn every_epoch_is_that_of_its_size() {
     let dataset = Dataset::folder(45);
     let mix = Some(Mixing::from_json(r#"[{"CutMix": {"num_classes": 3}}]"#).unwrap());
     for train in [true, false] {
-        let growing = dataset.pipeline(&LoaderOptions { train, mix: mix.clone(), ..growing() });
+        let growing = dataset.pipeline(&LoaderOptions { train: Some(train), mix: mix.clone(), ..growing() });
         // Forwards as in a training, and back as when somebody looks at an earlier epoch.
         for epoch in [0, 1, 2, 3, 5, 9, 2, 0] {
             let image_size = size_in(epoch);
-            let fixed = LoaderOptions { train, mix: mix.clone(), image_size, ..options() };
+            let fixed = LoaderOptions { train: Some(train), mix: mix.clone(), image_size, ..options() };
             assert!(
                 epoch_bytes(&growing, epoch) == epoch_bytes(&dataset.pipeline(&fixed), epoch),
                 "epoch {epoch}"

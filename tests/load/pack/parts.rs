@@ -70,7 +70,8 @@ fn batches_are_the_same_of_fewer_bytes() {
     let scene = packed();
     for decode in [Fidelity::Fast, Fidelity::Exact] {
         for (train, repeats) in [(true, 1), (true, 3), (false, 1)] {
-            let options = LoaderOptions { decode, train, repeats, batch_size: 12, ..small_images() };
+            let options =
+                LoaderOptions { decode, train: Some(train), repeats, batch_size: 12, ..small_images() };
             let jpegs = open(&scene, "data", &options);
             let expected = [0, 1].map(|number| epoch_bytes(&jpegs, number));
             for (io, direct, depth, threads) in WAYS {
