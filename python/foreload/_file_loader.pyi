@@ -30,7 +30,9 @@ class FileLoader(Loader):
             its own. A training that goes on within an epoch with another number of ranks sets the number that it began
             with. None: as many as there are.
         last_batch: What happens to the samples that do not fill the last global batch. `drop` leaves them out, `pad`
-            fills the batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch.
+            fills the batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch. With
+            `partial` too, no rank has an empty batch: where fewer samples than ranks are left, each rank without one
+            has one sample from the epoch's beginning, and a warning says so.
         keep: How many batches you keep at a time, including the latest. The pools are sized for it.
         indices: Numbers of the samples to draw from, each once. The order of a shuffled epoch does not depend on how
             they are listed; a sequential epoch takes them as they stand. None: all.

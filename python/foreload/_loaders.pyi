@@ -31,7 +31,9 @@ class ImageLoader(Loader):
         batch_size: Samples per step and rank.
         seed: Seed of order and augmentation.
         train: True: random crops and flips, in shuffled order. False: Resize and CenterCrop, in the dataset's order.
-            Beside `transforms` it says only what `shuffle` and `last_batch` are by default.
+            With `transforms` it says only what `shuffle` and `last_batch` are by default. None: False where `split`
+            names an evaluation (`validation`, `val`, `dev`, `test`, `eval`, also as a word of a longer name), else
+            True. The loader's `repr` shows what was decided.
         shuffle: Whether the order is shuffled. True: at random over the whole epoch. `"blocks"`: at random, but that
             samples which lie beside one another come near one another, and are read together: each compressed block is
             unpacked once, and each 4 MiB of a shard on a server are one request. None: as `train` says.
@@ -40,7 +42,8 @@ class ImageLoader(Loader):
             with. None: as many as there are.
         last_batch: What happens to the samples that do not fill the last global batch. `drop` leaves them out, `pad`
             fills the batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch. None: drop
-            in training, else partial.
+            in training, else partial. With `partial` too, no rank has an empty batch: where fewer samples than ranks
+            are left, each rank without one has one sample from the epoch's beginning, and a warning says so.
         keep: How many batches you keep at a time, including the latest. The pools are sized for it.
         split: The split that is read, of a dataset that has several: by the names of Parquet and Arrow files, by a
             README.md as the Hugging Face hub has it, or by directories of `save_to_disk` and of MosaicML Streaming.
@@ -232,7 +235,7 @@ class ImageLoader(Loader):
         *,
         batch_size: int = 64,
         seed: int = 0,
-        train: bool = True,
+        train: bool | None = None,
         shuffle: bool | Literal["blocks"] | None = None,
         shuffle_ranks: int | None = None,
         last_batch: Literal["drop", "pad", "partial"] | None = None,
