@@ -12,7 +12,7 @@ SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -nam
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup provide provide-all fetch test test-all test-rust test-python test-inside test-module test-objects \
+.PHONY: help setup provide provide-all fetch test test-all thorough test-rust test-python test-inside test-module test-objects \
 	test-dali test-frameworks test-dlio stand-in check stub bindings kernels bench fuzz bench-tiers bench-nodes \
 	bench-dlio compare compare-recipes compare-packed compare-ops compare-outputs limits fidelity accuracy \
 	accuracy-recipe wheel gpu-kit gpu-kit-dali fixtures fixtures-check test-damage bench-layouts bench-sharing \
@@ -48,10 +48,14 @@ test-all: export FORELOAD_REQUIRE_TORCH := 1
 test-all: export FORELOAD_REQUIRE_DALI := 1
 test-all: export FORELOAD_REQUIRE_DLIO := 1
 test-all: export FORELOAD_REQUIRE_FRAMEWORKS := 1
-test-all: export FORELOAD_THOROUGH := 1
 test-all: export ELSEWHERE = $(addprefix --ignore=,$(INSIDE))
 test-all: FETCH := fetch
 test-all: test test-inside ## those and the tests with real DALI, frameworks, DLIO: 4 GB
+
+# Campaigns that repeat seeds and kills find what a change broke with luck, and cost half an hour: not what CI runs.
+thorough: export FORELOAD_THOROUGH := 1
+thorough: ## all tests, with every campaign at its full length, before a large change is done
+	@$(MAKE) --no-print-directory test-all
 
 # Cargo compiles while this fetches. `make -j` would not do: cargo would take its number of jobs for its own.
 FETCH := $(VENV)/.torch
@@ -61,7 +65,6 @@ provide:
 	$(MAKE) --no-print-directory $(FETCH); fetched=$$?; wait $$compiling && exit $$fetched
 
 provide-all: export FORELOAD_REQUIRE_TORCH := 1
-provide-all: export FORELOAD_THOROUGH := 1
 provide-all: FETCH := fetch
 provide-all: provide ## compile the tests, and meanwhile fetch all that test-all wants
 
