@@ -31,7 +31,7 @@ pub(super) struct Stall {
     pub(super) chance_seconds: f64,
     /// What the epochs after the first tell.
     #[serde(flatten)]
-    pub(super) verdict: Verdict,
+    pub(super) verdict: StallVerdict,
     /// The result for each epoch.
     pub(super) epochs: Vec<EpochStall>,
     /// The reports of the epochs from memory.
@@ -40,7 +40,7 @@ pub(super) struct Stall {
 
 /// What pairs of epochs, as given and from memory, tell.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Verdict {
+pub(super) struct StallVerdict {
     /// The number of pairs.
     pub(super) pairs: usize,
     /// The share of an epoch by which the consumer waits longer than from memory: the median of the pairs.
@@ -118,7 +118,7 @@ impl EpochPair {
     }
 }
 
-impl Verdict {
+impl StallVerdict {
     /// What these pairs tell. They tell epochs apart only if the consumer waits longer by more than they differ.
     fn of(pairs: &[EpochPair]) -> Self {
         let mut shares: Vec<f64> = pairs.iter().map(|pair| pair.share).collect();
@@ -172,7 +172,7 @@ pub(super) fn measure(
     say("from memory:")?;
     memory.epoch(args, place, &from_memory, 0)?;
     let mut pairs = Vec::new();
-    let mut verdict = Verdict::of(&pairs);
+    let mut verdict = StallVerdict::of(&pairs);
     loop {
         let number = pairs.len() as u64 + 1;
         // All ranks of a job run as many epochs.
@@ -187,7 +187,7 @@ pub(super) fn measure(
             run.epoch(args, place, pipeline, number)?;
         }
         pairs.extend(given.epochs.last().zip(memory.epochs.last()).map(|(g, m)| EpochPair::new(g, m)));
-        verdict = Verdict::of(&pairs);
+        verdict = StallVerdict::of(&pairs);
     }
     let both = given.epochs.iter().zip(&memory.epochs);
     let epochs: Vec<EpochStall> = both.map(|(given, memory)| EpochStall::new(given, memory)).collect();
@@ -210,8 +210,8 @@ pub(super) fn measure(
 mod tests {
     use super::*;
 
-    fn verdict(shares: &[f64], longer: [f64; 3]) -> Verdict {
-        Verdict::of(&shares.iter().map(|&share| EpochPair { share, longer }).collect::<Vec<_>>())
+    fn verdict(shares: &[f64], longer: [f64; 3]) -> StallVerdict {
+        StallVerdict::of(&shares.iter().map(|&share| EpochPair { share, longer }).collect::<Vec<_>>())
     }
 
     #[test]

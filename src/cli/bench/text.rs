@@ -1,7 +1,7 @@
 //! The report in words: a line for each epoch, then what limits.
 
 use super::report::{BenchReport, EpochReport, Percentiles, StageReports};
-use super::stall::{HeldUpBy, Stall, Verdict};
+use super::stall::{HeldUpBy, Stall, StallVerdict};
 use crate::cli::output;
 use crate::decode::Backend;
 use crate::trace::TraceTotals;
@@ -147,7 +147,7 @@ fn held_up(stall: &Stall) -> Vec<String> {
             output::seconds(epoch.held_up_seconds_per_step),
         ));
     }
-    let Verdict { pairs, median_share, spread_share, held_up_by } = stall.verdict;
+    let StallVerdict { pairs, median_share, spread_share, held_up_by } = stall.verdict;
     let (median, spread) = (100.0 * median_share, 100.0 * spread_share);
     let measured = format!("{median:.1} % of an epoch longer than from memory, the median of {pairs} pairs");
     let apart = format!("which are {spread:.1} % apart");
