@@ -2,10 +2,9 @@
 //! as soon as the rows under it are there. Nothing larger than a few rows is ever held.
 
 use super::kernels::{self, Colour, ColumnTaps, Finish, ResizedRows, RowTaps};
-use super::taps::Upsampling;
-use super::upsample::{self, PADDING, Upsampler};
+use super::upsample::{PADDING, Upsampler};
 use super::{Fidelity, Output, View};
-use crate::decode::{ColorModel, Plane, Planes, Region};
+use crate::decode::{ColorModel, Plane, Planes, Region, Upsampling};
 use crate::simd::Level;
 
 /// The most bits of a column's weight: 255 · 2^20 leaves room in 32 bits.
@@ -153,7 +152,7 @@ impl Augmenter {
         self.finish.colour = colour;
         let mut of = [0; 3];
         for (c, plane) in planes.planes[..count].iter().enumerate() {
-            let sampling = upsample::methods(plane);
+            let sampling = plane.upsampling();
             of[c] = (0..c).find(|&b| self.filters[b].sampling == Some(sampling)).unwrap_or(c);
             self.filters[c].sampling = None;
             if of[c] == c {
@@ -303,6 +302,6 @@ fn assert_covers(plane: &Plane, region: &Region) {
             (start / 2).saturating_sub(1)..((start + length - 1) / 2 + 2).min(samples)
         }
     };
-    let (across, down) = upsample::methods(plane);
+    let (across, down) = plane.upsampling();
     assert_holds(plane, span(region.x, region.width, across), span(region.y, region.height, down));
 }

@@ -8,25 +8,11 @@ use super::Filter;
 use super::level::vectorised;
 use super::view::ViewAxis;
 use super::weights::{Resize, cubic, lanczos, triangle, truncated};
+use crate::decode::Upsampling;
 use crate::simd::Level;
 
 /// The fewest bits after the binary point of weights. All weights are below 2, which fits 16 signed bits with these.
 pub(super) const MIN_BITS: u32 = 14;
-
-/// How the samples of a component become pixels along one axis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Upsampling {
-    /// There is a sample for each pixel.
-    None,
-    /// There are two pixels for each sample: ¾ of the nearer and ¼ of the next, of `samples` in the whole image
-    /// (libjpeg's "fancy").
-    Linear {
-        /// The samples of the whole component along this axis.
-        samples: u32,
-    },
-    /// Each sample is repeated this many times.
-    Repeat(u32),
-}
 
 /// For every output pixel of an axis, the samples that it is made of and their weights, in fixed point.
 ///

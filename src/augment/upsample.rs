@@ -1,34 +1,12 @@
 //! Makes pixels from planes as libjpeg-turbo does: "fancy" chroma upsampling, then fixed-point colour conversion. The
-//! `exact` pass resizes these pixels; the `fast` pass only asks how a plane is upsampled.
+//! `exact` pass resizes these pixels.
 
 use super::kernels::{self, Blend};
-use super::taps::Upsampling;
-use crate::decode::{Plane, Region};
+use crate::decode::{Plane, Region, Upsampling};
 use crate::simd::Level;
 
 /// The bytes that may be read after the last sample of a row, as for [`Plane::data`].
 pub(super) const PADDING: usize = 64;
-
-/// How libjpeg upsamples `plane` along x and along y (`jinit_upsampler` of its jdsample.c): linear for factors of 2,
-/// but by repetition if the component has at most two columns or any other factor takes part.
-pub(super) fn methods(plane: &Plane) -> (Upsampling, Upsampling) {
-    methods_of([plane.full_width, plane.full_height], [plane.step_x, plane.step_y])
-}
-
-/// How libjpeg upsamples a component, from its samples and the pixels that a sample spans, along x and y.
-pub(super) fn methods_of(full: [u32; 2], step: [u32; 2]) -> (Upsampling, Upsampling) {
-    let (linear_x, linear_y) = match step {
-        [2, 1 | 2] => (full[0] > 2, full[0] > 2 && step[1] == 2),
-        [1, 2] => (false, true),
-        _ => (false, false),
-    };
-    let method = |linear, step, samples| match (linear, step) {
-        (true, _) => Upsampling::Linear { samples },
-        (false, 1) => Upsampling::None,
-        (false, step) => Upsampling::Repeat(step),
-    };
-    (method(linear_x, step[0], full[0]), method(linear_y, step[1], full[1]))
-}
 
 /// Upsamples rows of one component.
 #[derive(Debug, Default)]
@@ -41,13 +19,8 @@ impl Upsampler {
     /// Returns the samples of `plane` for the pixels of `region` in image row `y`; at least [`PADDING`] bytes follow
     /// them.
     pub(super) fn row<'a>(&'a mut self, level: Level, plane: &'a Plane, region: &Region, y: u32) -> &'a [u8] {
-        let (across, down) = methods(plane);
-        let (near, next) = match down {
-            Upsampling::None => (y, None),
-            Upsampling::Repeat(step) => (y / step, None),
-            Upsampling::Linear { samples } if y % 2 == 1 => (y / 2, Some((y / 2 + 1).min(samples - 1))),
-            Upsampling::Linear { .. } => (y / 2, Some((y / 2).saturating_sub(1))),
-        };
+        let (across, down) = plane.upsampling();
+        let (near, next) = down.samples_of(y);
         let stored = |row: u32| &plane.data[(row - plane.y0) as usize * plane.stride..];
         match across {
             Upsampling::None if next.is_none() => &stored(near)[(region.x - plane.x0) as usize..],

@@ -54,7 +54,7 @@ pub struct JpegHeader {
     pub restart_interval: u32,
     /// Whether the first scan holds all components, as the only scan of nearly every baseline file does.
     pub interleaved: bool,
-    /// Whether the CPU's region decoder can decode the file.
+    /// Whether the CPU's decoder can decode the file, as far as its headers say.
     pub region_decodable: bool,
 }
 
@@ -155,7 +155,7 @@ mod tests {
         let gray = header(ColorType::Luma, SamplingFactor::F_1_1, false);
         assert_eq!((gray.color(), gray.sampling(1)), (Some(ColorModel::Gray), None));
         let ink = header(ColorType::Cmyk, SamplingFactor::F_1_1, false);
-        assert_eq!((ink.color(), ink.region_decodable), (None, false));
+        assert_eq!((ink.color(), ink.region_decodable), (None, true));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::codecs::beginning;
 use super::codecs::png::is as is_png;
-use super::fallback::guarded;
+use super::guarded::guarded;
 use crate::error::DecodeError;
 use png::{BitDepth, ColorType, Decoder, DecodingError, Limits, Transformations};
 use std::io::Cursor;

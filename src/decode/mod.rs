@@ -1,9 +1,9 @@
-//! From compressed bytes to pixels: our region decoder for JPEG, and well-kept decoders for what it does not know.
+//! From compressed bytes to pixels: our region decoder for JPEG, and well-kept decoders for other formats.
 
 mod codecs;
 pub(crate) mod cuda;
-mod fallback;
 pub(crate) mod forms;
+mod guarded;
 mod header;
 mod jpeg;
 mod layout;
@@ -11,6 +11,7 @@ mod mask;
 mod npy;
 pub(crate) mod nvjpeg;
 mod planes;
+mod upsampling;
 
 pub use codecs::Backend;
 pub(crate) use codecs::{DecodedBy, Format};
@@ -25,6 +26,7 @@ pub(crate) use layout::PlaneLayout;
 pub use layout::PlanesLayout;
 pub(crate) use mask::Mask;
 pub(crate) use npy::{NpyArray, Number};
+pub(crate) use upsampling::Upsampling;
 
 use codecs::Choose;
 
@@ -121,8 +123,7 @@ pub enum Damaged {
     /// The file is refused.
     Refuse,
     /// The file gives the samples that libjpeg-turbo gives as Pillow and torchvision call it. What they refuse is
-    /// refused, above all files that are cut short. Kinds that only the fallback decoder knows (CMYK, odd sampling) are
-    /// refused nevertheless, and so are files with damaged headers.
+    /// refused, above all files that are cut short; and so are files with damaged headers.
     #[default]
     Conceal,
 }
@@ -153,10 +154,11 @@ impl Decoded {
 ///
 /// Its scratch memory and that of [`Planes`] grow with the images, outside of the pools that the setting `memory`
 /// bounds. They take a few MB, or up to about twice the size of a huge image, and give that back with the next image of
-/// normal size. The fallback decoders' working memory, or the coefficients of a damaged image of several scans, come on
-/// top.
+/// normal size. The working memory of decoders for other formats, or the coefficients of a damaged image of several
+/// scans, come on top.
 ///
-/// EXIF orientation is ignored, as Pillow and torchvision ignore it by default.
+/// EXIF orientation is ignored, as Pillow and torchvision ignore it by default; [`Orientation`] says what loaders
+/// report.
 #[derive(Debug)]
 pub struct Decoder {
     max_pixels: u64,

@@ -81,12 +81,18 @@ impl Planes {
     /// Makes these the planes R, G and B of an image of which `region` is stored, and which ends with it. The samples
     /// keep their old values.
     pub(crate) fn shape_rgb(&mut self, region: Region) {
-        let Region { x, y, width, height } = region;
-        let (image_width, image_height) = (x + width, y + height);
-        (self.image_width, self.image_height, self.color) = (image_width, image_height, ColorModel::Rgb);
+        self.shape_full((region.x + region.width, region.y + region.height), region, ColorModel::Rgb);
+    }
+
+    /// Makes these the planes of an image of `size` (width, height) of which `region` is stored, with a sample for each
+    /// pixel. The samples keep their old values.
+    pub(super) fn shape_full(&mut self, size: (u32, u32), region: Region, color: ColorModel) {
+        let (image_width, image_height) = size;
+        (self.image_width, self.image_height, self.color) = (image_width, image_height, color);
         let sampling = Sampling { step_x: 1, step_y: 1, image_width, image_height };
-        for plane in &mut self.planes {
-            plane.shape(&sampling, x..image_width, y..image_height);
+        let count = if color == ColorModel::Gray { 1 } else { 3 };
+        for plane in &mut self.planes[..count] {
+            plane.shape(&sampling, region.x..region.x + region.width, region.y..region.y + region.height);
         }
     }
 
@@ -99,15 +105,10 @@ impl Planes {
         color: ColorModel,
         pixel: impl Fn(&[u8; BYTES]) -> [u8; CHANNELS],
     ) {
-        let (image_width, image_height) = size;
-        (self.image_width, self.image_height, self.color) = (image_width, image_height, color);
-        let sampling = Sampling { step_x: 1, step_y: 1, image_width, image_height };
-        for plane in &mut self.planes[..CHANNELS] {
-            plane.shape(&sampling, region.x..region.x + region.width, region.y..region.y + region.height);
-        }
+        self.shape_full(size, region, color);
         let width = region.width as usize;
         for row in 0..region.height as usize {
-            let first = (region.y as usize + row) * image_width as usize + region.x as usize;
+            let first = (region.y as usize + row) * size.0 as usize + region.x as usize;
             let source = image[first * BYTES..(first + width) * BYTES].as_chunks::<BYTES>().0;
             for (channel, plane) in self.planes[..CHANNELS].iter_mut().enumerate() {
                 let target = &mut plane.data[row * width..(row + 1) * width];

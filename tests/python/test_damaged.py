@@ -32,7 +32,12 @@ def _damaged(rng: np.random.Generator, mode: str) -> bytes:
         **restarts,
     )
     data = bytearray(file.getvalue())
-    places = _coded(data)
+    _damage(data, rng, _coded(data))
+    return bytes(data)
+
+
+def _damage(data: bytearray, rng: np.random.Generator, places: list[int]) -> None:
+    """Change one to three of these places."""
     # Places are changed from the end on, so that those before them stay where they are.
     for at in sorted((int(rng.choice(places)) for _ in range(rng.integers(1, 4))), reverse=True):
         match rng.integers(4):
@@ -44,6 +49,31 @@ def _damaged(rng: np.random.Generator, mode: str) -> bytes:
                 data.insert(at, int(rng.integers(256)))
             case _:
                 del data[at]
+
+
+def _of_kind(space: str, factors: list[tuple[int, int]], seed: int, *, damaged: bool) -> bytes:
+    """Return a file of this colour space and sampling, which Pillow itself cannot write.
+
+    Its frame header is another than that which its coded data was made for. All components share their tables, so
+    that their blocks can stand for one another, and there are more blocks than needed.
+    """
+    rng = np.random.default_rng(seed)
+    channels = 4 if space in ("CMYK", "YCCK") else 3
+    pixels = rng.integers(100, 156, size=(128, 128, 1), dtype=np.uint8).repeat(channels, 2)
+    file = io.BytesIO()
+    image = Image.fromarray(pixels, "CMYK" if channels == 4 else "RGB")
+    image.save(file, "JPEG", quality=85, subsampling=0, **({} if channels == 4 else {"keep_rgb": True}))
+    data = bytearray(file.getvalue())
+    # The transform, which is the last byte of Adobe's segment, and the frame.
+    data[data.index(b"Adobe") + 11] = {"RGB": 0, "YCbCr": 1, "CMYK": 0, "YCCK": 2}[space]
+    frame = data.index(b"\xff\xc0") + 4
+    data[frame + 1 : frame + 5] = b"".join(side.to_bytes(2, "big") for side in SIZE)
+    for component, (across, down) in enumerate(factors[:channels]):
+        data[frame + 7 + 3 * component] = across << 4 | down
+    if damaged:
+        # Only the first blocks are part of the image.
+        places = _coded(data)
+        _damage(data, rng, places[: len(places) // 4])
     return bytes(data)
 
 
@@ -64,18 +94,18 @@ def _by_pillow(data: bytes, mode: str) -> np.ndarray | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return np.asarray(Image.open(io.BytesIO(data)).convert(mode))
+            return np.asarray(Image.open(io.BytesIO(data)).convert("L" if mode == "L" else "RGB"))
     except (OSError, SyntaxError):
         return None
 
 
 def _complete(data: bytes, mode: str) -> bool:
     """Whether all scans are there: libjpeg smooths a progressive file without them, and Foreload does not."""
-    return b"\xff\xc2" not in data[:700] or data.count(b"\xff\xda") == {"L": 6, "RGB": 10}[mode]
+    return b"\xff\xc2" not in data[:700] or data.count(b"\xff\xda") == {"L": 6, "RGB": 10, "CMYK": 18}[mode]
 
 
 @pytest.mark.filterwarnings("ignore::foreload.Warning")
-@pytest.mark.parametrize("mode", ["L", "RGB"])
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
 def test_damaged_images_are_pillows(tmp_path: Path, mode: str) -> None:
     files: list[bytes] = []
     directory = tmp_path / "data" / "class"
@@ -121,6 +151,64 @@ def test_damaged_images_are_pillows(tmp_path: Path, mode: str) -> None:
         assert sample["path"] == directory / f"{sample['sample_id']:03}.jpg"
         assert sample["offset"] == 0
         assert sample["message"].startswith("concealed damage: ")
+
+
+KINDS = [
+    (space, [(across, down), (1, 1), chroma, (1, 1)])
+    for space in ("YCbCr", "RGB", "CMYK", "YCCK")
+    for across, down, chroma in [
+        (1, 1, (1, 1)),
+        (2, 1, (1, 1)),
+        (1, 2, (1, 1)),
+        (2, 2, (1, 2)),
+        (3, 1, (3, 1)),
+        (3, 2, (1, 1)),
+        (1, 3, (1, 1)),
+        (4, 1, (2, 1)),
+    ]
+]
+
+
+@pytest.mark.filterwarnings("ignore::foreload.Warning")
+def test_every_sampling_and_colour_space_is_pillows(tmp_path: Path) -> None:
+    files = [
+        (*of, _of_kind(*of, 4 * number + turn, damaged=turn > 0))
+        for number, of in enumerate(KINDS)
+        for turn in range(4)
+    ]
+    (tmp_path / "class").mkdir()
+    for number, (*_, data) in enumerate(files):
+        (tmp_path / "class" / f"{number:03}.jpg").write_bytes(data)
+    settings = dict(
+        batch_size=1,
+        train=False,
+        image_size=SIZE,
+        resize=min(SIZE),
+        dtype="uint8",
+        memory_format="nhwc",
+        decode="exact",
+        on_error="zero",
+        max_errors=1000,
+        device="cpu",
+    )
+    loader = foreload.ImageLoader(tmp_path, **settings)
+    ours = [(np.from_dlpack(batch.images)[0], bool(np.from_dlpack(batch.mask)[0])) for batch in loader]
+    concealed = {of["sample_id"] for of in loader.concealed}
+    strict = foreload.ImageLoader(tmp_path, **settings, damaged="refuse")
+    refused = [not np.from_dlpack(batch.mask)[0] for batch in strict]
+    for number, (space, factors, data) in enumerate(files):
+        what = f"{number}: {space}, {factors}"
+        damaged, expected = number % 4 > 0, _by_pillow(data, "RGB")
+        image, decoded = ours[number]
+        assert decoded == (expected is not None), what
+        assert refused[number] == (number in concealed or not decoded), what
+        if not damaged:
+            assert decoded, what
+            assert number not in concealed, what
+        if expected is not None:
+            difference = np.abs(image.astype(int) - expected).max()
+            assert difference <= 1, f"{what}: {difference}"
+    assert len(concealed) >= len(files) // 4
 
 
 def test_damage_is_reported_once(tmp_path: Path) -> None:

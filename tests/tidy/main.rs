@@ -52,8 +52,6 @@ const HOMES: &[(&str, &[&str])] = &[
     ("toml", &["simulate"]),
     ("unicode-width", &["cli"]),
     ("zeromq", &["stream"]),
-    ("zune-core", &["cli", "decode"]),
-    ("zune-jpeg", &["cli", "decode"]),
     (
         "crossbeam-channel",
         &["cli", "dataset", "http", "io", "peers", "pipeline", "serve", "stream", "tier", "trace"],

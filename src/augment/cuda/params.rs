@@ -1,12 +1,10 @@
 //! The parameters of the kernels: `cuda/params.cuh` in Rust, field by field.
 
 use super::super::kernels::{filling, scaling};
-use super::super::taps::Upsampling;
-use super::super::upsample;
 use super::super::view::ViewAxis;
 use super::super::weights;
 use super::super::{DType, Filter, MemoryFormat, Output, Padding, View};
-use crate::decode::{ColorModel, PlaneLayout, PlanesLayout, Region};
+use crate::decode::{ColorModel, PlaneLayout, PlanesLayout, Region, Upsampling};
 use std::mem::offset_of;
 
 /// The samples of one component in device memory. Arrays of two are along x and along y.
@@ -111,7 +109,7 @@ const _: () = assert!(offset_of!(OutputParams, shared_bytes) == 80);
 impl PlaneParams {
     fn new(plane: &PlaneLayout, data: u64) -> Self {
         let (full, step) = ([plane.full_width, plane.full_height], [plane.step_x, plane.step_y]);
-        let methods = upsample::methods_of(full, step);
+        let methods = Upsampling::of(full, step);
         Self {
             data,
             stride: plane.stride,

@@ -2,9 +2,10 @@
 
 use super::VECTOR;
 use super::simd::Simd;
-use crate::augment::taps::{Taps, Upsampling};
+use crate::augment::taps::Taps;
 use crate::augment::upsample::PADDING;
 use crate::augment::view::ViewAxis;
+use crate::decode::Upsampling;
 use crate::simd::Level;
 
 /// The byte index that picks nothing.

@@ -140,9 +140,9 @@ impl<'a, S: Simd, const PAIRS: usize> RowSums<'a, S, PAIRS> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::augment::taps::Upsampling;
     use crate::augment::view::ViewAxis;
     use crate::augment::{Axis, Filter, Padding};
+    use crate::decode::Upsampling;
     use crate::simd::Level;
 
     /// Below an image, padding once kept every row of it until the end.

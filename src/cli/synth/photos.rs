@@ -1,5 +1,6 @@
 //! The photographs that a dataset is made from: found, decoded and kept at several scales.
 
+use crate::decode::{Decoder, Planes, Region};
 use crate::{Error, Result};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -204,13 +205,10 @@ fn decode_png(bytes: &[u8]) -> Result<PixelGrid, String> {
 }
 
 fn decode_jpeg(bytes: &[u8]) -> Result<PixelGrid, String> {
-    let options = zune_core::options::DecoderOptions::default()
-        .jpeg_set_out_colorspace(zune_core::colorspace::ColorSpace::RGB);
-    let mut decoder =
-        zune_jpeg::JpegDecoder::new_with_options(zune_core::bytestream::ZCursor::new(bytes), options);
-    let pixels = decoder.decode().map_err(|e| format!("corrupt JPEG image: {e}"))?;
-    let info = decoder.info().ok_or("a JPEG image without a header")?;
-    Ok(PixelGrid::from_bytes(&pixels, usize::from(info.width), usize::from(info.height), 3))
+    let (mut planes, whole) = (Planes::default(), |width, height| Region { x: 0, y: 0, width, height });
+    Decoder::new(u64::MAX).decode(bytes, whole, &mut planes).map_err(|e| e.to_string())?;
+    let (width, height) = (planes.image_width as usize, planes.image_height as usize);
+    Ok(PixelGrid::from_bytes(&planes.rgb(), width, height, 3))
 }
 
 #[cfg(test)]

@@ -267,9 +267,9 @@ settings! {
     /// What happens to JPEGs with damage inside their coded data (wrong bits, lost or stray bytes or restart markers).
     /// With `conceal` they give, sample by sample, what PIL and torchvision make of them; `stats()["concealed"]`,
     /// `concealed` and a warning tell of it. What PIL refuses is a failure here, too, above all files that were cut
-    /// short; so are damaged headers, and damaged files in CMYK or of unusual sampling. With `refuse` all damage that
-    /// is found is a failure (see `on_error`); damage below the crop is not looked for. On a GPU, the CPU decodes what
-    /// nvJPEG refuses in its strict mode; nvJPEG does not report the damage that it passes over.
+    /// short; so are damaged headers. With `refuse` all damage that is found is a failure (see `on_error`); damage
+    /// below the crop is not looked for. On a GPU, the CPU decodes what nvJPEG refuses in its strict mode; nvJPEG does
+    /// not report the damage that it passes over.
     damaged: Damaged = Damaged::Conceal, OneOf::names(), Failures.images_only();
 
     /// What happens when a sample cannot be read or decoded. `raise` raises the first failure of a batch. With `skip`

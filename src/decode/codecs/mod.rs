@@ -82,8 +82,6 @@ pub enum Backend {
     Indexed,
     /// Our region decoder for packed JPEGs.
     Packed,
-    /// The crate zune-jpeg, which decodes whole images.
-    Zune,
     /// The crate png, which decodes whole images.
     Png,
     /// The crate image-webp, which decodes whole images.
@@ -92,7 +90,7 @@ pub enum Backend {
 
 impl Backend {
     /// All decoders, each at the index that is its number.
-    pub const ALL: [Self; 6] = [Self::Region, Self::Indexed, Self::Packed, Self::Zune, Self::Png, Self::WebP];
+    pub const ALL: [Self; 5] = [Self::Region, Self::Indexed, Self::Packed, Self::Png, Self::WebP];
 
     /// The name in statistics: `decoded_region` and so on.
     pub const fn name(self) -> &'static str {
@@ -100,7 +98,6 @@ impl Backend {
             Self::Region => "region",
             Self::Indexed => "indexed",
             Self::Packed => "packed",
-            Self::Zune => "zune",
             Self::Png => "png",
             Self::WebP => "webp",
         }
@@ -112,7 +109,6 @@ impl Backend {
             Self::Region => "region decoder",
             Self::Indexed => "region decoder with index",
             Self::Packed => "decoder of packed JPEGs",
-            Self::Zune => "zune-jpeg",
             Self::Png => "png",
             Self::WebP => "image-webp",
         }
@@ -205,7 +201,7 @@ mod tests {
         let mut counts = DecodedBy::counted(|backend| 10 + backend as u64);
         counts[Backend::Png] += 5;
         counts += DecodedBy::counted(|_| 1);
-        assert_eq!((counts[Backend::Region], counts[Backend::Zune], counts[Backend::Png]), (11, 14, 20));
+        assert_eq!((counts[Backend::Region], counts[Backend::Packed], counts[Backend::Png]), (11, 13, 19));
         assert_eq!(counts.total(), counts.iter().map(|(_, count)| count).sum::<u64>());
     }
 

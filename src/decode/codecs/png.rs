@@ -6,7 +6,7 @@ use std::io::Cursor;
 use png::{BitDepth, ColorType, Decoder, DecodingError, Limits, Transformations};
 
 use super::{Backend, Choose};
-use crate::decode::fallback::guarded;
+use crate::decode::guarded::guarded;
 use crate::decode::{ColorModel, Decoded, Planes};
 use crate::error::DecodeError;
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 use image_webp::{DecodingError, WebPDecoder};
 
 use super::Choose;
-use crate::decode::fallback::guarded;
+use crate::decode::guarded::guarded;
 use crate::decode::{ColorModel, Planes, Region};
 use crate::error::DecodeError;
 

@@ -1,11 +1,14 @@
 //! The segments of a JPEG file up to its first scan, read before any of it is decoded.
 //!
 //! This reader is as tolerant as libjpeg-turbo: bytes between segments, fill bytes, unknown segments and trailing bytes
-//! are skipped. The fallback decoder reads the headers again for itself and refuses stray bytes between segments.
+//! are skipped.
 
 use super::huffman::{Spec, standard};
 use crate::decode::header::JpegColorSpace;
 use crate::error::DecodeError;
+
+/// The most blocks in an MCU of several components (ITU T.81, B.2.3).
+pub(super) const MOST_BLOCKS: u32 = 10;
 
 /// One component of the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -337,6 +340,10 @@ pub(super) fn read_scan(
             return Err("names an impossible Huffman table");
         }
         scan.push(ScanComponent { component, dc, ac });
+    }
+    let blocks = scan.iter().map(|part| &frame.components[part.component]).map(|part| part.h * part.v);
+    if scan.len() > 1 && blocks.sum::<u32>() > MOST_BLOCKS {
+        return Err("has more blocks in an MCU than there may be");
     }
     let [.., first, last, bits] = *rest else { return Err("is too short") };
     Ok((scan, Progression { first, last, high: bits >> 4, low: bits & 15 }))

@@ -10,6 +10,7 @@ pub(super) mod indexed;
 mod markers;
 pub(crate) mod packed;
 mod pairs;
+mod pixels;
 pub(in crate::decode) mod plan;
 mod progressive;
 mod scan;
@@ -20,14 +21,13 @@ use std::ops::Range;
 use self::bits::{DataEnd, Entropy, FileOffsets};
 use self::idct::Quantisation;
 use self::indexed::IndexHead;
-use self::markers::{Frame, FrameComponent, ScanComponent, ScanHeader, check_end};
+use self::markers::{Frame, FrameComponent, MOST_BLOCKS, ScanComponent, ScanHeader, check_end};
 use self::scan::{Component, Scan, ScanFailure, ScanFault, ScanStart};
 use self::tables::TableCache;
 use super::codecs::Choose;
-use super::fallback;
 use super::header::{JpegColorSpace, JpegHeader, Process};
 use super::planes::Sampling;
-use super::{Backend, ColorModel, Damaged, Decoded, Planes, Region};
+use super::{Backend, ColorModel, Damaged, Decoded, Plane, Planes, Region};
 use crate::error::DecodeError;
 use crate::simd::Level;
 
@@ -55,7 +55,7 @@ pub(super) fn header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
     let frame = &header.frame;
     let (width, height) = (frame.width, frame.height);
     let region_decodable = refuse_unknown(&header).is_ok()
-        && RegionLayout::of(frame, header.color_space, Region { x: 0, y: 0, width, height }).is_some();
+        && RegionLayout::of(frame, header.color_space, Region { x: 0, y: 0, width, height }).is_ok();
     let process = match frame.marker {
         0xC0 => Process::Baseline,
         0xC1 => Process::Extended,
@@ -93,6 +93,8 @@ pub(super) struct Jpeg {
     cache: TableCache,
     entropy: Entropy,
     progressive: progressive::ProgressiveScratch,
+    /// The components of an image whose planes are made of them.
+    components: [Plane; 4],
 }
 
 impl Jpeg {
@@ -121,30 +123,35 @@ impl Jpeg {
         let (width, height) = (header.frame.width, header.frame.height);
         let region = choose(width, height)?;
         check_size(bytes, &header)?;
-        if let Some(layout) = RegionLayout::of(&header.frame, header.color_space, region) {
-            // Whatever an index does not lead to, the file itself decides.
-            if let Some(index) = index
-                && indexed::decode_from(index, self, (bytes, &mut header), &layout, level, out).is_some()
-            {
-                return Ok(Decoded::by(Backend::Indexed)(region));
-            }
-            let done = if header.frame.marker == PROGRESSIVE {
-                self.decode_progressive(bytes, &mut header, &layout, level, out)
-            } else {
-                self.decode_region(bytes, &mut header, &layout, level, out)
-            };
-            let concealed = match done {
-                Err(DecodeError::Corrupt(damage)) if damaged == Damaged::Conceal => {
-                    conceal::decode(bytes, &layout, out)?;
-                    Some(damage)
-                }
-                done => done.map(|()| None)?,
-            };
-            return Ok(Decoded { concealed, ..Decoded::by(Backend::Region)(region) });
+        let layout = RegionLayout::of(&header.frame, header.color_space, region)?;
+        // Whatever an index does not lead to, the file itself decides.
+        if let Some(index) = index
+            && indexed::decode_from(index, self, (bytes, &mut header), &layout, level, out).is_some()
+        {
+            return Ok(Decoded::by(Backend::Indexed)(region));
         }
-        check_end(bytes, header.data)?;
-        fallback::decode(bytes, (width, height), header.color_space, region, out)?;
-        Ok(Decoded::by(Backend::Zune)(region))
+        let mut components = std::mem::take(&mut self.components);
+        let planes = if layout.as_coded { &mut out.planes[..] } else { &mut components };
+        let done = if header.frame.marker == PROGRESSIVE {
+            self.decode_progressive(bytes, &mut header, &layout, level, planes)
+        } else {
+            self.decode_region(bytes, &mut header, &layout, level, planes)
+        };
+        let concealed = match done {
+            Err(DecodeError::Corrupt(damage)) if damaged == Damaged::Conceal => {
+                conceal::decode(bytes, &layout, planes)?;
+                Some(damage)
+            }
+            done => done.map(|()| None)?,
+        };
+        if layout.as_coded {
+            layout.describe(&header.frame, out);
+        } else {
+            out.shape_full((width, height), region, layout.color);
+            pixels::assemble(&components[..layout.parts.len()], header.color_space, region, out);
+        }
+        self.components = components;
+        Ok(Decoded { concealed, ..Decoded::by(Backend::Region)(region) })
     }
 
     /// Decodes scan after scan until all components are there; nearly always that is one.
@@ -154,7 +161,7 @@ impl Jpeg {
         header: &mut ScanHeader,
         layout: &RegionLayout,
         level: Level,
-        out: &mut Planes,
+        planes: &mut [Plane],
     ) -> Result<(), DecodeError> {
         let mut missing = vec![true; layout.parts.len()];
         let mut end = None;
@@ -174,9 +181,9 @@ impl Jpeg {
                 unstuff(&mut self.entropy, bytes, header.data, header.tables.restart_interval, mcus, level)?;
             if end.is_none() {
                 check_end(bytes, at)?;
-                layout.shape(&header.frame, out);
+                layout.shape(planes);
             }
-            self.decode_scan(bytes, header, layout, level, out)?;
+            self.decode_scan(bytes, header, layout, level, planes)?;
             end = Some(at);
         }
         Ok(())
@@ -188,7 +195,7 @@ impl Jpeg {
         header: &ScanHeader,
         layout: &RegionLayout,
         level: Level,
-        out: &mut Planes,
+        planes: &mut [Plane],
     ) -> Result<(), DecodeError> {
         let (columns, rows) = layout.mcus(&header.scan);
         let components = self.components(header, layout, layout.skipped_blocks)?;
@@ -201,7 +208,7 @@ impl Jpeg {
             wanted: layout.wanted(&header.scan),
             start: ScanStart::default(),
         };
-        scan::decode(&scan, &mut out.planes, level)
+        scan::decode(&scan, planes, level)
             .map_err(|failure| damage(bytes, header.data, failure, (columns, rows)))
     }
 
@@ -214,7 +221,7 @@ impl Jpeg {
     ) -> Result<Vec<Component>, DecodeError> {
         let tables = &header.tables;
         let pays = skipped_blocks >= SKIP_TABLE_PAYS;
-        let mut components = Vec::with_capacity(3);
+        let mut components = Vec::with_capacity(4);
         for scan in &header.scan {
             let part = &layout.parts[scan.component];
             let dc = tables.dc(scan)?;
@@ -329,7 +336,10 @@ fn refuse_unknown(header: &ScanHeader) -> Result<(), DecodeError> {
 
 /// How the region's blocks lie in the image.
 struct RegionLayout {
+    /// The meaning of the planes that come of it.
     color: ColorModel,
+    /// Whether these are the components as they are coded; else they are made of them.
+    as_coded: bool,
     /// The columns and rows of MCUs of interleaved scans.
     columns: u32,
     rows: u32,
@@ -362,48 +372,60 @@ impl ComponentPart {
 }
 
 impl RegionLayout {
-    /// Lays out the region; `None` if the image is of a kind that the region decoder does not know.
-    fn of(frame: &Frame, color_space: JpegColorSpace, region: Region) -> Option<Self> {
+    /// Lays out the region of an image whose planes are its components as they are coded; `None` for other images.
+    fn of_coded(frame: &Frame, color_space: JpegColorSpace, region: Region) -> Option<Self> {
+        Self::of(frame, color_space, region).ok().filter(|layout| layout.as_coded)
+    }
+
+    /// Lays out the region.
+    fn of(frame: &Frame, color_space: JpegColorSpace, region: Region) -> Result<Self, DecodeError> {
         let color = match color_space {
             JpegColorSpace::Gray => ColorModel::Gray,
             JpegColorSpace::YCbCr => ColorModel::YCbCr,
-            JpegColorSpace::Rgb => ColorModel::Rgb,
-            JpegColorSpace::Cmyk | JpegColorSpace::Ycck => return None,
+            JpegColorSpace::Rgb | JpegColorSpace::Cmyk | JpegColorSpace::Ycck => ColorModel::Rgb,
         };
         let (h_max, v_max) = frame
             .components
             .iter()
             .fold((1, 1), |(h, v), component| (component.h.max(h), component.v.max(v)));
-        let mut parts = Vec::with_capacity(3);
+        let mut parts = Vec::with_capacity(4);
+        let mut as_coded = frame.components.len() < 4;
         for &FrameComponent { h, v, table: quantisation, .. } in &frame.components {
-            let (step_x, step_y) = (step(h, h_max)?, step(v, v_max)?);
-            if color == ColorModel::Rgb && (step_x, step_y) != (1, 1) {
-                return None;
+            if !h_max.is_multiple_of(h) || !v_max.is_multiple_of(v) {
+                return Err(DecodeError::Unsupported(format!(
+                    "JPEG of sampling factors {h}×{v} among {h_max}×{v_max}, which libjpeg does not decode \
+                     either: encode the image anew"
+                )));
             }
+            let (step_x, step_y) = (h_max / h, v_max / v);
+            // Kernels know no samples of three pixels, and none of red, green or blue that are no pixels.
+            let is_known =
+                if color == ColorModel::Rgb { step_x * step_y == 1 } else { step_x != 3 && step_y != 3 };
+            as_coded &= is_known;
             let sampling = Sampling { step_x, step_y, image_width: frame.width, image_height: frame.height };
             let (columns, rows) = sampling.wanted(region);
             let columns = columns.start / 8..columns.end.div_ceil(8);
             let rows = rows.start / 8..rows.end.div_ceil(8);
             parts.push(ComponentPart { h, v, quantisation, sampling, columns, rows });
         }
-        // The standard limits an interleaved MCU (ITU T.81, B.2.3).
         let blocks: u32 = parts.iter().map(|part| part.h * part.v).sum();
-        if parts.len() > 1 && blocks > 10 {
-            return None;
-        }
+        as_coded &= parts.len() == 1 || blocks <= MOST_BLOCKS;
         let (columns, rows) = (frame.width.div_ceil(8 * h_max), frame.height.div_ceil(8 * v_max));
         // The blocks that are stepped over are those coded before the region ends, less those that are wanted.
         let last_row = parts.iter().map(|part| part.rows.end.div_ceil(part.v)).max().unwrap_or(rows);
         let coded = u64::from(last_row) * u64::from(columns) * u64::from(blocks);
         let wanted: u64 = parts.iter().map(|part| part.columns.len() as u64 * part.rows.len() as u64).sum();
-        Some(Self { color, columns, rows, skipped_blocks: coded.saturating_sub(wanted), parts })
+        Ok(Self { color, as_coded, columns, rows, skipped_blocks: coded.saturating_sub(wanted), parts })
     }
 
-    /// Shapes the planes for the wanted blocks.
-    fn shape(&self, frame: &Frame, out: &mut Planes) {
-        (out.image_width, out.image_height) = (frame.width, frame.height);
-        out.color = self.color;
-        for (part, plane) in self.parts.iter().zip(&mut out.planes) {
+    /// Says what image the planes of `out` are of.
+    fn describe(&self, frame: &Frame, out: &mut Planes) {
+        (out.image_width, out.image_height, out.color) = (frame.width, frame.height, self.color);
+    }
+
+    /// Shapes planes for the wanted blocks of each component.
+    fn shape(&self, planes: &mut [Plane]) {
+        for (part, plane) in self.parts.iter().zip(planes) {
             let (columns, rows) = (&part.columns, &part.rows);
             plane.shape(&part.sampling, 8 * columns.start..8 * columns.end, 8 * rows.start..8 * rows.end);
         }
@@ -432,9 +454,4 @@ impl RegionLayout {
         };
         (over(|part| &part.columns, |factors| factors.0), over(|part| &part.rows, |factors| factors.1))
     }
-}
-
-/// The number of image pixels that a sample spans, if that is 1, 2 or 4.
-fn step(factor: u32, max: u32) -> Option<u32> {
-    (max.is_multiple_of(factor) && matches!(max / factor, 1 | 2 | 4)).then(|| max / factor)
 }

@@ -54,7 +54,7 @@ pub(super) struct ScanStart {
     /// The number of the first byte's bits before it.
     pub(super) skip: u32,
     /// The DC coefficients of the blocks before it, component by component.
-    pub(super) dc: [i32; 3],
+    pub(super) dc: [i32; 4],
 }
 
 /// A fault in the entropy-coded data.
@@ -148,7 +148,7 @@ fn decode_with<B: BlockSink>(scan: &Scan, planes: &mut [Plane]) -> Result<(), Sc
             let Some(start) = scan.entropy.reader((target - first_segment) as usize) else {
                 return Err(ScanFailure { fault: ScanFault::OutOfData, mcu, byte: bits.consumed_bytes() });
             };
-            (bits, dc) = (start, [0; 3]);
+            (bits, dc) = (start, [0; 4]);
             continue;
         }
         let segment_end = if interval == 0 { u64::MAX } else { (segment + 1) * interval };
@@ -179,7 +179,7 @@ fn decode_with<B: BlockSink>(scan: &Scan, planes: &mut [Plane]) -> Result<(), Sc
 #[inline(always)]
 fn decode_mcu<B: BlockSink>(
     bits: &mut BitReader,
-    dc: &mut [i32; 3],
+    dc: &mut [i32; 4],
     components: &[Component],
     planes: &mut [Plane],
     blocks: &mut B,
@@ -212,7 +212,7 @@ fn decode_mcu<B: BlockSink>(
 #[inline(always)]
 pub(super) fn skip_mcu(
     bits: &mut BitReader,
-    dc: &mut [i32; 3],
+    dc: &mut [i32; 4],
     components: &[Component],
 ) -> Result<(), ScanFault> {
     for (component, dc) in components.iter().zip(dc) {

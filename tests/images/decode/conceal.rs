@@ -7,6 +7,7 @@ use foreload::testing::rng::RandomStream;
 use foreload::testing::simd::Level;
 
 use super::images::{Kind, stream};
+use super::odd_kinds::are_coded;
 use super::region::{any_region, assert_equal};
 use super::{libjpeg, scripts, whole};
 
@@ -55,6 +56,9 @@ pub fn check(bytes: &[u8], stream: &mut RandomStream, tally: &mut Tally, what: &
         decoded.unwrap_or_else(|error| panic!("{what}: Pillow decodes it, but: {error}"));
     tally.decoded += 1;
     tally.concealed += u32::from(concealed.is_some());
+    if !libjpeg::planes(bytes).is_ok_and(|reference| are_coded(&planes, &reference)) {
+        return;
+    }
     let (reference, beyond) = expected(bytes, &planes, what);
     tally.beyond += beyond;
     let what = format!("{what}, concealed {concealed:?}");
@@ -161,7 +165,7 @@ fn scans(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
 }
 
 /// Damages the entropy-coded data in one to three places.
-fn damage(bytes: &mut Vec<u8>, stream: &mut RandomStream) {
+pub fn damage(bytes: &mut Vec<u8>, stream: &mut RandomStream) {
     for _ in 0..1 + stream.below(3) {
         let scans = scans(bytes);
         if scans.is_empty() {

@@ -3,13 +3,14 @@
 
 mod conceal;
 mod corpus;
-mod fallback;
 mod fuzz;
 mod images;
 mod indexed;
 mod indexed_fuzz;
+mod odd_kinds;
 mod own_kernels;
 mod packed_fuzz;
+mod png;
 mod progressive;
 mod refusals;
 mod region;

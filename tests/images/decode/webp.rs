@@ -6,8 +6,8 @@ use foreload::testing::decode::{Backend, ColorModel, Decoder, Planes, Region};
 use foreload::testing::simd::Level;
 use image_webp::{ColorType, WebPEncoder};
 
-use super::fallback::difference;
 use super::images::stream;
+use super::odd_kinds::difference;
 use super::region::any_region;
 use super::{decode, whole};
 

@@ -191,6 +191,21 @@ pub fn encode(pixels: &[u8], image: &Encoding) -> Vec<u8> {
 
 /// Encodes like [`encode`], progressive images in these scans, unless there are none.
 pub fn encode_scans(pixels: &[u8], image: &Encoding, scans: &[Scan]) -> Vec<u8> {
+    encode_as(pixels, image, scans, None)
+}
+
+/// Encodes like [`encode`], with the pixels converted to this colour space and with the factors of each component,
+/// which replace the image's.
+pub fn encode_in(pixels: &[u8], image: &Encoding, space: J_COLOR_SPACE, factors: &[(u32, u32)]) -> Vec<u8> {
+    encode_as(pixels, image, &[], Some((space, factors)))
+}
+
+fn encode_as(
+    pixels: &[u8],
+    image: &Encoding,
+    scans: &[Scan],
+    coded: Option<(J_COLOR_SPACE, &[(u32, u32)])>,
+) -> Vec<u8> {
     assert!(scans.len() <= MOST_SCANS, "libjpeg does not look where it writes");
     let &Encoding { width, height, channels, factors, quality, restart_interval, optimised, progressive } =
         image;
@@ -218,6 +233,9 @@ pub fn encode_scans(pixels: &[u8], image: &Encoding, scans: &[Scan]) -> Vec<u8> 
             JINT_COMPRESS_PROFILE_VALUE::JCP_FASTEST as i32,
         );
         jpeg_set_defaults(&mut c);
+        if let Some((space, _)) = coded {
+            jpeg_set_colorspace(&mut c, space);
+        }
         jpeg_set_quality(&mut c, quality, 1);
         c.optimize_coding = optimised.into();
         c.restart_interval = restart_interval;
@@ -231,6 +249,10 @@ pub fn encode_scans(pixels: &[u8], image: &Encoding, scans: &[Scan]) -> Vec<u8> 
         (components[0].h_samp_factor, components[0].v_samp_factor) = (factors.0 as i32, factors.1 as i32);
         for chroma in &mut components[1..] {
             (chroma.h_samp_factor, chroma.v_samp_factor) = (1, 1);
+        }
+        for (component, &(h, v)) in components.iter_mut().zip(coded.iter().flat_map(|(_, factors)| *factors))
+        {
+            (component.h_samp_factor, component.v_samp_factor) = (h as i32, v as i32);
         }
         jpeg_start_compress(&mut c, 1);
         for row in pixels.chunks_exact(channels * width as usize) {

@@ -106,11 +106,13 @@ impl Workshop {
     }
 }
 
-fn decode(jpeg: &[u8]) -> (u16, u16, Vec<u8>) {
-    let mut decoder = zune_jpeg::JpegDecoder::new(zune_core::bytestream::ZCursor::new(jpeg));
-    let pixels = decoder.decode().unwrap();
-    let info = decoder.info().unwrap();
-    (info.width, info.height, pixels)
+/// The columns and rows of a JPEG, and the red, green and blue of its pixels.
+fn decode(jpeg: &[u8]) -> (u32, u32, Vec<u8>) {
+    let header = foreload::testing::decode::parse_header(jpeg).unwrap();
+    let (pixels, warnings) =
+        libjpeg_reference::pixels(jpeg, libjpeg_reference::J_COLOR_SPACE::JCS_RGB).unwrap();
+    assert_eq!(warnings, 0);
+    (header.width, header.height, pixels)
 }
 
 /// Whether a JPEG file is progressive, and its number of components.
@@ -151,7 +153,7 @@ fn synth_makes_imagenet_like_files_whatever_the_threads() {
     let mut codings = BTreeMap::new();
     for (path, jpeg) in &files {
         let (width, height, pixels) = decode(jpeg);
-        assert_eq!(pixels.len(), 3 * usize::from(width) * usize::from(height));
+        assert_eq!(pixels.len(), 3 * (width * height) as usize);
         let (progressive, components) = frame(jpeg);
         let kind =
             if progressive { "progressive" } else { ["gray", "", "colour", "cmyk"][components as usize - 1] };

@@ -22,7 +22,7 @@ use super::RegionLayout;
 use super::huffman::{HuffmanCode, Spec};
 use super::markers::{Progression, ScanHeader, truncated};
 use super::progressive::MOST_SCANS;
-use crate::decode::Planes;
+use crate::decode::Plane;
 use crate::error::DecodeError;
 
 use self::block::ZigzagBlock;
@@ -53,15 +53,15 @@ impl KeptCoefficients {
 
 /// Reads all coefficients of a file, block after block of each component, with the blocks that only fill MCUs.
 pub(super) fn coefficients(bytes: &[u8], layout: &RegionLayout) -> Result<Vec<Vec<[i16; 64]>>, DecodeError> {
-    let (_, kept) = read(bytes, layout, true)?;
+    let kept = read(bytes, layout, true)?;
     Ok(kept.into_iter().map(|component| component.blocks).collect())
 }
 
-/// Decodes what `layout` wants of a file into `out`.
-pub(super) fn decode(bytes: &[u8], layout: &RegionLayout, out: &mut Planes) -> Result<(), DecodeError> {
-    let (header, mut kept) = read(bytes, layout, false)?;
-    layout.shape(&header.frame, out);
-    for ((part, kept), plane) in layout.parts.iter().zip(&mut kept).zip(&mut out.planes) {
+/// Decodes what `layout` wants of a file into the planes of its components.
+pub(super) fn decode(bytes: &[u8], layout: &RegionLayout, planes: &mut [Plane]) -> Result<(), DecodeError> {
+    let mut kept = read(bytes, layout, false)?;
+    layout.shape(planes);
+    for ((part, kept), plane) in layout.parts.iter().zip(&mut kept).zip(planes) {
         let steps = kept.steps.unwrap_or([0; 64]);
         for (row, y) in part.rows.clone().enumerate() {
             for (column, x) in part.columns.clone().enumerate() {
@@ -80,11 +80,7 @@ pub(super) fn decode(bytes: &[u8], layout: &RegionLayout, out: &mut Planes) -> R
 
 /// Reads the coefficients of the blocks that `layout` wants; or of all blocks, where `whole` asks for them or several
 /// scans make them.
-fn read(
-    bytes: &[u8],
-    layout: &RegionLayout,
-    whole: bool,
-) -> Result<(ScanHeader, Vec<KeptCoefficients>), DecodeError> {
+fn read(bytes: &[u8], layout: &RegionLayout, whole: bool) -> Result<Vec<KeptCoefficients>, DecodeError> {
     let mut header = ScanHeader::parse(bytes)?;
     let progressive = header.frame.marker == super::PROGRESSIVE;
     if !progressive {
@@ -105,7 +101,7 @@ fn read(
         Stop::Truncated => truncated(bytes),
         Stop::Refused(error) => error,
     })?;
-    Ok((header, kept))
+    Ok(kept)
 }
 
 /// Reads all scans; `source` stands before the first one.

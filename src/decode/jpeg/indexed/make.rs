@@ -51,7 +51,7 @@ impl Indexer {
         check_size(file, &header).map_err(damaged)?;
         // The smallest region: nothing of it is decoded, and what steps over blocks is there for all of them.
         let region = Region { x: 0, y: 0, width: 1, height: 1 };
-        let layout = RegionLayout::of(&header.frame, header.color_space, region).ok_or(Kept::Kind)?;
+        let layout = RegionLayout::of_coded(&header.frame, header.color_space, region).ok_or(Kept::Kind)?;
         if header.frame.marker == PROGRESSIVE || header.scan.len() != header.frame.components.len() {
             return Err(Kept::Kind);
         }
@@ -99,7 +99,7 @@ fn walk_avx2(walk: CodeWalk, entries: &mut Vec<EntryPoint>) -> Option<()> {
 #[inline(always)]
 fn walk_with(mut walk: CodeWalk, entries: &mut Vec<EntryPoint>) -> Option<()> {
     let (mut segment, mut left) = (0, walk.interval);
-    let (mut bits, mut dc) = (walk.entropy.reader(0)?, [0; 3]);
+    let (mut bits, mut dc) = (walk.entropy.reader(0)?, [0; 4]);
     for _ in 0..walk.mcus.1 {
         for column in 0..walk.mcus.0 {
             if walk.interval > 0 {
@@ -108,14 +108,15 @@ fn walk_with(mut walk: CodeWalk, entries: &mut Vec<EntryPoint>) -> Option<()> {
                         return None;
                     }
                     segment += 1;
-                    (bits, dc, left) = (walk.entropy.reader(segment)?, [0; 3], walk.interval);
+                    (bits, dc, left) = (walk.entropy.reader(segment)?, [0; 4], walk.interval);
                 }
                 left -= 1;
             }
             if column == 0 {
                 let at = bits.consumed_bits();
                 let byte = u32::try_from(walk.offsets.of(at / 8)).ok()?;
-                entries.push(EntryPoint { byte, skip: at as u32 % 8, dc: dc.map(|dc| dc as i16) });
+                let dc = std::array::from_fn(|component| dc[component] as i16);
+                entries.push(EntryPoint { byte, skip: at as u32 % 8, dc });
             }
             skip_mcu(&mut bits, &mut dc, walk.components).ok()?;
             if bits.overrun() {

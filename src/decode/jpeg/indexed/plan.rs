@@ -47,7 +47,7 @@ impl<'a> IndexedImage<'a> {
     /// Plans to decode `region`. `None` where the index does not lead to it, or the CPU's decoder has to complain.
     pub(in super::super) fn plan(&self, region: Region) -> Option<OwnPlan> {
         let Self { head, file, header } = self;
-        let layout = RegionLayout::of(&header.frame, header.color_space, region)?;
+        let layout = RegionLayout::of_coded(&header.frame, header.color_space, region)?;
         if !head.is_of(header, &layout) {
             return None;
         }

@@ -22,7 +22,8 @@ pub(in super::super) fn decode_from(
     }
     let (width, height) = layout.mcus(&header.scan);
     header.tables.add_standard();
-    layout.shape(&header.frame, out);
+    layout.describe(&header.frame, out);
+    layout.shape(&mut out.planes);
     let interval = header.tables.restart_interval;
     let (columns, rows) = layout.wanted(&header.scan);
     let blocks: u32 = layout.parts.iter().map(|part| part.h * part.v).sum();
@@ -33,7 +34,7 @@ pub(in super::super) fn decode_from(
         let start = ScanStart {
             mcu: u64::from(row) * u64::from(width),
             skip: entry.skip,
-            dc: entry.dc.map(i32::from),
+            dc: std::array::from_fn(|component| entry.dc.get(component).copied().unwrap_or(0).into()),
         };
         let segment = start.mcu.checked_div(u64::from(interval)).unwrap_or(0);
         jpeg.entropy.unstuff_part(file, part, segment, level);
@@ -55,6 +56,7 @@ impl IndexHead<'_> {
     /// Whether the index can be that of a file with these headers.
     pub(super) fn is_of(&self, header: &ScanHeader, layout: &RegionLayout) -> bool {
         let is_one_scan = header.scan.len() == header.frame.components.len();
-        header.frame.marker != PROGRESSIVE && is_one_scan && self.facts.mcus == layout.mcus(&header.scan)
+        let is_kind = layout.as_coded && is_one_scan && header.frame.marker != PROGRESSIVE;
+        is_kind && self.facts.mcus == layout.mcus(&header.scan)
     }
 }

@@ -103,6 +103,6 @@ pub(in crate::decode) fn decode(
 }
 
 fn layout(head: &PackedHead, region: Region) -> Result<RegionLayout, DecodeError> {
-    let layout = RegionLayout::of(&head.frame, head.color_space, region);
+    let layout = RegionLayout::of_coded(&head.frame, head.color_space, region);
     layout.ok_or_else(|| corrupt("its sampling is none that is packed"))
 }

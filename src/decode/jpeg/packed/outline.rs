@@ -97,7 +97,7 @@ impl PackedOutline {
     /// The parts that decoding `region` reads of the packed image, which has `length` bytes: its head, and the rows of
     /// MCUs that hold wanted blocks, rounded outwards. `None` where the outline is of another image.
     pub fn parts(&self, region: Region, length: u32) -> Option<ByteParts> {
-        let layout = RegionLayout::of(&self.frame, self.color_space, region)?;
+        let layout = RegionLayout::of_coded(&self.frame, self.color_space, region)?;
         let (grids, count) = grids(&self.frame);
         let rows = layout.rows_of_mcus(&grids, count);
         let behind = length.checked_sub(self.head).filter(|&behind| behind > 0 && !rows.is_empty())?;

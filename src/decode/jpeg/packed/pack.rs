@@ -90,7 +90,7 @@ impl Packer {
         check_size(file, &header).map_err(damaged)?;
         let (width, height) = (header.frame.width, header.frame.height);
         let whole = Region { x: 0, y: 0, width, height };
-        let layout = RegionLayout::of(&header.frame, header.color_space, whole).ok_or(Kept::Kind)?;
+        let layout = RegionLayout::of_coded(&header.frame, header.color_space, whole).ok_or(Kept::Kind)?;
         if block_count(&header.frame) > self.most_blocks {
             return Err(Kept::Large);
         }

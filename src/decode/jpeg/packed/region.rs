@@ -130,7 +130,8 @@ pub(super) fn decode(
     level: Level,
     out: &mut Planes,
 ) -> Result<(), DecodeError> {
-    layout.shape(&head.frame, out);
+    layout.describe(&head.frame, out);
+    layout.shape(&mut out.planes);
     let job =
         RegionJob { packed, head, layout, quantisation: head.quantisation(), grids: grids(&head.frame).0 };
     // Two blocks at a time, damage is seen late. What fails is therefore decoded once more, block by block, and that

@@ -8,7 +8,7 @@ use super::{ProgressiveJob, ProgressiveScan, ScanTables};
 
 /// Reads all DC scans into `dc`, which holds the wanted blocks one after another for each component.
 #[inline(always)]
-pub(super) fn decode(job: &ProgressiveJob, dc: &mut [Vec<i16>; 3]) -> Result<(), (usize, ScanFailure)> {
+pub(super) fn decode(job: &ProgressiveJob, dc: &mut [Vec<i16>; 4]) -> Result<(), (usize, ScanFailure)> {
     for (part, dc) in job.layout.parts.iter().zip(dc.iter_mut()) {
         dc.clear();
         dc.resize(part.columns.len() * part.rows.len(), 0);
@@ -25,7 +25,7 @@ fn read_scan(
     job: &ProgressiveJob,
     number: usize,
     pass: &ProgressiveScan,
-    dc: &mut [Vec<i16>; 3],
+    dc: &mut [Vec<i16>; 4],
 ) -> Result<(), ScanFailure> {
     let layout: &RegionLayout = job.layout;
     let entropy = &job.entropies[number];

@@ -27,7 +27,7 @@ use super::markers::{Progression, ScanComponent, ScanHeader, truncated};
 use super::scan::ScanFailure;
 use super::tables::TableCache;
 use super::{Jpeg, RegionLayout, damage, incomplete, unstuff};
-use crate::decode::{Plane, Planes};
+use crate::decode::Plane;
 use crate::error::DecodeError;
 use crate::simd::Level;
 
@@ -46,7 +46,7 @@ pub(super) struct ProgressiveScratch {
     /// The entropy-coded data, scan by scan.
     entropies: Vec<Entropy>,
     /// The DC coefficients of the wanted blocks, component by component.
-    dc: [Vec<i16>; 3],
+    dc: [Vec<i16>; 4],
     row: BlockRow,
 }
 
@@ -168,10 +168,10 @@ impl Jpeg {
         header: &mut ScanHeader,
         layout: &RegionLayout,
         level: Level,
-        out: &mut Planes,
+        planes: &mut [Plane],
     ) -> Result<(), DecodeError> {
         let plan = ScanPlan::read(bytes, header, &mut self.cache)?;
-        layout.shape(&header.frame, out);
+        layout.shape(planes);
         let ProgressiveScratch { entropies, dc, row } = &mut self.progressive;
         entropies.resize_with(plan.passes.len().max(entropies.len()), Entropy::default);
         for (pass, entropy) in plan.passes.iter().zip(entropies.iter_mut()) {
@@ -179,7 +179,7 @@ impl Jpeg {
             unstuff(entropy, bytes, pass.data.start, pass.restart_interval, layout.mcus(&pass.scan), level)?;
         }
         let job = ProgressiveJob { plan: &plan, layout, entropies };
-        let done = decode(&job, dc, row, &mut out.planes, level).map_err(|(number, failure)| {
+        let done = decode(&job, dc, row, planes, level).map_err(|(number, failure)| {
             let pass = &plan.passes[number];
             damage(bytes, pass.data.start, failure, layout.mcus(&pass.scan))
         });
@@ -202,7 +202,7 @@ struct ProgressiveJob<'a> {
 /// and how.
 fn decode(
     job: &ProgressiveJob,
-    dc: &mut [Vec<i16>; 3],
+    dc: &mut [Vec<i16>; 4],
     row: &mut BlockRow,
     planes: &mut [Plane],
     level: Level,
@@ -219,7 +219,7 @@ fn decode(
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn decode_avx2(
     job: &ProgressiveJob,
-    dc: &mut [Vec<i16>; 3],
+    dc: &mut [Vec<i16>; 4],
     row: &mut BlockRow,
     planes: &mut [Plane],
 ) -> Result<(), (usize, ScanFailure)> {
@@ -229,7 +229,7 @@ fn decode_avx2(
 #[inline(always)]
 fn decode_with<T: InverseDct + Masks>(
     job: &ProgressiveJob,
-    dc: &mut [Vec<i16>; 3],
+    dc: &mut [Vec<i16>; 4],
     row: &mut BlockRow,
     planes: &mut [Plane],
 ) -> Result<(), (usize, ScanFailure)> {

@@ -1,60 +1,12 @@
-//! What the other decoders do: four-component JPEG, baseline and progressive, and PNG. All of it is cropped to the
-//! region.
+//! PNG files of every colour type, whole and cut short.
 
-use foreload::testing::decode::{Backend, ColorModel, Plane, Planes, Region};
+use foreload::testing::decode::{Backend, Planes, Region};
 use foreload::testing::simd::Level;
-use jpeg_encoder::{ColorType, SamplingFactor};
-use libjpeg_reference::J_COLOR_SPACE;
 
-use super::images::{Kind, stream};
+use super::decode;
+use super::images::stream;
+use super::odd_kinds::difference;
 use super::region::any_region;
-use super::{decode, libjpeg};
-
-/// The largest difference between the planes' region and an image of interleaved pixels.
-pub fn difference(planes: &Planes, region: Region, image: &[u8]) -> u8 {
-    let channels = if planes.color == ColorModel::Gray { 1 } else { 3 };
-    let at = |plane: &Plane, x: u32, y: u32| {
-        plane.data[(y - plane.y0) as usize * plane.stride + (x - plane.x0) as usize]
-    };
-    let mut largest = 0;
-    for y in region.y..region.y + region.height {
-        for x in region.x..region.x + region.width {
-            let pixel = (y * planes.image_width + x) as usize * channels;
-            for (plane, &expected) in planes.planes.iter().zip(&image[pixel..pixel + channels]) {
-                largest = largest.max(at(plane, x, y).abs_diff(expected));
-            }
-        }
-    }
-    largest
-}
-
-#[test]
-fn four_components_become_rgb_as_pillow_has_it() {
-    for number in 0..40 {
-        let mut stream = stream(3000 + number);
-        let mut kind = Kind::baseline(&mut stream);
-        kind.color = if number % 2 == 0 { ColorType::Cmyk } else { ColorType::CmykAsYcck };
-        kind.sampling = SamplingFactor::F_1_1;
-        kind.quality = kind.quality.max(50);
-        kind.optimised = false;
-        kind.progressive = number % 4 == 3;
-        let bytes = kind.encode(&mut stream);
-        let choose = |width, height| any_region(&mut stream, width, height);
-        let (planes, region, backend) = decode(&bytes, Level::detect(), choose).unwrap();
-        assert_eq!((backend, planes.color), (Backend::Zune, ColorModel::Rgb));
-        let (stored, _) = libjpeg::pixels(&bytes, J_COLOR_SPACE::JCS_CMYK).unwrap();
-        // The values are inverted, as Pillow takes them; then comes what ink and black leave.
-        let expected: Vec<u8> = stored
-            .chunks(4)
-            .flat_map(|pixel| {
-                let light = f64::from(pixel[3]);
-                [0, 1, 2].map(|i| (light - f64::from(255 - pixel[i]) * light / 255.0).round() as u8)
-            })
-            .collect();
-        let difference = difference(&planes, region, &expected);
-        assert!(difference <= 4, "image {number}, {kind:?}: {difference}");
-    }
-}
 
 #[test]
 fn png_files_of_every_colour_type_are_decoded() {

@@ -1,0 +1,62 @@
+//! Makes full planes of components that the resize does not take as they are coded: four of them, RGB with fewer
+//! samples, or samples that span three pixels. libjpeg's rules decide which samples a pixel has, and Pillow's which
+//! colours inks have on paper.
+
+use crate::decode::header::JpegColorSpace;
+use crate::decode::upsampling::ycc_to_rgb;
+use crate::decode::{Plane, Planes, Region};
+
+/// Fills the planes of `out`, which are shaped for `region`, from these components of the image.
+pub(super) fn assemble(components: &[Plane], color_space: JpegColorSpace, region: Region, out: &mut Planes) {
+    let width = region.width as usize;
+    let rows = (region.y..region.y + region.height).enumerate();
+    let paper: fn([u8; 4]) -> [u8; 3] = match color_space {
+        JpegColorSpace::Gray | JpegColorSpace::YCbCr | JpegColorSpace::Rgb => {
+            for (component, plane) in components.iter().zip(&mut out.planes) {
+                for (row, y) in rows.clone() {
+                    component.upsample_row(&region, y, &mut plane.data[row * plane.stride..][..width]);
+                }
+            }
+            return;
+        }
+        JpegColorSpace::Cmyk => |[c, m, y, k]| on_paper([c, m, y], k),
+        JpegColorSpace::Ycck => |[y, cb, cr, k]| on_paper(ycc_to_rgb(y, cb, cr).map(|ink| 255 - ink), k),
+    };
+    let mut inks: [Vec<u8>; 4] = std::array::from_fn(|_| vec![0; width]);
+    for (row, y) in rows {
+        for (component, ink) in components.iter().zip(&mut inks) {
+            component.upsample_row(&region, y, ink);
+        }
+        let at = row * out.planes[0].stride;
+        for x in 0..width {
+            let rgb = paper([0, 1, 2, 3].map(|ink: usize| inks[ink][x]));
+            for (plane, value) in out.planes.iter_mut().zip(rgb) {
+                plane.data[at + x] = value;
+            }
+        }
+    }
+}
+
+/// Converts stored cyan, magenta, yellow and black to red, green and blue as Pillow does. It takes them as inverted, as
+/// Adobe's programs store them, and multiplies what ink and black leave of the light.
+fn on_paper(stored: [u8; 3], black: u8) -> [u8; 3] {
+    let light = u32::from(black);
+    stored.map(|stored| {
+        let product = u32::from(255 - stored) * light + 128;
+        (light - ((product + (product >> 8)) >> 8).min(light)) as u8
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ink_on_paper_is_as_pillow_has_it() {
+        // Expected are the values of Pillow 12: Image.new("CMYK", (1, 1), (255 - c, 255 - m, 255 - y, 255 -
+        // k)).convert("RGB").
+        assert_eq!(on_paper([255, 128, 0], 255), [255, 128, 0]);
+        assert_eq!(on_paper([255, 128, 0], 100), [100, 50, 0]);
+        assert_eq!(on_paper([200, 100, 50], 0), [0, 0, 0]);
+    }
+}
