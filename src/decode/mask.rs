@@ -2,11 +2,9 @@
 //! where a decoder of pictures would turn them into colours and shades.
 
 use super::codecs::beginning;
-use super::codecs::png::is as is_png;
-use super::guarded::guarded;
+use super::codecs::png::{PngBytes, decoder, is as is_png, with_ended};
 use crate::error::DecodeError;
-use png::{BitDepth, ColorType, Decoder, DecodingError, Limits, Transformations};
-use std::io::Cursor;
+use png::{BitDepth, ColorType, DecodingError, Transformations};
 
 /// The values of a whole mask, row by row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,17 +28,14 @@ impl Mask {
             let message = format!("a mask must be a PNG: this {}", beginning(bytes));
             return Err(DecodeError::Unsupported(message));
         }
-        guarded(|| decode(bytes, max_pixels))
+        with_ended(bytes, |bytes| decode(bytes, max_pixels))
     }
 }
 
-fn decode(bytes: &[u8], max_pixels: u64) -> Result<Mask, DecodeError> {
+fn decode(bytes: PngBytes<'_>, max_pixels: u64) -> Result<Mask, DecodeError> {
     let corrupt = |error: DecodingError| DecodeError::Corrupt(format!("PNG: {error}"));
-    let limits = Limits { bytes: usize::try_from(max_pixels.saturating_mul(8)).unwrap_or(usize::MAX) };
-    let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), limits);
+    let mut decoder = decoder(bytes, max_pixels);
     decoder.set_transformations(Transformations::IDENTITY);
-    decoder.set_ignore_iccp_chunk(true);
-    decoder.set_ignore_text_chunk(true);
     let info = decoder.read_header_info().map_err(corrupt)?;
     let (width, height) = (info.width, info.height);
     if u64::from(width) * u64::from(height) > max_pixels {
@@ -123,6 +118,8 @@ mod tests {
         assert!(error(&file(ColorType::Rgb, BitDepth::Eight, &[1; 18]), 9).contains("one channel"));
         let sound = file(ColorType::Grayscale, BitDepth::Eight, &[1; 6]);
         assert!(error(&sound, 5).contains("limit of 5 pixels"));
-        assert!(error(&sound[..sound.len() - 20], 6).contains("corrupt"));
+        assert!(error(&sound[..sound.len() - 30], 6).contains("corrupt"));
+        // The file lacks nothing but its end.
+        assert_eq!(Mask::decode(&sound[..sound.len() - 12], 6).unwrap().values, [1; 6]);
     }
 }

@@ -10,9 +10,11 @@ use crate::decode::guarded::guarded;
 use crate::decode::{ColorModel, Decoded, Planes};
 use crate::error::DecodeError;
 
+const SIGNATURE: &[u8; 8] = b"\x89PNG\r\n\x1a\n";
+
 /// Whether a file is a PNG, by its signature.
 pub(in crate::decode) fn is(bytes: &[u8]) -> bool {
-    bytes.starts_with(b"\x89PNG\r\n\x1a\n")
+    bytes.starts_with(SIGNATURE)
 }
 
 /// Reads the columns and rows from the header.
@@ -33,20 +35,16 @@ pub(super) fn decode(
     out: &mut Planes,
 ) -> Result<Decoded, DecodeError> {
     let corrupt = |error: DecodingError| DecodeError::Corrupt(format!("PNG: {error}"));
-    // This bounds rows; the image itself is bounded by `choose`, which refuses large ones.
-    let limits = Limits { bytes: usize::try_from(max_pixels.saturating_mul(8)).unwrap_or(usize::MAX) };
-    let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), limits);
-    decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
-    // Profiles and texts are not needed, and a small file may unpack to a large one.
-    decoder.set_ignore_iccp_chunk(true);
-    decoder.set_ignore_text_chunk(true);
     let (size, narrowed) = guarded(|| {
+        let mut decoder = decoder(PngBytes::of(bytes), max_pixels);
         let info = decoder.read_header_info().map_err(corrupt)?;
         let is_gray = matches!(info.color_type, ColorType::Grayscale | ColorType::GrayscaleAlpha);
         Ok(((info.width, info.height), is_gray && info.bit_depth == BitDepth::Sixteen))
     })?;
     let region = choose(size.0, size.1)?;
-    let (image, kind) = guarded(|| {
+    let (image, kind) = with_ended(bytes, |bytes| {
+        let mut decoder = decoder(bytes, max_pixels);
+        decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
         let mut reader = decoder.read_info().map_err(corrupt)?;
         let bytes = reader
             .output_buffer_size()
@@ -73,4 +71,98 @@ pub(super) fn decode(
         other => return Err(DecodeError::Unsupported(format!("PNG of {other:?}"))),
     }
     Ok(Decoded { narrowed, ..Decoded::by(Backend::Png)(region) })
+}
+
+/// The bytes of a PNG for its decoder.
+#[derive(Clone, Copy)]
+pub(in crate::decode) struct PngBytes<'a> {
+    bytes: &'a [u8],
+    /// Whether checksums are those of other bytes.
+    is_mended: bool,
+}
+
+impl<'a> PngBytes<'a> {
+    fn of(bytes: &'a [u8]) -> Self {
+        Self { bytes, is_mended: false }
+    }
+}
+
+/// Makes a decoder for an image of at most so many pixels.
+pub(in crate::decode) fn decoder(of: PngBytes<'_>, max_pixels: u64) -> Decoder<Cursor<&[u8]>> {
+    // This bounds rows; the image itself is bounded by those who refuse large ones.
+    let limits = Limits { bytes: usize::try_from(max_pixels.saturating_mul(8)).unwrap_or(usize::MAX) };
+    let mut decoder = Decoder::new_with_limits(Cursor::new(of.bytes), limits);
+    // Profiles and texts are not needed, and a small file may unpack to a large one.
+    decoder.set_ignore_iccp_chunk(true);
+    decoder.set_ignore_text_chunk(true);
+    if of.is_mended {
+        decoder.ignore_checksums(true);
+    }
+    decoder
+}
+
+/// Decodes a PNG. If that fails because the file was cut short after its image data, as Pillow and libpng do not mind,
+/// the missing end is added and the file is decoded again: only an image whose pixels are all there is decoded then.
+pub(in crate::decode) fn with_ended<T>(
+    bytes: &[u8],
+    decode: impl Fn(PngBytes<'_>) -> Result<T, DecodeError>,
+) -> Result<T, DecodeError> {
+    guarded(|| decode(PngBytes::of(bytes))).or_else(|error| {
+        let Some(ended) = ended(bytes) else { return Err(error) };
+        // The checksums of all whole chunks were right the first time.
+        guarded(|| decode(PngBytes { bytes: &ended, is_mended: true })).map_err(|_| error)
+    })
+}
+
+/// The bytes of a file that was cut short after its image data began, with the end that it lacks; `None` for other
+/// files. Image data that was cut is a shorter chunk; other data is left out.
+fn ended(bytes: &[u8]) -> Option<Vec<u8>> {
+    let (mut at, mut has_data) = (SIGNATURE.len(), false);
+    for chunk in chunks(bytes) {
+        if chunk.name == b"IEND" {
+            return None;
+        }
+        has_data |= chunk.name == b"IDAT";
+        at = chunk.end;
+    }
+    let mut ended = bytes[..at].to_vec();
+    if let Some((head, data)) = bytes[at..].split_at_checked(HEAD)
+        && &head[4..] == b"IDAT"
+    {
+        let data = &data[..data.len().min(length(head))];
+        ended.extend([&(data.len() as u32).to_be_bytes(), &head[4..], data, &[0; CHECKSUM]].concat());
+        has_data = true;
+    }
+    ended.extend([&[0; 4], &b"IEND"[..], &[0; CHECKSUM]].concat());
+    has_data.then_some(ended)
+}
+
+/// The bytes of a chunk before its data: their number, and its name.
+const HEAD: usize = 8;
+
+/// The bytes of a chunk after its data.
+const CHECKSUM: usize = 4;
+
+/// A whole chunk, and where in the file it ends.
+struct PngChunk<'a> {
+    name: &'a [u8],
+    data: &'a [u8],
+    end: usize,
+}
+
+/// The number of bytes of a chunk's data.
+fn length(head: &[u8]) -> usize {
+    u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize
+}
+
+/// The chunks of a file, up to the first that is not whole.
+fn chunks(bytes: &[u8]) -> impl Iterator<Item = PngChunk<'_>> {
+    let mut at = SIGNATURE.len();
+    std::iter::from_fn(move || {
+        let (head, rest) = bytes.get(at..)?.split_at_checked(HEAD)?;
+        let data = rest.get(..length(head))?;
+        rest.get(data.len() + CHECKSUM - 1)?;
+        at += HEAD + data.len() + CHECKSUM;
+        Some(PngChunk { name: &head[4..], data, end: at })
+    })
 }
