@@ -50,8 +50,8 @@ use crate::augment::Output;
 use crate::augment::cuda::LaneMemory;
 use crate::batch::{BatchLayout, Pools};
 use crate::dataset::{Contents, DatasetIndex, IndexOptions, SampleColumn, Stretches};
-use crate::decode::Damaged;
 use crate::decode::cuda::OwnTables;
+use crate::decode::{Damaged, Orientation};
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
 use crate::names::named;
@@ -135,6 +135,8 @@ pub struct LoaderConfig {
     pub cache: Option<CacheOptions>,
     /// What happens to JPEGs with damage inside their coded data.
     pub damaged: Damaged,
+    /// What happens where metadata says that an image is stored turned.
+    pub orientation: Orientation,
     /// What happens when a sample fails.
     pub on_error: OnError,
     /// The number of failures that an epoch survives; `None` for any number.
@@ -490,6 +492,7 @@ impl LoaderOptions {
             queue_depth,
             cache,
             damaged: options.damaged,
+            orientation: options.orientation,
             on_error: options.on_error,
             max_errors: options.max_errors,
             max_pixels: options.max_pixels,

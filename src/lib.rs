@@ -112,7 +112,7 @@ pub use dataset::{
     BadShard, BadShards, Changed, ClassRef, Contents, DatasetIndex, FieldKind, Fingerprint, IndexOptions,
     Layout, Select,
 };
-pub use decode::Damaged;
+pub use decode::{Damaged, Orientation};
 pub use error::{DecodeError, Error, Result};
 pub use io::{Direct, IoChoice};
 pub use notices::Notices;

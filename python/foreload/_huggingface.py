@@ -52,6 +52,9 @@ def settings_of(dataset: Any, given: dict[str, Any]) -> dict[str, Any]:
         if len(np.unique(numbers)) < len(numbers):
             raise config_error("dataset", f"has rows several times: {_SAVE}, or use weights= or repeats=")
         settings["indices"] = numbers.tolist()
+    if "orientation" not in given:
+        # That library turns images by their EXIF orientation.
+        settings["orientation"] = "warn"
     split = str(dataset.split or "").partition("[")[0]
     if is_for_evaluation(split) and "train" not in given:
         settings["train"] = False

@@ -107,7 +107,10 @@ class ImageLoader(Loader):
             normalised).
         memory_format: Order of the images' dimensions: `nchw` or `nhwc`.
         decode: `fast` resizes the decoded planes and converts colours at output size; `exact` is what PIL and
-            torchvision compute. EXIF orientation is ignored, as torchvision does.
+            torchvision compute.
+        orientation: What happens where EXIF or XMP says that an image is stored turned or mirrored. It is decoded as it
+            is stored in any case, as torchvision does by default. With `warn` the first such image is reported, as
+            `ImageDataset.from_huggingface` asks for, because `datasets` turns such images.
         decoded: False: batches hold the files' bytes (`files` instead of `images`) for a decoder of your own; packed
             images are rebuilt into the files that they were made of. Order, `labels`, `sample_ids` and `mask` stay the
             same, and the settings of images have no effect. `on_error` deals with files that cannot be read, or that
@@ -263,6 +266,7 @@ class ImageLoader(Loader):
         dtype: Literal["float32", "float16", "bfloat16", "uint8"] = "float32",
         memory_format: Literal["nchw", "nhwc"] = "nchw",
         decode: Literal["fast", "exact"] = "fast",
+        orientation: Literal["ignore", "warn"] = "ignore",
         decoded: bool = True,
         device: str = "auto",
         decoder: Literal["auto", "own", "nvjpeg"] = "auto",

@@ -2,6 +2,7 @@
 
 mod codecs;
 pub(crate) mod cuda;
+mod exif;
 pub(crate) mod forms;
 mod guarded;
 mod header;
@@ -15,6 +16,8 @@ mod upsampling;
 
 pub use codecs::Backend;
 pub(crate) use codecs::{DecodedBy, Format};
+pub use exif::Orientation;
+pub(crate) use exif::orientation;
 pub(crate) use forms::{
     FileForm, FileRestorer, FormMaker, Kept, MadeForm, RestoredFile, SIGNATURE, file_within, form_of,
     is_convertible,

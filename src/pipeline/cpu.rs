@@ -120,6 +120,9 @@ impl CpuDecoder {
         beside: &[ViewsBeside<'_>],
         stopwatch: &mut Stopwatch,
     ) -> Result<DrawnViews> {
+        if parts.is_none() {
+            shared.notify_turned(of.image, of.draw.sample, of.bytes);
+        }
         if let Some(drawn) = self.drawn_of_held(shared, run, &of)? {
             return Ok(drawn);
         }

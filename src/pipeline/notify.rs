@@ -4,6 +4,7 @@ use super::cuda::LONGEST_BACKOFF;
 use super::{ConcealedSample, PipelineShared};
 use crate::config::OnError;
 use crate::decode::nvjpeg::NvJpegBackend;
+use crate::decode::{Orientation, orientation};
 use crate::error::{DecodeError, Error};
 use crate::notices::NoticeKind;
 use crate::schedule::Shuffling;
@@ -69,6 +70,25 @@ impl PipelineShared {
             format!(
                 "some images are PNGs with 16 bits of gray, of which batches have the upper 8; the first is {name:?} \
                  of sample {sample} ({}): {remedy}",
+                path.display()
+            )
+        });
+    }
+
+    /// Warns of the first image that metadata says to turn, where that is asked for.
+    pub(super) fn notify_turned(&self, image: usize, sample: u64, bytes: &[u8]) {
+        if self.config.orientation == Orientation::Ignore {
+            return;
+        }
+        let Some(orientation) = orientation(bytes) else { return };
+        self.index.notices().warn_once("turned", || {
+            let path = self.index.path(self.index.extent(sample).file);
+            format!(
+                "some images are stored turned or mirrored, by their EXIF orientation, and are decoded as they are \
+                 stored, where `datasets` would turn them; the first is {:?} of sample {sample} ({}), of orientation \
+                 {orientation}: store images upright, as PIL.ImageOps.exif_transpose makes them, or set \
+                 orientation=\"ignore\" to train on them as they are stored",
+                self.config.images.list()[image].name,
                 path.display()
             )
         });

@@ -218,6 +218,23 @@ def test_hugging_face_columns_that_were_dropped_stay_away(saved: Any, tmp_path: 
     assert set(next(iter(named))) == {"photo"}
 
 
+def test_hugging_face_images_that_it_turns_are_reported(saved: Any, tmp_path: Path) -> None:
+    import datasets
+
+    exif, file = Image.Exif(), io.BytesIO()
+    exif[0x112] = 6
+    Image.new("RGB", (24, 20)).save(file, "jpeg", exif=exif)
+    rows = {"image": [{"bytes": of, "path": None} for of in (jpeg(1), file.getvalue())], "label": [0, 1]}
+    types = datasets.Features(image=datasets.Image(), label=datasets.Value("int64"))
+    datasets.Dataset.from_dict(rows, features=types).save_to_disk(str(tmp_path / "turned"))
+    turned = datasets.load_from_disk(str(tmp_path / "turned"))
+    assert [of["image"].size for of in turned] == [(24, 20), (20, 24)]
+    with pytest.warns(foreload.Warning, match="`datasets` would turn .*'image' of sample 1 .*exif_transpose"):
+        list(ImageDataset.from_huggingface(turned, batch_size=2, **IN_ORDER))
+    list(ImageDataset.from_huggingface(turned, batch_size=2, orientation="ignore", **IN_ORDER))
+    list(ImageDataset.from_huggingface(saved, batch_size=4, **IN_ORDER))
+
+
 @pytest.mark.parametrize("how", ["anew", "moved", "in place"])
 def test_hugging_face_files_that_were_replaced_are_refused(saved: Any, tmp_path: Path, how: str) -> None:
     import datasets

@@ -16,7 +16,7 @@ use crate::augment::{
 };
 use crate::config::{CpuDecode, FieldOptions, GpuDecoder, Labels, OnError, Peers, SharingPolicy, Weights};
 use crate::dataset::{BadShards, Changed, ClassRef};
-use crate::decode::Damaged;
+use crate::decode::{Damaged, Orientation};
 use crate::io::{Direct, IoChoice};
 use crate::schedule::{Assignment, LastBatch, Shuffling};
 use crate::tier::{FillChoice, FormChoice, Verify};
@@ -236,8 +236,13 @@ settings! {
     memory_format: MemoryFormat = MemoryFormat::Nchw, OneOf::names(), Images.images_only();
 
     /// `fast` resizes the decoded planes and converts colours at output size; `exact` is what PIL and torchvision
-    /// compute. EXIF orientation is ignored, as torchvision does.
+    /// compute.
     decode: Fidelity = Fidelity::Fast, OneOf::names(), Images.images_only();
+
+    /// What happens where EXIF or XMP says that an image is stored turned or mirrored. It is decoded as it is stored in
+    /// any case, as torchvision does by default. With `warn` the first such image is reported, as
+    /// `ImageDataset.from_huggingface` asks for, because `datasets` turns such images.
+    orientation: Orientation = Orientation::Ignore, OneOf::names(), Images.images_only();
 
     /// False: batches hold the files' bytes (`files` instead of `images`) for a decoder of your own; packed images are
     /// rebuilt into the files that they were made of. Order, `labels`, `sample_ids` and `mask` stay the same, and the

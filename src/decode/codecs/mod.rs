@@ -6,6 +6,7 @@ mod webp;
 
 use std::ops::{AddAssign, Index, IndexMut};
 
+use super::exif::Metadata;
 use super::{Decoded, Decoder, Planes, Region, jpeg};
 use crate::error::{DecodeError, git_lfs_pointer};
 
@@ -25,6 +26,8 @@ pub(crate) struct Format {
     is: fn(&[u8]) -> bool,
     /// Reads the columns and rows of the image from the headers of a file of this kind.
     pub(super) size: fn(&[u8]) -> Size,
+    /// Finds the metadata of a file of this kind that may give its orientation.
+    pub(super) metadata: fn(&[u8]) -> Metadata<'_>,
     /// Decodes the chosen region of a file of this kind into planes.
     pub(super) decode: fn(&mut Decoder, &[u8], Choose<'_>, &mut Planes) -> Result<Decoded, DecodeError>,
 }
@@ -35,30 +38,35 @@ static FORMATS: &[Format] = &[
         name: "JPEG",
         is: jpeg::is,
         size: jpeg::size,
+        metadata: jpeg::metadata,
         decode: |decoder, bytes, choose, out| decoder.jpeg(bytes, choose, out),
     },
     Format {
         name: "JPEG",
         is: jpeg::indexed::is_indexed,
         size: jpeg::indexed::size,
+        metadata: jpeg::indexed::metadata,
         decode: |decoder, bytes, choose, out| decoder.indexed(bytes, choose, out),
     },
     Format {
         name: "JPEG",
         is: jpeg::packed::is_packed,
         size: jpeg::packed::size,
+        metadata: |_| Metadata::default(),
         decode: |decoder, bytes, choose, out| decoder.packed(bytes, None, choose, out),
     },
     Format {
         name: "PNG",
         is: png::is,
         size: png::size,
+        metadata: png::metadata,
         decode: |decoder, bytes, choose, out| png::decode(bytes, decoder.max_pixels, choose, out),
     },
     Format {
         name: "WebP",
         is: webp::is,
         size: webp::size,
+        metadata: webp::metadata,
         decode: |_, bytes, choose, out| webp::decode(bytes, choose, out).map(Decoded::by(Backend::WebP)),
     },
 ];

@@ -6,6 +6,7 @@ use std::io::Cursor;
 use png::{BitDepth, ColorType, Decoder, DecodingError, Limits, Transformations};
 
 use super::{Backend, Choose};
+use crate::decode::exif::Metadata;
 use crate::decode::guarded::guarded;
 use crate::decode::{ColorModel, Decoded, Planes};
 use crate::error::DecodeError;
@@ -165,4 +166,15 @@ fn chunks(bytes: &[u8]) -> impl Iterator<Item = PngChunk<'_>> {
         at += HEAD + data.len() + CHECKSUM;
         Some(PngChunk { name: &head[4..], data, end: at })
     })
+}
+
+/// Finds the metadata that may give an orientation. XMP that is compressed is not read.
+pub(super) fn metadata(bytes: &[u8]) -> Metadata<'_> {
+    const XMP: &[u8] = b"XML:com.adobe.xmp\0\0";
+    Metadata {
+        exif: chunks(bytes).find(|chunk| chunk.name == b"eXIf").map(|chunk| chunk.data),
+        xmp: chunks(bytes)
+            .filter(|chunk| chunk.name == b"iTXt")
+            .find_map(|chunk| chunk.data.strip_prefix(XMP)),
+    }
 }

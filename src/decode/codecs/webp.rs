@@ -10,6 +10,7 @@ use std::ops::Range;
 use image_webp::{DecodingError, WebPDecoder};
 
 use super::Choose;
+use crate::decode::exif::Metadata;
 use crate::decode::guarded::guarded;
 use crate::decode::{ColorModel, Planes, Region};
 use crate::error::DecodeError;
@@ -47,6 +48,16 @@ pub(super) fn decode(bytes: &[u8], choose: Choose<'_>, out: &mut Planes) -> Resu
         out.take(&canvas, size, region, ColorModel::Rgb, |&rgb: &[u8; 3]| rgb);
     }
     Ok(region)
+}
+
+/// Finds the metadata that may give an orientation.
+pub(super) fn metadata(bytes: &[u8]) -> Metadata<'_> {
+    let content = bytes.get(HEADER..).unwrap_or_default();
+    let find = |name: &[u8]| {
+        let found = Chunks { bytes: content, at: 4 }.flatten().find(|chunk| chunk.name == name);
+        found.map(|chunk| &content[chunk.content])
+    };
+    Metadata { exif: find(b"EXIF"), xmp: find(b"XMP ") }
 }
 
 /// The coded image of a file, and where it belongs.

@@ -245,6 +245,21 @@ impl CodingTables {
     }
 }
 
+/// The payloads of the APP1 segments before the first scan, as far as the headers make sense.
+pub(super) fn app1_segments(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut walker = Walker { bytes, at: 2 };
+    std::iter::from_fn(move || {
+        loop {
+            match walker.marker().ok()?.0 {
+                0xE1 => return walker.payload(0xE1).ok(),
+                0xD9 | 0xDA => return None,
+                0x01 | 0xD0..=0xD8 => {}
+                marker => drop(walker.payload(marker).ok()?),
+            }
+        }
+    })
+}
+
 /// Whether the file ends as it should: walks from `at`, in entropy-coded data or between segments, to the end-of-image
 /// marker.
 pub(super) fn check_end(bytes: &[u8], at: usize) -> Result<(), DecodeError> {

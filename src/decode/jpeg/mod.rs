@@ -25,6 +25,7 @@ use self::markers::{Frame, FrameComponent, MOST_BLOCKS, ScanComponent, ScanHeade
 use self::scan::{Component, Scan, ScanFailure, ScanFault, ScanStart};
 use self::tables::TableCache;
 use super::codecs::Choose;
+use super::exif::Metadata;
 use super::header::{JpegColorSpace, JpegHeader, Process};
 use super::planes::Sampling;
 use super::{Backend, ColorModel, Damaged, Decoded, Plane, Planes, Region};
@@ -46,6 +47,16 @@ pub(super) fn is(bytes: &[u8]) -> bool {
 /// Reads the columns and rows of `bytes`, which begin with a JPEG signature.
 pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
     header(bytes).map(|header| (header.width, header.height))
+}
+
+/// Finds the metadata of `bytes`, which begin with a JPEG signature.
+pub(super) fn metadata(bytes: &[u8]) -> Metadata<'_> {
+    const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
+    let segments = || markers::app1_segments(bytes);
+    Metadata {
+        exif: segments().find(|segment| segment.starts_with(b"Exif\0\0")),
+        xmp: segments().find_map(|segment| segment.strip_prefix(XMP)),
+    }
 }
 
 /// Reads the headers of `bytes`, which begin with a JPEG signature.

@@ -210,6 +210,9 @@ impl<'a> Preparer<'a> {
         let arrived = read.arrived();
         let ReadImage { bytes, parts } = read;
         let id = ImageId { sample: draw.sample, image: image as u32 };
+        if parts.is_none() {
+            self.shared.notify_turned(image, draw.sample, &bytes);
+        }
         let draw_views = |size| self.shared.draw_views(&run.keys, image, draw, size, &[]);
         let drawn = match self.drawn_of(image) {
             None if config.images.recipe(image).may_resize_padding() => {

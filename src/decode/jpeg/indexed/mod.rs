@@ -22,6 +22,7 @@ pub(super) use self::region::decode_from;
 use super::Jpeg;
 use crate::crc::checksum;
 use crate::decode::codecs::Choose;
+use crate::decode::exif::Metadata;
 use crate::decode::{Damaged, Decoded, Planes};
 use crate::error::DecodeError;
 use crate::simd::Level;
@@ -66,6 +67,11 @@ pub(in crate::decode) fn checked_file(indexed: &[u8]) -> Result<Range<usize>, De
 /// The columns and rows of an indexed image.
 pub(in crate::decode) fn size(indexed: &[u8]) -> Result<(u32, u32), DecodeError> {
     super::size(&indexed[file(indexed)?])
+}
+
+/// Finds the metadata of the file in an indexed image.
+pub(in crate::decode) fn metadata(indexed: &[u8]) -> Metadata<'_> {
+    file(indexed).map_or(Metadata::default(), |file| super::metadata(&indexed[file]))
 }
 
 /// Decodes the region of an indexed image that `choose` picks into `out`.
