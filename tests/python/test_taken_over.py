@@ -229,7 +229,7 @@ def test_hugging_face_images_that_it_turns_are_reported(saved: Any, tmp_path: Pa
     datasets.Dataset.from_dict(rows, features=types).save_to_disk(str(tmp_path / "turned"))
     turned = datasets.load_from_disk(str(tmp_path / "turned"))
     assert [of["image"].size for of in turned] == [(24, 20), (20, 24)]
-    with pytest.warns(foreload.Warning, match="`datasets` would turn .*'image' of sample 1 .*exif_transpose"):
+    with pytest.warns(foreload.Warning, match='`datasets` would turn .*"image" of sample 1 .*exif_transpose'):
         list(ImageDataset.from_huggingface(turned, batch_size=2, **IN_ORDER))
     list(ImageDataset.from_huggingface(turned, batch_size=2, orientation="ignore", **IN_ORDER))
     list(ImageDataset.from_huggingface(saved, batch_size=4, **IN_ORDER))
