@@ -86,6 +86,8 @@ impl Receivers {
                 {
                     inlet.fail(error);
                 }
+                // Nobody joins this thread: when it counts as ended, it must hold the directory no longer.
+                drop(inlet);
                 drop(alive);
             };
             let started = std::thread::Builder::new().name("foreload-spill".into()).spawn(work);

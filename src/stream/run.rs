@@ -227,8 +227,13 @@ impl SampleStream {
             options.replay.as_ref().map(|path| JournalReader::open(path, &self.identity)).transpose()?;
         let plan = Plan::new(mixer, buffer, options.seed, options.mix.batch_size, step);
         let group = options.votes.clone().map(|votes| {
-            let inlet = inlet.clone();
-            RankGroup::start(votes, group_beginning(step), move || inlet.rouse())
+            // The thread that asks may wait long for other ranks, and must not keep a dropped stream's directory.
+            let inlet = Arc::downgrade(&inlet);
+            RankGroup::start(votes, group_beginning(step), move || {
+                if let Some(inlet) = inlet.upgrade() {
+                    inlet.rouse();
+                }
+            })
         });
         let plan = plan.with_journal(journal.transpose()?).among(share, group.transpose()?);
         let sources = sources.into_iter().zip(positions).collect();

@@ -21,8 +21,10 @@ use std::sync::{Arc, Mutex};
 /// The class `foreload._core.StreamEngine`; see `_core.pyi` for the documentation.
 #[pyclass(frozen, subclass, module = "foreload")]
 pub(in crate::python) struct StreamEngine {
-    pipeline: SharedPipeline,
     stream: Arc<SampleStream>,
+    /// After `stream`, so that the pipeline is the stream's last owner and drops it without the GIL: the threads of
+    /// Python's sources need the GIL to end.
+    pipeline: SharedPipeline,
     place: RankPlace,
     failures: Mutex<FailureLog>,
     concealed: Mutex<ConcealedLog>,
