@@ -131,8 +131,8 @@ pub(super) fn notify(names: &[String], root: &Path, notices: &Notices) {
     if let Some((class, _)) = other {
         let message = format!(
             "{root}: class names look like numbers, but are not the numbers of the classes: class {:?} has number \
-             {class}. Labels are the places of the names in loader.classes; int(loader.classes[label]) gives the number \
-             that a name says",
+             {class}. Labels are the places of the names in loader.classes; int(loader.classes[label]) gives the \
+             number that a name says",
             names[class as usize]
         );
         notices.notify(NoticeKind::Warning, message);

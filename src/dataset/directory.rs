@@ -73,8 +73,9 @@ impl IndexDirectory {
         Err(Error::config("index_dir", message))
     }
 
-    /// The index file of the dataset whose canonical path is `canonical`, or of its split, with the label that the user named. Each dataset path has one
-    /// name, so a dataset that was moved or copied has a new index, with the same fingerprint.
+    /// The index file of the dataset whose canonical path is `canonical`, or of its split, with the label that the user
+    /// named. Each dataset path has one name, so a dataset that was moved or copied has a new index, with the same
+    /// fingerprint.
     ///
     /// # Errors
     /// [`Error::Config`] for a directory inside the dataset: sources are read-only, and not even an index is written

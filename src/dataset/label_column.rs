@@ -38,8 +38,8 @@ pub(super) struct ColumnLabels<'a> {
 }
 
 /// Finds the labels: those of the column that the user named, or else of the best of the `usual` names, or of the only
-/// one of [`MORE_LABELS`]. Numbers that are written with a point are the last choice by each list of names. Columns that
-/// cannot be the label because of their values are noted in `not_labels`.
+/// one of [`MORE_LABELS`]. Numbers that are written with a point are the last choice by each list of names. Columns
+/// that cannot be the label because of their values are noted in `not_labels`.
 ///
 /// # Errors
 /// [`Malformed`] where texts that lie in the shard cannot be read.

@@ -185,8 +185,8 @@ pub struct IndexOptions {
     /// Whether the field `label` is asked for by its name, so that a column of that name is read where it holds no
     /// class numbers.
     pub label_column: bool,
-    /// The column of tables, or the member or key of a `.json` member in tar shards, that is the label. `None` stands for
-    /// the usual names. Samples have other labels by it, so that the dataset has an index for each.
+    /// The column of tables, or the member or key of a `.json` member in tar shards, that is the label. `None` stands
+    /// for the usual names. Samples have other labels by it, so that the dataset has an index for each.
     pub label: Option<String>,
     /// Whether nobody asks for labels. Then it is no error if some are missing or are no class numbers, and the dataset
     /// has none.

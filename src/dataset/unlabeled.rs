@@ -160,7 +160,7 @@ impl DatasetPart {
             .map(|(name, _)| name)
             .collect();
         // The caption of an image tells more than the path that it had.
-        others.sort_by_key(|name| (Some(name) == likely.as_ref(), name.contains('.')));
+        others.sort_by_key(|name| (name.contains('.'), Some(name) == likely.as_ref()));
         match others.first() {
             Some(other) => format!("and fields=[\"image\", {other:?}] reads what there is without labels"),
             None => "and fields=[\"image\"] reads the images without labels".to_owned(),

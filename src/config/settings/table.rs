@@ -173,9 +173,9 @@ settings! {
     /// in which an object says more: `["jpg", {"Mask": {"name": "seg.png", "dtype": "int64"}}]`. None: image and label.
     fields: Option<Vec<FieldOptions>> = None, Maybe(FieldList), Fields.images_only();
 
-    /// The column of a table, or in tar shards the end of a member's name or a key of `.json` members, that is the label:
-    /// `label="fine_label"`. Whole numbers are class numbers, and texts names of classes. Each choice has an index and a
-    /// fingerprint of its own. None: `label` and other usual names.
+    /// The column of a table, or in tar shards the end of a member's name or a key of `.json` members, that is the
+    /// label: `label="fine_label"`. Whole numbers are class numbers, and texts names of classes. Each choice has an
+    /// index and a fingerprint of its own. None: `label` and other usual names.
     label: Option<String> = None, Maybe(AnyText), Fields.images_only().datasets_only();
 
     /// Columns of your own: a table in a file, whose column `file_name` (a path below the dataset, with or without
