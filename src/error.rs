@@ -5,7 +5,7 @@ mod carried;
 pub(crate) use carried::CarriedError;
 
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -69,9 +69,9 @@ pub enum Error {
         /// The sample id, which is its number in the index.
         id: u64,
         /// The key of a sample in a tar shard, where it is known.
-        key: Option<String>,
+        key: Option<Box<str>>,
         /// The file or shard that holds it.
-        path: PathBuf,
+        path: Box<Path>,
         /// Where the sample's bytes begin in the file.
         offset: u64,
         /// How many bytes the sample has.

@@ -161,8 +161,8 @@ class ImageDataset(IterableDataset):
         """Loads the MDS shards of a StreamingDataset with Foreload; `repr` shows what was taken over.
 
         These are taken over: where its streams lie (`remote`, or else `local`) and their splits, `proportion`,
-        `batch_size`, `shuffle` and `shuffle_seed`. The order is Foreload's. Splits for validation or tests are evaluated
-        (`train=False`) unless you say otherwise.
+        `batch_size`, `shuffle` and `shuffle_seed`. The order is Foreload's. Splits for validation or tests are
+        evaluated (`train=False`) unless you say otherwise.
 
         Args:
             dataset: A `streaming.StreamingDataset`; of a class derived from it, `transforms` must say what it does.

@@ -300,7 +300,7 @@ impl DatasetIndex {
     }
 
     /// The key of a sample in a tar shard, for messages; `None` where it is not known without a search.
-    pub(crate) fn key_in_tar(&self, sample: u64) -> Option<String> {
+    pub(crate) fn key_in_tar(&self, sample: u64) -> Option<Box<str>> {
         let placed = self.live.is_none().then(|| self.part_with(sample).1)?;
         placed.part.key_in_tar(sample - placed.sample)
     }

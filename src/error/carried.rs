@@ -33,7 +33,7 @@ pub(crate) enum CarriedError {
     Decode(DecodeError),
     Sample {
         id: u64,
-        key: Option<String>,
+        key: Option<Box<str>>,
         path: Vec<u8>,
         offset: u64,
         length: u32,
@@ -103,7 +103,7 @@ impl From<CarriedError> for Error {
             CarriedError::Decode(error) => error.into(),
             CarriedError::Sample { id, key, path: bytes, offset, length, source } => {
                 let source = Box::new((*source).into());
-                Self::Sample { id, key, path: path(bytes), offset, length, source }
+                Self::Sample { id, key, path: path(bytes).into(), offset, length, source }
             }
             CarriedError::TooManyErrors { count, max_errors, source } => {
                 Self::TooManyErrors { count, max_errors, source: Box::new((*source).into()) }
@@ -141,7 +141,7 @@ mod tests {
         let sample = |source| Error::Sample {
             id: 7,
             key: Some("a/7".into()),
-            path: PathBuf::from(OsString::from_vec(b"/data/\xFF.tar".to_vec())),
+            path: PathBuf::from(OsString::from_vec(b"/data/\xFF.tar".to_vec())).into(),
             offset: 512,
             length: 99,
             source: Box::new(source),

@@ -461,7 +461,7 @@ impl PipelineShared {
         Error::Sample {
             id: sample,
             key: self.index.key_in_tar(sample),
-            path: self.index.shown_path(sample),
+            path: self.index.shown_path(sample).into(),
             offset: extent.offset,
             length: extent.length,
             source: Box::new(source),

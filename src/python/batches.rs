@@ -285,7 +285,7 @@ impl PyBatch {
         let Extent { file, offset, length } = index.extent(id);
         let source =
             Box::new(crate::DecodeError::Damaged(format!("its JSON cannot be read: {message}")).into());
-        let (key, path) = (index.key_in_tar(id), index.path(file));
+        let (key, path) = (index.key_in_tar(id), index.path(file).into());
         let failed = to_python(py, &crate::Error::Sample { id, key, path, offset, length, source });
         failed.set_cause(py, Some(error));
         failed

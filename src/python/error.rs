@@ -53,8 +53,8 @@ pub(super) fn to_python(py: Python<'_>, error: &Cause) -> PyErr {
             let value = exception.value(py);
             let attributes = value
                 .setattr("sample_id", id)
-                .and_then(|()| value.setattr("key", key))
-                .and_then(|()| value.setattr("path", path))
+                .and_then(|()| value.setattr("key", key.as_deref()))
+                .and_then(|()| value.setattr("path", &**path))
                 .and_then(|()| value.setattr("offset", offset))
                 .and_then(|()| value.setattr("length", length));
             if let Err(failure) = attributes {

@@ -262,7 +262,7 @@ fn a_bad_sample_is_raised_with_its_name() {
         }
     };
     let Error::Sample { id: 7, path, source, .. } = &error else { panic!("{error}") };
-    assert_eq!(*path, dataset.path(7));
+    assert_eq!(**path, dataset.path(7));
     assert!(matches!(**source, Error::Decode(_)), "{error}");
     assert!(epoch.next_batch().unwrap().is_none(), "after an error the epoch is over");
 }

@@ -92,8 +92,8 @@ settings! {
 
     /// True: random crops and flips, in shuffled order. False: Resize and CenterCrop, in the dataset's order. With
     /// `transforms` it says only what `shuffle` and `last_batch` are by default. None: False where `split` names an
-    /// evaluation (`validation`, `val`, `dev`, `test`, `eval`, also as a word of a longer name), else True. The loader's
-    /// `repr` shows what was decided.
+    /// evaluation (`validation`, `val`, `dev`, `test`, `eval`, also as a word of a longer name), else True. The
+    /// loader's `repr` shows what was decided.
     train: Option<bool> = None, Maybe(Truth), Batches.images_only();
 
     /// Whether the order is shuffled. True: at random over the whole epoch. `"blocks"`: at random, but that samples

@@ -81,13 +81,13 @@ impl DatasetPart {
     }
 
     /// The key of a sample in a plain tar shard in a file system, which the header before its image has.
-    pub(in crate::dataset) fn key_in_tar(&self, sample: u64) -> Option<String> {
+    pub(in crate::dataset) fn key_in_tar(&self, sample: u64) -> Option<Box<str>> {
         if self.layout() != Layout::Tar || self.source.is_remote() {
             return None;
         }
         let Extent { file, offset, .. } = self.image(sample);
         let shard = self.source.open(&self.name_in_source(file)).ok()?;
         let name = name_before(&*shard.bytes, offset)?;
-        split(&name).map(|(stem, _)| String::from_utf8_lossy(stem).into_owned())
+        split(&name).map(|(stem, _)| String::from_utf8_lossy(stem).into())
     }
 }
