@@ -149,7 +149,7 @@ pub(super) fn index(
     let column = label.first.as_ref().map(|(_, (column, _))| column.clone());
     let read_again = read_again(reading, &notes, column.as_ref(), &names, &lying, &kept);
     if read_again.is_some() {
-        return Ok(ShardsFound { notes, classes: Vec::new(), labels: None, read_again });
+        return Ok(ShardsFound { notes, classes: Vec::new(), labels: None, read_again, unread });
     }
     let mut odd = names.are_too_many().then(|| (Vec::new(), TOO_MANY.to_owned()));
     if let Some([(one, of_one), (other, of_other)]) = label.differing() {

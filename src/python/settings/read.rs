@@ -93,7 +93,7 @@ pub(in crate::python) fn read_named<'py>(
 fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<Given> {
     let form = setting.description();
     if let Some(attribute) = form.attribute
-        && let Some(held) = value.getattr_opt(attribute)?
+        && let Ok(Some(held)) = value.getattr_opt(attribute)
     {
         return Ok(given(&held, form.takes_iterables));
     }
