@@ -1,4 +1,4 @@
-//! The stamp of the names of a dataset: of its root, of the directories with shards, and of the files that describe them.
+//! The stamp of the names of a dataset: that of its root, of directories with shards, and of files that describe them.
 
 use super::Stamp;
 use crate::error::Result;

@@ -388,30 +388,6 @@ impl DatasetPart {
         }
     }
 
-    pub(super) fn summary(&self) -> IndexSummary {
-        let header = self.file.header();
-        IndexSummary {
-            root: self.root.clone(),
-            layout: self.layout(),
-            samples: self.len(),
-            classes: if self.notes.unlabeled { 0 } else { self.num_classes() },
-            total_bytes: header.total_bytes,
-            largest: header.largest,
-            members: self.member_bytes(),
-            groups: header.groups,
-            notes: self.notes.clone(),
-            keys: self.keys(),
-            fields: self.table_fields(),
-            to_label: self.notes.unlabeled.then(|| self.to_label()),
-            fingerprint: self.fingerprint().to_string(),
-            index_path: self.file.path().to_path_buf(),
-            index_bytes: self.file.size(),
-            origin: self.origin.clone(),
-            seconds: self.seconds,
-            requests: self.source.asked().map(IndexRequests::of),
-        }
-    }
-
     fn column(&self, section: Section, sample: u64) -> u32 {
         assert!(sample < self.len(), "sample {sample} of a dataset of {}", self.len());
         u32_at(self.file.section(section), 4 * sample as usize)

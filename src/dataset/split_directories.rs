@@ -101,8 +101,8 @@ pub(super) fn refuse(
         (Some(_), _) if !are_datasets => Ok(()),
         (Some(elsewhere), _) => {
             let message = format!(
-                "can be read in two ways: {splits} may be splits, as they are called so and hold datasets, or a part of \
-                 one dataset with {elsewhere}; for a split pass split={first:?}, or name {}; for the other reading \
+                "can be read in two ways: {splits} may be splits, as they are called so and hold datasets, or a part \
+                 of one dataset with {elsewhere}; for a split pass split={first:?}, or name {}; for the other reading \
                  rename them",
                 root.join(&first).display()
             );

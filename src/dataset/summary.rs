@@ -2,6 +2,7 @@
 
 use super::layouts::Layout;
 use super::left_out::{LeftOut, Loss};
+use super::part::DatasetPart;
 use super::{BadShard, FieldKind};
 use crate::error::Error;
 use crate::notices::{NoticeKind, Notices};
@@ -394,6 +395,32 @@ impl IndexSummary {
     pub(crate) fn bytes(&self) -> SampleBytes {
         let images = SampleBytes { total_bytes: self.total_bytes, largest: u64::from(self.largest) };
         self.members.unwrap_or(images)
+    }
+}
+
+impl DatasetPart {
+    pub(super) fn summary(&self) -> IndexSummary {
+        let header = self.file.header();
+        IndexSummary {
+            root: self.root.clone(),
+            layout: self.layout(),
+            samples: self.len(),
+            classes: if self.notes.unlabeled { 0 } else { self.num_classes() },
+            total_bytes: header.total_bytes,
+            largest: header.largest,
+            members: self.member_bytes(),
+            groups: header.groups,
+            notes: self.notes.clone(),
+            keys: self.keys(),
+            fields: self.table_fields(),
+            to_label: self.notes.unlabeled.then(|| self.to_label()),
+            fingerprint: self.fingerprint().to_string(),
+            index_path: self.file.path().to_path_buf(),
+            index_bytes: self.file.size(),
+            origin: self.origin.clone(),
+            seconds: self.seconds,
+            requests: self.source.asked().map(IndexRequests::of),
+        }
     }
 }
 

@@ -38,10 +38,10 @@ pub(super) struct Survey {
 pub(super) type OtherShards = (Layout, &'static dyn ShardLayout, Vec<Vec<u8>>);
 
 /// The message where nothing is found that a dataset is known by.
-const NO_DATASET: &str = "holds no dataset: neither class directories (root/class/image.jpg) nor images, nor shards (.tar, \
-                          .tar.gz, .tar.zst, .tfrecord, .parquet, .arrow), nor the index.json of MDS or the state.json of \
-                          save_to_disk, nor what foreload pack made; a table that lists files, such as train.csv, is \
-                          named itself";
+const NO_DATASET: &str = "\
+    holds no dataset: neither class directories (root/class/image.jpg) nor images, nor shards (.tar, .tar.gz, .tar.zst, \
+    .tfrecord, .parquet, .arrow), nor the index.json of MDS or the state.json of save_to_disk, nor what foreload pack \
+    made; a table that lists files, such as train.csv, is named itself";
 
 /// The endings of names of files that describe the TFRecord shards beside them.
 const DESCRIPTIONS: [&str; 8] = [".json", ".txt", ".md", ".csv", ".pbtxt", ".idx", ".index", ".sha256"];
@@ -262,8 +262,8 @@ fn refuse_places(source: &dyn DatasetSource, first: &[u8], below: &FoundBelow) -
 
 fn in_places(source: &dyn DatasetSource, first: &[u8], below: &[u8]) -> Error {
     let message = format!(
-        "holds shards in itself ({}) and in directories ({}), which cannot be one dataset as they are stored: name one of \
-         the places, or name the files by braces, or give several places in a list to read them as one",
+        "holds shards in itself ({}) and in directories ({}), which cannot be one dataset as they are stored: name one \
+         of the places, or name the files by braces, or give several places in a list to read them as one",
         text(first),
         text(below)
     );

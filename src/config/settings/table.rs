@@ -6,7 +6,7 @@
 
 use super::SettingsObject::{Directory as OfCache, Ram as OfRam, Resources as OfResources};
 use super::forms::{
-    AnyPath, AnyText, Bounds, ByteCount, Channels, ClassList, ClassNames, DeviceName, FieldList, Indices,
+    AnyPath, AnyText, Bounds, ByteCount, Channels, ClassList, ClassNameList, DeviceName, FieldList, Indices,
     LabelSource, Maybe, MixList, OneOf, OwnDirectory, PartOfOne, PeersChoice, Probability, Ratios,
     SideLengths, SizesByEpoch, TransformList, Truth, TruthOrBlocks, TruthOrName, Weighing, WholeNumber,
 };
@@ -142,7 +142,7 @@ settings! {
     /// A validation set that lacks a class then has the numbers that training has. A class of the dataset that the list
     /// lacks is an error, unless `classes` leaves it out. The order of the samples does not depend on it. None: the
     /// classes of the dataset, numbered by it.
-    class_names: Option<Vec<String>> = None, Maybe(ClassNames), Selection.images_only().datasets_only();
+    class_names: Option<Vec<String>> = None, Maybe(ClassNameList), Selection.images_only().datasets_only();
 
     /// A text file that lists what to draw from, one path a line, relative to the dataset: files (with or without
     /// extension), or shards for all their samples. Where several of `indices`, `classes` and `files` are given, all

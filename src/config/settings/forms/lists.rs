@@ -319,9 +319,9 @@ impl Form<Vec<ClassRef>> for ClassList {
 }
 
 /// The names of all classes, in the order of their numbers.
-pub(in crate::config::settings) struct ClassNames;
+pub(in crate::config::settings) struct ClassNameList;
 
-impl Form<Vec<String>> for ClassNames {
+impl Form<Vec<String>> for ClassNameList {
     fn read(&self, given: &Given) -> Result<Vec<String>, String> {
         let names = match given {
             Given::Text(path) => read_class_names(Path::new(path))?,

@@ -6,7 +6,7 @@ mod structures;
 mod words;
 
 pub(super) use lists::{
-    Bounds, Channels, ClassList, ClassNames, Indices, Ratios, SideLengths, SizesByEpoch, Weighing,
+    Bounds, Channels, ClassList, ClassNameList, Indices, Ratios, SideLengths, SizesByEpoch, Weighing,
 };
 pub(super) use peers::PeersChoice;
 pub(super) use structures::{FieldList, LabelSource, MixList, TransformList};
