@@ -50,7 +50,12 @@ class ImageLoader(Loader):
             None: the only one.
         indices: Numbers of the samples to draw from, each once. The order of a shuffled epoch does not depend on how
             they are listed; a sequential epoch takes them as they stand. None: all.
-        classes: Names or numbers of the classes to draw from. Labels stay what they are. None: all.
+        classes: Names or numbers of the classes to draw from. Labels stay what they are, see `class_names`. None: all.
+        class_names: The names of all classes, in the order of their numbers, where these must not be the dataset's own:
+            a list, a text file with a name on each line, or what has the list as `classes`, such as the loader of the
+            training data. A validation set that lacks a class then has the numbers that training has. A class of the
+            dataset that the list lacks is an error, unless `classes` leaves it out. The order of the samples does not
+            depend on it. None: the classes of the dataset, numbered by it.
         files: A text file that lists what to draw from, one path a line, relative to the dataset: files (with or
             without extension), or shards for all their samples. Where several of `indices`, `classes` and `files` are
             given, all must hold. None: everything.
@@ -245,6 +250,7 @@ class ImageLoader(Loader):
         split: str | None = None,
         indices: Sequence[int] | Array | None = None,
         classes: Sequence[str | int] | None = None,
+        class_names: Sequence[str] | str | os.PathLike[str] | WithClasses | None = None,
         files: str | os.PathLike[str] | None = None,
         weights: Literal["balanced"] | Mapping[str, float] | Mapping[int, float] | Numbers | None = None,
         ratios: Numbers | None = None,
