@@ -13,8 +13,8 @@ SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -nam
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup provide provide-all fetch test test-all thorough test-rust test-python test-inside test-module \
-	test-objects test-dali test-frameworks test-dlio stand-in check stub bindings kernels bench fuzz bench-tiers bench-nodes \
-	bench-dlio compare compare-recipes compare-packed compare-ops compare-outputs limits fidelity accuracy \
+	test-objects test-dali test-frameworks test-dlio stand-in check stub bindings kernels bench fuzz bench-tiers \
+	bench-nodes bench-dlio compare compare-recipes compare-packed compare-ops compare-outputs limits fidelity accuracy \
 	accuracy-recipe wheel gpu-kit gpu-kit-dali fixtures fixtures-check test-damage bench-layouts bench-sharing \
 	bench-streams bench-tuner clean distclean
 
