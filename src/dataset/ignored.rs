@@ -64,7 +64,7 @@ pub(super) fn ignored(name: &[u8]) -> Option<LeftOut> {
         return Some(LeftOut::Hidden);
     }
     let is_own = |own: &&str| own.as_bytes().eq_ignore_ascii_case(name);
-    OF_SYSTEMS.iter().any(|own| is_own(&own)).then_some(LeftOut::System)
+    OF_SYSTEMS.iter().any(is_own).then_some(LeftOut::System)
 }
 
 /// Why a file of this name is left out: for the reasons of [`ignored`], or as a shard that is a backup or unfinished.

@@ -147,7 +147,7 @@ impl FoundRows<'_> {
                 let Some(&row) = name.and_then(|name| by_name.get(name)) else { continue };
                 let known = &mut files[row as usize];
                 match known {
-                    Some(better) if better.is_stem < is_stem => {}
+                    Some(better) if is_stem && !better.is_stem => {}
                     Some(same) if same.is_stem == is_stem => same.other = Some(samples.start),
                     _ => *known = Some(NamedFile { samples: samples.clone(), is_stem, other: None }),
                 }

@@ -28,8 +28,10 @@ pub(super) fn assemble(components: &[Plane], color_space: JpegColorSpace, region
             component.upsample_row(&region, y, ink);
         }
         let at = row * out.planes[0].stride;
-        for x in 0..width {
-            let rgb = paper([0, 1, 2, 3].map(|ink: usize| inks[ink][x]));
+        let [first, second, third, fourth] = &inks;
+        let of_pixels = first.iter().zip(second).zip(third).zip(fourth);
+        for (x, (((&first, &second), &third), &fourth)) in of_pixels.enumerate() {
+            let rgb = paper([first, second, third, fourth]);
             for (plane, value) in out.planes.iter_mut().zip(rgb) {
                 plane.data[at + x] = value;
             }
