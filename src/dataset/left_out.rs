@@ -81,7 +81,7 @@ impl LeftOut {
             Self::DirectoryWithoutImages => "directories without images beside shards",
             Self::FileInRoot => "files in the root",
             Self::Hidden => "hidden files",
-            Self::ImageInRoot => "images in the root, which are in no class",
+            Self::ImageInRoot => "images in the root itself, apart from the samples",
             Self::LargeMember => "members of 4 GiB and more",
             Self::LinkAbove => "links to a directory above",
             Self::MemberFarAway => "members more than 1 TiB from their image",

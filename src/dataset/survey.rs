@@ -16,7 +16,7 @@ use super::{Contents, Layout, Notes, numbered, shards, split_directories};
 use crate::error::{Error, Result};
 use crate::source::DatasetSource;
 use named::{compressed, named, nested, single};
-use root::{RootImages, RootListing, list_root};
+use root::{RootListing, list_root};
 
 /// The directories or shards that must be indexed.
 pub(super) struct Survey {
@@ -190,8 +190,7 @@ fn images(
     }
     if found.are_classes(source, &below, cancel)? {
         pairs::refuse(source, &found.directories, cancel)?;
-        let RootImages { count, first } = &found.images;
-        found.notes.skip_all(LeftOut::ImageInRoot, *count, || text(first));
+        found.note_images();
         return Ok(Survey {
             layout: Layout::Folder,
             classes: found.directories,

@@ -109,10 +109,10 @@ impl RootListing {
         tars.or_else(|| self.tables.iter().map(|(_, name)| name).min()).map(Vec::as_slice)
     }
 
-    /// Notes the images in the root of a dataset of shards.
+    /// Notes the images in the root of a dataset of shards or class directories.
     pub(super) fn note_images(&mut self) {
         let RootImages { count, first } = &self.images;
-        self.notes.skip_all(LeftOut::FileInRoot, *count, || text(first));
+        self.notes.skip_all(LeftOut::ImageInRoot, *count, || text(first));
     }
 
     /// Remembers what may say that the dataset is of a kind which its names alone do not tell.
