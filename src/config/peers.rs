@@ -1,10 +1,10 @@
 //! Whether the nodes of a job share what they keep.
 
-use super::{LoaderOptions, TierOptions};
+use super::LoaderOptions;
 use crate::error::{Error, Result};
 use crate::names::NamedValue;
 use crate::schedule::Assignment;
-use crate::tier::{FillChoice, PeersOptions, RankMeeting};
+use crate::tier::{FillChoice, PeersOptions, RankMeeting, TierOptions};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;

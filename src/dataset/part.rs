@@ -11,8 +11,8 @@ use super::format::{
 };
 use super::layouts::ShardReading;
 use super::selected_members::MemberSelection;
-use super::summary::{self, IndexRequests};
-use super::{BadShards, Extent, FileId, Fingerprint, IndexOrigin, IndexSummary, Layout, Notes, Stamp};
+use super::summary;
+use super::{BadShards, Extent, FileId, Fingerprint, IndexOrigin, Layout, Notes, Stamp};
 use crate::error::{Error, Result};
 use crate::parts::RawOutline;
 use crate::source::{DatasetSource, Seen};
