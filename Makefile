@@ -52,10 +52,9 @@ test-all: export ELSEWHERE = $(addprefix --ignore=,$(INSIDE))
 test-all: FETCH := fetch
 test-all: test test-inside ## those and the tests with real DALI, frameworks, DLIO: 4 GB
 
-# Campaigns that repeat seeds and kills find what a change broke with luck, and cost half an hour: not what CI runs.
+# What takes long because it is repeated: kills, seeds, draws. Ray is here too, which takes four minutes to install.
 thorough: export FORELOAD_THOROUGH := 1
-thorough: ## all tests, with every campaign at its full length, before a large change is done
-	@$(MAKE) --no-print-directory test-all
+thorough: test-all ## those, with hundreds of kills, a hundred thousand draws, and Ray
 
 # Cargo compiles while this fetches. `make -j` would not do: cargo would take its number of jobs for its own.
 FETCH := $(VENV)/.torch
@@ -81,8 +80,9 @@ CARGO_TEST := cargo test --locked
 test-rust: $(VENV)/.tools
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(CARGO_TEST)
 
-# Several files of tests at a time, the tests of a file one after another: some go on from what others left.
-AT_A_TIME := bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+# Several files of tests at a time, the tests of a file one after another: some go on from what others left. There is
+# one process more than processors, as many tests wait for other processes, pauses and timeouts.
+AT_A_TIME := bin/python -m pytest -n $(shell expr $$(nproc) + 1) --maxprocesses 4 --dist loadfile
 PYTEST := $(TESTED)/$(AT_A_TIME)
 
 # The second run is for a machine with a GPU and skips all of its tests elsewhere; the third needs no GPU.

@@ -245,7 +245,7 @@ pub fn epoch_bytes(pipeline: &Pipeline, number: u64) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Whether the long tests run at full length, as `make test-all` and CI ask for.
+/// Whether the long tests run at full length, as `make thorough` asks for.
 pub fn thorough() -> bool {
     std::env::var_os("FORELOAD_THOROUGH").is_some_and(|said| said == "1")
 }

@@ -15,6 +15,11 @@ import pytest
 from consumers import none_are_left
 from PIL import Image
 
+THOROUGH = os.environ.get("FORELOAD_THOROUGH") == "1"
+"""Whether kills, seeds and draws are repeated many times, as `make thorough` asks for."""
+ALL_KINDS = THOROUGH or os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") == "1"
+"""Whether each kind of test runs, as `make test-all` and CI ask for, also those that take half a minute."""
+
 
 def _image(rng: np.random.Generator) -> Image.Image:
     """Return smooth colours with some noise, of a random size."""

@@ -15,11 +15,11 @@ from types import SimpleNamespace
 import foreload
 import numpy as np
 import pytest
-from conftest import paths
+from conftest import THOROUGH, paths
 from foreload import dali
 
 SETTINGS = dict(batch_size=10, image_size=32, seed=4, dtype="uint8")
-KILLS = 50 if os.environ.get("FORELOAD_THOROUGH") == "1" else 4
+KILLS = 50 if THOROUGH else 4
 """How often a process is killed while it brings copies to another form."""
 
 

@@ -25,12 +25,13 @@ if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
 
 import torch
 import torchvision_draws as draws
+from conftest import THOROUGH
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 # Hundreds of thousands of calls of torchvision take their time on a busy machine.
 pytestmark = pytest.mark.timeout(900)
-COUNT = 100_000 if os.environ.get("FORELOAD_THOROUGH") == "1" else 10_000
+COUNT = 100_000 if THOROUGH else 10_000
 SIZE = (48, 60)
 CROP = ("x", "y", "width", "height")
 

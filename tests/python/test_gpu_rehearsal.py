@@ -19,6 +19,7 @@ from unittest.mock import MagicMock
 
 import gpu_peers
 import pytest
+from conftest import ALL_KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 KIT = ROOT / "benches" / "gpu"
@@ -29,7 +30,7 @@ CARRIED_BACK = 8
 
 
 LONG = pytest.mark.skipif(
-    os.environ.get("FORELOAD_THOROUGH") != "1", reason="takes half a minute: FORELOAD_THOROUGH=1 runs it"
+    not ALL_KINDS, reason="takes half a minute: make test-all or FORELOAD_THOROUGH=1 runs it"
 )
 
 

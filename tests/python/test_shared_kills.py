@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import THOROUGH
 from consumers import Consumer, kill_producers, none_are_left, producers, shas
 from test_shared import STEPS, alone
 
-KILLS = (
-    320 if os.environ.get("FORELOAD_THOROUGH") == "1" else int(os.environ.get("FORELOAD_SHARED_KILLS", "12"))
-)
+KILLS = int(os.environ.get("FORELOAD_SHARED_KILLS", "320" if THOROUGH else "12"))
 RECIPES: list[dict[str, Any]] = [{}, {}, {"image_size": 48, "flip": 0.0, "dtype": "float16"}]
 """What each of the trainings has of its own."""
 PAUSE = 0.01

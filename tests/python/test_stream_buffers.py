@@ -18,7 +18,7 @@ from typing import Any
 import foreload
 import numpy as np
 import pytest
-from conftest import make_dataset, paths
+from conftest import THOROUGH, make_dataset, paths
 from foreload import ConfigError, Rehearsal, StreamLoader, UnavailableError, fields, streams
 from test_streams import Seekable, balanced, content, samples, with_keys
 
@@ -265,7 +265,7 @@ state = loader.state_dict()
 @pytest.mark.skipif(sys.platform != "linux", reason="SIGKILL")
 def test_a_run_that_is_killed_again_and_again_is_the_run_that_is_not(dataset: Path, tmp_path: Path) -> None:
     """The journal of the one is that of the other, to the byte."""
-    rounds = 60 if os.environ.get("FORELOAD_THOROUGH") else 6
+    rounds = 60 if THOROUGH else 6
     seed = int(os.environ.get("FORELOAD_SEED", time.time_ns() % 1_000_000))
     print("FORELOAD_SEED =", seed)
     rng = np.random.default_rng(seed)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import paths
+from conftest import THOROUGH, paths
 from foreload import Rehearsal, fields
 from test_stream_sources import Server, add, new_keys, reading, redis
 
@@ -117,28 +117,30 @@ def begin(role: str, home: Path, *arguments: object) -> subprocess.Popen[bytes]:
 def test_each_entry_is_trained_on_once_whoever_is_killed(
     dataset: Path, tmp_path: Path, redis: Server, running: dict[str, subprocess.Popen[bytes]], group: str
 ) -> None:
-    kills = 160 if os.environ.get("FORELOAD_THOROUGH") else 8
+    kills = 160 if THOROUGH else 8
     seed = int(os.environ.get("FORELOAD_SEED", time.time_ns() % 1_000_000))
     print("FORELOAD_SEED =", seed)
     rng = np.random.default_rng(seed)
     words = {"produce": (dataset,), "train": (dataset, group)}
     running.update({role: begin(role, tmp_path, *more) for role, more in words.items()})
     killed: Counter[str] = Counter()
-    for _ in range(kills):
+    roles = ("produce", "train", "server")
+    # Each is killed once, whatever the seed, and then any of them.
+    victims = [*rng.permutation(roles), *rng.choice(roles, kills - len(roles))]
+    for victim in map(str, victims):
         time.sleep(rng.uniform(0.1, 1.5))
         for role, program in running.items():
             assert program.poll() is None, (tmp_path / f"{role}.errors").read_text()
         taken = sum(path.stat().st_blocks * 512 for path in (tmp_path / "kept").glob("*") if path.exists())
         assert taken <= QUOTA
-        role = str(rng.choice(["produce", "train", "server"]))
-        killed[role] += 1
-        if role == "server":
+        killed[victim] += 1
+        if victim == "server":
             redis.kill()
             redis.start()
         else:
-            running[role].kill()
-            running[role].wait()
-            running[role] = begin(role, tmp_path, *words[role])
+            running[victim].kill()
+            running[victim].wait()
+            running[victim] = begin(victim, tmp_path, *words[victim])
     (tmp_path / "enough").touch()
     assert running["produce"].wait(60) == 0
     last = last_entry(redis)

@@ -20,9 +20,9 @@ from pathlib import Path
 import foreload
 import numpy as np
 import pytest
+from conftest import THOROUGH
 from PIL import Image
 
-THOROUGH = os.environ.get("FORELOAD_THOROUGH") == "1"
 TREES = int(os.environ.get("FORELOAD_SURVEY_TREES", "1000" if THOROUGH else "100"))
 ONE = os.environ.get("FORELOAD_SURVEY_SEED")
 SHOWN = 3
