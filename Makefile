@@ -80,9 +80,8 @@ CARGO_TEST := cargo test --locked
 test-rust: $(VENV)/.tools
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(CARGO_TEST)
 
-# Several files of tests at a time, the tests of a file one after another: some go on from what others left. There is
-# one process more than processors, as many tests wait for other processes, pauses and timeouts.
-AT_A_TIME := bin/python -m pytest -n $(shell expr $$(nproc) + 1) --maxprocesses 4 --dist loadfile
+# Several files of tests at a time, the tests of a file one after another: some go on from what others left.
+AT_A_TIME := bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 PYTEST := $(TESTED)/$(AT_A_TIME)
 
 # The second run is for a machine with a GPU and skips all of its tests elsewhere; the third needs no GPU.
