@@ -67,6 +67,11 @@ pub(super) fn ignored(name: &[u8]) -> Option<LeftOut> {
     OF_SYSTEMS.iter().any(is_own).then_some(LeftOut::System)
 }
 
+/// Whether a name is left out, wherever it is in a dataset or an archive.
+pub(crate) fn is_ignored(name: &[u8]) -> bool {
+    ignored(name).is_some()
+}
+
 /// Why a file of this name is left out: for the reasons of [`ignored`], or as a shard that is a backup or unfinished.
 fn ignored_file(name: &[u8], contents: Contents) -> Option<LeftOut> {
     is_unfinished_shard(name, contents).then_some(LeftOut::UnfinishedShard).or_else(|| ignored(name))

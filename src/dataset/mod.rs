@@ -77,6 +77,7 @@ pub use bad_shards::{BadShard, BadShards};
 pub(crate) use blocks::FileBlock;
 pub(crate) use classes::{UNLISTED, read_class_names};
 pub(crate) use columns::{ColumnItem, ColumnValues, LabelTable, SampleColumn, typed as typed_column};
+pub(crate) use ignored::is_ignored;
 pub(crate) use index::BlockCosts;
 pub use index::DatasetIndex;
 pub(crate) use index::LiveSamples;

@@ -7,7 +7,7 @@ use super::source::SampleFiles;
 use crate::dataset::kind::image_extension;
 use crate::dataset::packed::PackedColumns;
 use crate::dataset::table::{TableCells, TableColumn};
-use crate::dataset::{FieldKind, Layout};
+use crate::dataset::{FieldKind, Layout, is_ignored};
 use crate::source::ManifestSource;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -69,6 +69,9 @@ impl<'a> TarNames<'a> {
         }
         let mut parts: Vec<String> = directories.split(|&byte| byte == b'/').map(safe_part).collect();
         parts.retain(|part| !matches!(part.as_str(), "" | "." | ".."));
+        // A reader leaves out what is in a hidden directory.
+        let ignored = parts.iter_mut().filter(|part| is_ignored(part.as_bytes()));
+        ignored.for_each(|part| part.insert(0, '_'));
         // What follows the first dot of a name is no part of a key.
         parts.push(safe_part(base).replace('.', "_"));
         parts.join("/")

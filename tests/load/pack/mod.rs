@@ -101,7 +101,7 @@ fn odd_folder(scene: &Scene) {
         b"dog/a.b.c.jpeg",
         b"dog/\xc3\xbc\n.jpg",
         b"dog/-x.webp",
-        b"dog/...jpg",
+        b"dog/-..jpg",
     ];
     for (number, name) in (0..).zip(names) {
         scene.write(Path::new("data").join(OsStr::from_bytes(name)), &jpeg(number));
