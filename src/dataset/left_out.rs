@@ -26,7 +26,8 @@ pub(super) enum LeftOut {
     OtherImage(&'static str),
     SampleCutShort,
     SampleWithoutImage,
-    ShardElsewhere,
+    ShardInClass,
+    ShardInRoot,
     ShardWithoutImages,
     System,
     UnfinishedShard,
@@ -60,7 +61,7 @@ impl LeftOut {
             return Self::OtherImage(ending);
         }
         let is_shard = Layout::of_samples(Contents::Images).any(|(_, knows)| knows.is_shard(name));
-        if is_shard { Self::ShardElsewhere } else { Self::NoImage }
+        if is_shard { Self::ShardInClass } else { Self::NoImage }
     }
 
     /// The ending of a file that is an image in a format which no decoder here knows.
@@ -96,7 +97,8 @@ impl LeftOut {
                 "samples without an image, as names are cut at the first dot (0.left.jpg is left.jpg of sample 0)"
             }
             Self::SampleWithoutImage => "samples without an image",
-            Self::ShardElsewhere => "shards elsewhere than the dataset's samples",
+            Self::ShardInClass => "shards in directories of images",
+            Self::ShardInRoot => "shards in the root itself, apart from the samples",
             Self::ShardWithoutImages => "shards without images beside class directories",
             Self::System => "files and directories of the system",
             Self::UnfinishedShard => "backups of shards and unfinished ones, by their names",
@@ -123,7 +125,8 @@ impl LeftOut {
             | Self::OtherImage(_)
             | Self::SampleCutShort
             | Self::SampleWithoutImage
-            | Self::ShardElsewhere
+            | Self::ShardInClass
+            | Self::ShardInRoot
             | Self::UnfinishedShard => Loss::Sample,
         }
     }

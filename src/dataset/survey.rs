@@ -380,7 +380,7 @@ impl RootListing {
         let Some((layout, first)) = tables.iter().min_by_key(|(_, name)| name) else { return Ok(None) };
         if !self.shards.is_empty() || !self.compressed.is_empty() || below.sample.is_some() {
             let names = tables.iter().map(|(_, name)| name);
-            names.for_each(|name| self.notes.skip(LeftOut::ShardElsewhere, || text(name)));
+            names.for_each(|name| self.notes.skip(LeftOut::ShardInRoot, || text(name)));
             return Ok(None);
         }
         if let Some((other, name)) = tables.iter().find(|(other, _)| other != layout) {

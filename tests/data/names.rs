@@ -253,8 +253,8 @@ fn what_is_left_out_later_is_counted_then() {
         ("dog/x.HEIC", ".heic images"),
         ("root.jpg", "images in the root"),
         ("root.gif", "images in the root"),
-        ("b.parquet", "shards elsewhere"),
-        ("cat/b.tar", "shards elsewhere"),
+        ("b.parquet", "shards in the root"),
+        ("cat/b.tar", "shards in directories"),
     ] {
         let before = count(reason);
         scene.write(path, b"x");

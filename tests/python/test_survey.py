@@ -138,9 +138,12 @@ def reference(root: Path, split: str | None) -> Right:
     loose.may_be_refused = True
     parts = [of_classes, *shards(in_root, below=False), *shards(below, below=True)]
     parts = [part for part in parts if part.samples]
-    told = [loose.files] if parts and loose.samples else []
+    # Images in the root next to other samples are told of together, whatever their format.
+    told = [{path.name for path in in_root if suffix(path.name) in (*FORMATS, *FOREIGN)}] if parts else []
     for ending in FOREIGN:
-        told.append({path.name for path in (*in_root, *below) if suffix(path.name) == ending})
+        told.append(
+            {path.name for path in (below if parts else in_root + below) if suffix(path.name) == ending}
+        )
     told.append(set(unfinished(root, ())))
     return Right(parts or [loose] * bool(loose.samples), [names for names in told if names])
 
