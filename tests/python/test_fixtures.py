@@ -266,6 +266,20 @@ def with_classes() -> Cases:
     return [case for case in named if all(row["image"] for row in case[2]["samples"])]
 
 
+def test_fingerprints_stay_what_they_were() -> None:
+    """Samples, order and labels of a dataset that is as it should be never change, since states are tied to them."""
+    known = json.loads((FIXTURES / "fingerprints.json").read_text(encoding="utf-8"))
+    found = {
+        f"{name}/{Path(reading['path']).as_posix()}:{reading['split'] or ''}": opened(
+            name, reading["path"], reading["split"]
+        ).state_dict()["fingerprint"]
+        for name, _, reading in READ
+        if name not in ("parquet/two-images", "webdataset/several-images", *WARNINGS)
+    }
+    assert len(found) > 40
+    assert {key: known.get(key) for key in found} == found
+
+
 @pytest.mark.parametrize("case", with_classes(), ids=named)
 def test_classes_have_the_library_s_names(case: tuple[str, Any, Any]) -> None:
     name, expected, reading = case
