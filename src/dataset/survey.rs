@@ -40,8 +40,8 @@ pub(super) type OtherShards = (Layout, &'static dyn ShardLayout, Vec<Vec<u8>>);
 /// The message where nothing is found that a dataset is known by.
 const NO_DATASET: &str = "\
     holds no dataset: neither class directories (root/class/image.jpg) nor images, nor shards (.tar, .tar.gz, \
-    .tar.zst, .tfrecord, .parquet, .arrow), nor the index.json of MDS or the state.json of save_to_disk, nor what foreload pack \
-    made; a table that lists files, such as train.csv, is named itself";
+    .tar.zst, .tfrecord, .parquet, .arrow), nor the index.json of MDS or the state.json of save_to_disk, nor what \
+    foreload pack made; a table that lists files, such as train.csv, is named itself";
 
 /// The endings of names of files that describe the TFRecord shards beside them.
 const DESCRIPTIONS: [&str; 8] = [".json", ".txt", ".md", ".csv", ".pbtxt", ".idx", ".index", ".sha256"];
