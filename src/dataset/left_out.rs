@@ -1,7 +1,7 @@
 //! What is left out of the samples of a dataset, and what that is to whoever trains.
 
 use super::Contents;
-use super::layouts::Layout;
+use super::below::shard_layout;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -60,8 +60,7 @@ impl LeftOut {
         if let Some(ending) = Self::other_image(name) {
             return Self::OtherImage(ending);
         }
-        let is_shard = Layout::of_samples(Contents::Images).any(|(_, knows)| knows.is_shard(name));
-        if is_shard { Self::ShardInClass } else { Self::NoImage }
+        if shard_layout(name, Contents::Images).is_some() { Self::ShardInClass } else { Self::NoImage }
     }
 
     /// The ending of a file that is an image in a format which no decoder here knows.

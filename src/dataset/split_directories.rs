@@ -8,6 +8,7 @@ use super::below::{is_sample, look_below, shard_layout};
 use super::cancel::Cancel;
 use super::ignored::ignored_entry;
 use super::layouts::marked_directories;
+use super::samples::text;
 use super::splits::{directory_split, quoted};
 use super::survey::below;
 use crate::error::{Error, Result};
@@ -172,8 +173,4 @@ fn listed(names: &[Vec<u8>]) -> String {
         [one] => format!("the directory {one}"),
         names => format!("the directories {}", names.join(", ")),
     }
-}
-
-fn text(name: &[u8]) -> String {
-    String::from_utf8_lossy(name).into_owned()
 }

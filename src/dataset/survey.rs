@@ -11,6 +11,7 @@ use super::kind::image_extensions;
 use super::layouts::{RecordShards, ShardLayout, TarShards, marked_directories};
 use super::left_out::LeftOut;
 use super::packed::{self, PackedManifest};
+use super::samples::text;
 use super::splits::{self, ChosenSplit};
 use super::{Contents, Layout, Notes, numbered, shards, split_directories};
 use crate::error::{Error, Result};
@@ -414,8 +415,4 @@ pub(super) fn is_tfrecord(name: &[u8]) -> bool {
 
 fn describes(name: &[u8]) -> bool {
     DESCRIPTIONS.iter().any(|ending| name.ends_with(ending.as_bytes()))
-}
-
-fn text(name: &[u8]) -> String {
-    String::from_utf8_lossy(name).into_owned()
 }
