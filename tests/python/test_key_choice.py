@@ -48,7 +48,7 @@ def of_several_kinds(number: int) -> shards.Members:
 
 @pytest.mark.parametrize("key", ["jpg;png;webp", "webp;png;jpg", "png;jpg;jpeg;webp"])
 def test_of_several_keys_the_first_that_a_sample_has_counts(tmp_path: Path, key: str) -> None:
-    root = shards.make(tmp_path, 16, 2, of_several_kinds)
+    root = shards.make(tmp_path / "mixed", 16, 2, of_several_kinds)
     members = [of_several_kinds(number) for number in range(16)]
     wanted = [next(sample[name] for name in key.split(";") if name in sample) for sample in members]
     for more in ({}, {"shuffle": True, "seed": 3}):
@@ -70,7 +70,7 @@ def test_a_sample_without_any_of_several_keys(tmp_path: Path) -> None:
     loader = load(root, [fields.Image("jpg;png", optional=True), "cls"])
     present = [flag for batch in loader for flag in array(batch.present("jpg;png")).tolist()]
     assert present == [number % 4 != 2 for number in range(8)]
-    with pytest.raises(foreload.SampleError, match=r'sample 2 .*"jpg;png"'):
+    with pytest.raises(foreload.SampleError, match=r'sample 2, key "000002" .*"jpg;png"'):
         list(load(root, ["jpg;png"]))
     for asked, why in (
         (["jpg;"], "is empty"),

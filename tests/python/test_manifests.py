@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from foreload import fields
 from foreload import transforms as T
 from PIL import Image
 
+SERVER = Path(__file__).resolve().parents[2] / "target" / "debug" / "range-server"
+"""The web server of the tests, which `make stand-in` builds."""
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "manifest"
 COUNT = 600
 
@@ -84,6 +88,61 @@ def test_columns_name_files_along_with_the_images(kind: str, pairs: Path) -> Non
     assert [file for batch in files for file in batch["mask"]] == [
         (pairs / row["mask"]).read_bytes() for row in rows
     ]
+
+
+@pytest.fixture
+def address(pairs: Path) -> Iterator[str]:
+    """Where a web server has the directory of `pairs`; its last line is this address."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([SERVER, pairs], **pipes) as server:
+        assert server.stdin and server.stdout
+        yield server.stdout.readline().split()[-1].rstrip("/")
+        server.stdin.close()
+
+
+@pytest.mark.parametrize("source", ["paths", "URLs", "URLs in a manifest of a server"])
+def test_columns_name_files_of_every_kind(source: str, pairs: Path, address: str) -> None:
+    lines = ["image,other,depth,about,boxes"]
+    root = "" if source == "paths" else f"{address}/"
+    for number in range(6):
+        Image.new("RGB", (16, 12), (0, 0, 40 * number)).save(pairs / "images" / f"other {number}.png")
+        (pairs / f"{number}.json").write_text(json.dumps({"number": number}))
+        np.save(pairs / f"boxes{number}.npy", np.array([[number, 1, 12, 8]], np.float32))
+        other = f"other%20{number}" if root else f"other {number}"
+        files = (
+            f"images/{number}.png",
+            f"images/{other}.png",
+            f"depth/{number}.npy",
+            f"{number}.json",
+            f"boxes{number}.npy",
+        )
+        lines.append(",".join(root + file for file in files))
+    (pairs / "all.csv").write_text("\n".join(lines) + "\n")
+    asked = [
+        "image",
+        fields.Image("other", follows="image"),
+        fields.Array("depth", ragged=True),
+        fields.Json("about"),
+        fields.Boxes("boxes"),
+    ]
+    path = f"{address}/all.csv" if source.endswith("server") else pairs / "all.csv"
+    recipe = [T.RandomHorizontalFlip(1.0), T.ToDtype("uint8")]
+    loader = foreload.ImageLoader(
+        path, fields=asked, transforms=recipe, batch_size=3, seed=1, device="cpu", cache=None
+    )
+    numbers = []
+    for batch in loader:
+        for at, number in enumerate(np.from_dlpack(batch.sample_ids).tolist()):
+            numbers.append(number)
+            assert (np.from_dlpack(batch["image"][at]) == 10 * number).all()
+            np.testing.assert_array_equal(
+                np.from_dlpack(batch["other"][at]).max(axis=(-1, -2)), [0, 0, 40 * number]
+            )
+            assert batch["about"][at] == {"number": number}
+            for name, wanted in {"depth": [number] * (number + 1), "boxes": [[4, 1, 16 - number, 8]]}.items():
+                values, offsets = (np.from_dlpack(of) for of in batch[name])
+                assert values[offsets[at] : offsets[at + 1]].tolist() == wanted
+    assert sorted(numbers) == list(range(6))
 
 
 def test_a_column_that_names_no_files_is_refused(pairs: Path) -> None:

@@ -145,6 +145,34 @@ def test_hugging_face_labels_and_classes(saved: Any) -> None:
     assert next(iter(alone)).shape == (8, 3, 16, 16)
 
 
+def test_hugging_face_classes_of_another_column_and_by_a_list(saved: Any, tmp_path: Path) -> None:
+    import datasets
+
+    def take(**settings: Any) -> Any:
+        return ImageDataset.from_huggingface(theirs, batch_size=8, train=False, **IN_ORDER, **settings)
+
+    kinds = ["ox", "pig"]
+    rows = {"image": saved[:9]["image"], "label": saved[:9]["label"], "kind": [row % 2 for row in range(9)]}
+    features = datasets.Features(
+        image=datasets.Image(),
+        label=datasets.ClassLabel(names=CLASSES),
+        kind=datasets.ClassLabel(names=kinds),
+    )
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(str(tmp_path / "two"))
+    theirs = datasets.load_from_disk(str(tmp_path / "two"))
+    ours = take(label="kind")
+    assert ours.classes == kinds
+    assert torch.cat([labels for _, labels in ours]).tolist() == theirs["kind"]
+    names = ["fish", "bird", "dog", "cat"]
+    ours = take(class_names=names)
+    assert ours.classes == names
+    assert [names[of] for _, labels in ours for of in labels] == [CLASSES[of] for of in theirs["label"]]
+    ours = take(label="kind", class_names=["pig", "ox"])
+    assert torch.cat([labels for _, labels in ours]).tolist() == [1 - of for of in theirs["kind"]]
+    refused(lambda: take(class_names=["cat"]), "class_names", '"dog", "fish"')
+    refused(lambda: take(label="breed"), "label", "breed")
+
+
 def test_hugging_face_what_load_dataset_returns(saved: Any, tmp_path: Path) -> None:
     import datasets
 
