@@ -2,7 +2,7 @@
 //! where a decoder of pictures would turn them into colours and shades.
 
 use super::codecs::beginning;
-use super::codecs::png::{PngBytes, decoder, is as is_png, with_ended};
+use super::codecs::png::{decoder, is as is_png, with_ended};
 use crate::error::DecodeError;
 use png::{BitDepth, ColorType, DecodingError, Transformations};
 
@@ -32,7 +32,7 @@ impl Mask {
     }
 }
 
-fn decode(bytes: PngBytes<'_>, max_pixels: u64) -> Result<Mask, DecodeError> {
+fn decode(bytes: &[u8], max_pixels: u64) -> Result<Mask, DecodeError> {
     let corrupt = |error: DecodingError| DecodeError::Corrupt(format!("PNG: {error}"));
     let mut decoder = decoder(bytes, max_pixels);
     decoder.set_transformations(Transformations::IDENTITY);

@@ -6,6 +6,7 @@ use std::io::Cursor;
 use png::{BitDepth, ColorType, Decoder, DecodingError, Limits, Transformations};
 
 use super::{Backend, Choose};
+use crate::crc::crc32;
 use crate::decode::exif::Metadata;
 use crate::decode::guarded::guarded;
 use crate::decode::{ColorModel, Decoded, Planes};
@@ -37,7 +38,7 @@ pub(super) fn decode(
 ) -> Result<Decoded, DecodeError> {
     let corrupt = |error: DecodingError| DecodeError::Corrupt(format!("PNG: {error}"));
     let (size, narrowed) = guarded(|| {
-        let mut decoder = decoder(PngBytes::of(bytes), max_pixels);
+        let mut decoder = decoder(bytes, max_pixels);
         let info = decoder.read_header_info().map_err(corrupt)?;
         let is_gray = matches!(info.color_type, ColorType::Grayscale | ColorType::GrayscaleAlpha);
         Ok(((info.width, info.height), is_gray && info.bit_depth == BitDepth::Sixteen))
@@ -74,44 +75,26 @@ pub(super) fn decode(
     Ok(Decoded { narrowed, ..Decoded::by(Backend::Png)(region) })
 }
 
-/// The bytes of a PNG for its decoder.
-#[derive(Clone, Copy)]
-pub(in crate::decode) struct PngBytes<'a> {
-    bytes: &'a [u8],
-    /// Whether checksums are those of other bytes.
-    is_mended: bool,
-}
-
-impl<'a> PngBytes<'a> {
-    fn of(bytes: &'a [u8]) -> Self {
-        Self { bytes, is_mended: false }
-    }
-}
-
 /// Makes a decoder for an image of at most so many pixels.
-pub(in crate::decode) fn decoder(of: PngBytes<'_>, max_pixels: u64) -> Decoder<Cursor<&[u8]>> {
-    // This bounds rows; the image itself is bounded by those who refuse large ones.
+pub(in crate::decode) fn decoder(bytes: &[u8], max_pixels: u64) -> Decoder<Cursor<&[u8]>> {
+    // This bounds rows; callers bound the image itself by its size.
     let limits = Limits { bytes: usize::try_from(max_pixels.saturating_mul(8)).unwrap_or(usize::MAX) };
-    let mut decoder = Decoder::new_with_limits(Cursor::new(of.bytes), limits);
+    let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), limits);
     // Profiles and texts are not needed, and a small file may unpack to a large one.
     decoder.set_ignore_iccp_chunk(true);
     decoder.set_ignore_text_chunk(true);
-    if of.is_mended {
-        decoder.ignore_checksums(true);
-    }
     decoder
 }
 
-/// Decodes a PNG. If that fails because the file was cut short after its image data, as Pillow and libpng do not mind,
-/// the missing end is added and the file is decoded again: only an image whose pixels are all there is decoded then.
+/// Decodes a PNG. If that fails and the file was cut short after its image data, which Pillow and libpng accept, the
+/// missing end is added and the file is decoded again: only an image whose pixels are all there is decoded then.
 pub(in crate::decode) fn with_ended<T>(
     bytes: &[u8],
-    decode: impl Fn(PngBytes<'_>) -> Result<T, DecodeError>,
+    decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
 ) -> Result<T, DecodeError> {
-    guarded(|| decode(PngBytes::of(bytes))).or_else(|error| {
+    guarded(|| decode(bytes)).or_else(|error| {
         let Some(ended) = ended(bytes) else { return Err(error) };
-        // The checksums of all whole chunks were right the first time.
-        guarded(|| decode(PngBytes { bytes: &ended, is_mended: true })).map_err(|_| error)
+        guarded(|| decode(&ended)).map_err(|_| error)
     })
 }
 
@@ -130,12 +113,20 @@ fn ended(bytes: &[u8]) -> Option<Vec<u8>> {
     if let Some((head, data)) = bytes[at..].split_at_checked(HEAD)
         && &head[4..] == b"IDAT"
     {
-        let data = &data[..data.len().min(length(head))];
-        ended.extend([&(data.len() as u32).to_be_bytes(), &head[4..], data, &[0; CHECKSUM]].concat());
+        append_chunk(&mut ended, b"IDAT", &data[..data.len().min(length(head))]);
         has_data = true;
     }
-    ended.extend([&[0; 4], &b"IEND"[..], &[0; CHECKSUM]].concat());
+    append_chunk(&mut ended, b"IEND", &[]);
     has_data.then_some(ended)
+}
+
+fn append_chunk(file: &mut Vec<u8>, name: &[u8], data: &[u8]) {
+    let start = file.len();
+    file.extend((data.len() as u32).to_be_bytes());
+    file.extend(name);
+    file.extend(data);
+    let checksum = crc32(&file[start + 4..]);
+    file.extend(checksum.to_be_bytes());
 }
 
 /// The bytes of a chunk before its data: their number, and its name.
