@@ -24,7 +24,11 @@ __version__: str
 IMAGE_EXTENSIONS: tuple[str, ...]
 """Extensions of the files that are images, in lower case, without the dot."""
 
-"""The places of a batch whose images `mix=` mixes with each other."""
+LABEL_COLUMNS: tuple[str, ...]
+"""Usual names of the column with the labels in tables, the best first."""
+
+LONE_LABEL_COLUMNS: tuple[str, ...]
+"""Names of the column with the labels if none has a usual name, and only one column has a name of these."""
 
 DTYPES: tuple[str, ...]
 """Names of the images' element types."""
@@ -58,7 +62,7 @@ class SampleError(Error):
 
     sample_id: int
     key: str | None
-    """The key of a sample in a tar shard, where it is known."""
+    """The key of a sample in an uncompressed tar shard on a file system, if the tar header has its full name."""
     path: os.PathLike[str]
     offset: int
     length: int

@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from foreload._core import is_for_evaluation
+from foreload._core import LABEL_COLUMNS, LONE_LABEL_COLUMNS, is_for_evaluation
 from foreload._errors import config_error
 from foreload._taken import called, one_name
 from foreload._transform_reader import is_a
 
 _SAVE = "save it by save_to_disk(DIRECTORY), and load that by load_from_disk"
-_LABELS = ("label", "cls", "class")
 _HARMLESS = ("replace_schema_metadata", "drop", "select")
 """What a table may have gone through without having other rows or values."""
 
@@ -46,8 +45,9 @@ def settings_of(dataset: Any, given: dict[str, Any]) -> dict[str, Any]:
         raise config_error("dataset", f"has other rows than its files say: {_SAVE}")
     if dataset._indices is not None:
         numbers = numbers[dataset._indices.column(0).to_numpy()]
-    settings: dict[str, Any] = {"path": _root(paths), **_labels(dataset, given)}
-    _check_dropped(dataset, given, {name: of for file in files.values() for name, of in file.columns.items()})
+    stored = {name: rank for file in files.values() for name, rank in file.ranks.items()}
+    settings: dict[str, Any] = {"path": _root(paths), **_labels(dataset, given, stored)}
+    _check_dropped(dataset, given, stored)
     if not np.array_equal(numbers, np.arange(sum(totals))):
         if len(np.unique(numbers)) < len(numbers):
             raise config_error("dataset", f"has rows several times: {_SAVE}, or use weights= or repeats=")
@@ -77,7 +77,7 @@ def check_same_samples(
         raise config_error(
             "dataset", f"has files of {total} rows, {loader.samples} as indexed: say rebuild_index=True"
         )
-    label = label or next((name for name in _LABELS if name in dataset.features), None)
+    label = label or _label_column(_ranks(dataset.data.schema))
     names = getattr(dataset.features.get(label), "names", None)
     if not are_numbered and names is not None and loader.classes and list(names) != loader.classes:
         message = f"has the classes {list(names)[:5]}..., its files say {loader.classes[:5]}...: {_SAVE}"
@@ -133,8 +133,8 @@ class _Stored(NamedTuple):
     """What an Arrow file has by now."""
 
     rows: int
-    columns: dict[str, bool]
-    """The names of its columns, and whether they hold whole numbers."""
+    ranks: dict[str, int | None]
+    """What `_ranks` says of its columns."""
     places: set[tuple[int, int]]
     """The offsets and sizes of its buffers."""
 
@@ -159,7 +159,7 @@ def _stored(path: str) -> _Stored:
             batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
         return _Stored(
             rows=sum(batch.num_rows for batch in batches),
-            columns={of.name: pa.types.is_integer(of.type) for of in reader.schema},
+            ranks=_ranks(reader.schema),
             places={
                 (buffer.address - base, buffer.size)
                 for batch in batches
@@ -212,14 +212,50 @@ def _is_other(mapped: str, path: str) -> bool:
     return os.path.exists(mapped) and not os.path.samefile(mapped, path)
 
 
-def _check_dropped(dataset: Any, given: dict[str, Any], stored: dict[str, bool]) -> None:
-    """Check that batches hold no column which was dropped from the dataset, and which its files still have."""
+def _ranks(schema: Any) -> dict[str, int | None]:
+    """How well the types of Arrow columns suit a label; the best is 0, and None is for types that labels never have."""
+    import pyarrow as pa
+
+    def rank(kind: Any) -> int | None:
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if pa.types.is_integer(kind):
+            return 0
+        if pa.types.is_boolean(kind) or str(kind) in ("string", "large_string", "string_view"):
+            return 1
+        return 2 if pa.types.is_floating(kind) else None
+
+    return {column.name: rank(column.type) for column in schema}
+
+
+def _label_column(ranks: dict[str, int | None]) -> str | None:
+    """Find the column that is the label, by the rule of the core (`src/dataset/label_column.rs`).
+
+    The core also looks at the values. If columns with usual names all have types that labels never have, it is the
+    first of them: the core then says why it has no labels.
+    """
+    usual = [name for name in LABEL_COLUMNS if name in ranks]
+    suited = [(rank, name) for name in usual if (rank := ranks[name]) is not None]
+    if suited:
+        return min(suited, key=lambda of: of[0])[1]
+    lone = [name for name in LONE_LABEL_COLUMNS if name in ranks]
+    if len(lone) == 1 and ranks[lone[0]] is not None:
+        return lone[0]
+    return usual[0] if usual else None
+
+
+def _check_dropped(dataset: Any, given: dict[str, Any], stored: dict[str, int | None]) -> None:
+    """Check that batches hold no column which was dropped from the dataset, and which its files still have.
+
+    `stored` is what `_ranks` says of the columns of the files.
+    """
     dropped = {name for name in stored if name not in dataset.features}
-    label = given.get("label") or next((name for name in _LABELS if stored.get(name)), None)
+    label = given.get("label") or _label_column(stored)
     fields = given.get("fields")
     if fields is None:
         asked = ["image"]
-        if given.get("with_labels", any(name in dataset.features for name in _LABELS)):
+        has_label = _label_column(_ranks(dataset.data.schema)) is not None
+        if given.get("with_labels", has_label):
             asked.append("label")
     else:
         names = [getattr(of, "name", of) for of in fields] if isinstance(fields, list | tuple) else []
@@ -254,8 +290,8 @@ def _root(paths: list[str]) -> str | list[str]:
     return one_name(paths)
 
 
-def _labels(dataset: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """Whether batches have labels."""
+def _labels(dataset: Any, given: dict[str, Any], stored: dict[str, int | None]) -> dict[str, Any]:
+    """The settings that say whether batches have labels. `stored` is what `_ranks` says of the columns of the files."""
     images = [name for name, of in dataset.features.items() if is_a(of, "datasets", "Image")]
     if not images:
         raise config_error("features", f"have no Image among {', '.join(dataset.features)}")
@@ -268,13 +304,16 @@ def _labels(dataset: Any, given: dict[str, Any]) -> dict[str, Any]:
         raise config_error("dataset", message)
     if given.keys() & {"fields", "with_labels", "labels", "label"}:
         return {}
-    if any(name in dataset.features for name in _LABELS):
-        return {}
+    label = _label_column(_ranks(dataset.data.schema))
+    if label is not None:
+        # A column that was dropped may hide from the core which one is the label.
+        return {} if _label_column(stored) is not None else {"label": label}
     classes = [name for name, of in dataset.features.items() if is_a(of, "datasets", "ClassLabel")]
     if classes:
         message = (
-            f"has the classes in {classes[0]!r}, and labels are those in {' or '.join(_LABELS)}: give "
-            f"label={classes[0]!r}, or with_labels=False"
+            f"has classes in {classes[0]!r}, but labels are read from {', '.join(LABEL_COLUMNS)}, or from "
+            f"{' or '.join(LONE_LABEL_COLUMNS)} if it has one of these alone: give label={classes[0]!r}, or "
+            "with_labels=False"
         )
         raise config_error("dataset", message)
     return {"with_labels": False}

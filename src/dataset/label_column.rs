@@ -10,13 +10,17 @@ use crate::source::{Malformed, ReadAt, Window};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// The names of a column that is the label where it has none of the usual names, and no other of these is there.
-pub(super) const MORE_LABELS: [&str; 2] = ["labels", "class_id"];
+/// The usual names of the label in tables of Parquet, Arrow and MDS.
+pub(crate) const LABELS: UsualLabels = UsualLabels { names: &["label", "cls", "class"], numbers_first: true };
+
+/// Further names of the label: a column with one of them is the label if no column with a usual name has labels and
+/// the table has only one column with a name of these.
+pub(crate) const MORE_LABELS: [&str; 2] = ["labels", "class_id"];
 
 /// The names that the label of a layout usually has.
-pub(super) struct UsualLabels {
+pub(crate) struct UsualLabels {
     /// The names, the best first.
-    pub(super) names: &'static [&'static str],
+    pub(crate) names: &'static [&'static str],
     /// Whether whole numbers by any of the names are better than other labels by a better name.
     pub(super) numbers_first: bool,
 }
@@ -42,7 +46,7 @@ pub(super) struct ColumnLabels<'a> {
 /// that cannot be the label because of their values are noted in `not_labels`.
 ///
 /// # Errors
-/// [`Malformed`] where texts that lie in the shard cannot be read.
+/// [`Malformed`] if texts in the shard cannot be read.
 pub(super) fn find<'a, S: ReadAt + ?Sized>(
     columns: &'a [TableColumn],
     bytes: &S,
@@ -80,7 +84,7 @@ pub(super) fn find<'a, S: ReadAt + ?Sized>(
     if let [only] = more[..] { labels(only) } else { Ok(None) }
 }
 
-/// The labels that a column has, nothing for values of another type than labels have, or why its values are none.
+/// Returns the labels of a column, `None` for a type that cannot be a label, or the reason why its values cannot.
 fn of_column<'a, S: ReadAt + ?Sized>(
     column: &'a TableColumn,
     bytes: &S,
@@ -95,7 +99,7 @@ fn of_column<'a, S: ReadAt + ?Sized>(
             Ok(labels(Cow::Owned(numbers), Vec::new(), false))
         }
         TableCells::Floats(cells) => {
-            // What is no number is how pandas writes that there is none.
+            // Pandas writes NaN for a missing value.
             let there = || cells.iter().map(|cell| cell.filter(|number| !number.is_nan()));
             match there().flatten().all(|number| number.fract() == 0.0 && number.abs() <= EXACT) {
                 true => {

@@ -36,7 +36,7 @@ mod hugging_face;
 mod ignored;
 mod index;
 pub(crate) mod kind;
-mod label_column;
+pub(crate) mod label_column;
 mod labels;
 pub(crate) mod layouts;
 mod left_out;

@@ -42,6 +42,7 @@ mod _core {
 
     use crate::augment::{DType, Filter, Padding};
     use crate::dataset::kind::IMAGE_EXTENSIONS;
+    use crate::dataset::label_column::{LABELS, MORE_LABELS};
     use crate::names::NamedValue;
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
@@ -56,6 +57,8 @@ mod _core {
         // At exit, the libraries still work.
         module.py().import("atexit")?.call_method1("register", (module.getattr("release_gpus")?,))?;
         module.add("IMAGE_EXTENSIONS", PyTuple::new(module.py(), IMAGE_EXTENSIONS)?)?;
+        module.add("LABEL_COLUMNS", PyTuple::new(module.py(), LABELS.names)?)?;
+        module.add("LONE_LABEL_COLUMNS", PyTuple::new(module.py(), MORE_LABELS)?)?;
         module.add("DTYPES", names::<DType>(module.py())?)?;
         module.add("INTERPOLATIONS", names::<Filter>(module.py())?)?;
         module.add("PADDING_MODES", names::<Padding>(module.py())?)?;

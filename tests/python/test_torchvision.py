@@ -430,10 +430,11 @@ def test_names_that_only_one_of_the_two_reads_are_told(own_dataset: Path) -> Non
         ImageDataset.from_torchvision(ImageFolder(str(own_dataset), EVALUATION), batch_size=4)
     shutil.rmtree(hidden)
     shutil.copy(own_dataset / "class_0" / "000.jpg", own_dataset / "class_0" / "000.jfif")
+    theirs = ImageFolder(str(own_dataset), EVALUATION)
     with pytest.raises(
         ConfigError, match=r"000\.jfif is an image that Foreload reads and ImageFolder does not"
     ):
-        ImageDataset.from_torchvision(ImageFolder(str(own_dataset), EVALUATION), batch_size=4)
+        ImageDataset.from_torchvision(theirs, batch_size=4, rebuild_index=True)
 
 
 def test_settings_of_the_transforms_cannot_be_given_again(dataset: Path) -> None:

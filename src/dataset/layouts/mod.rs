@@ -25,15 +25,12 @@ pub(super) use webdataset::TarShards;
 
 use super::Contents;
 use super::dataset_card::CARD;
-use super::label_column::UsualLabels;
+use super::label_column::LABELS;
 use super::samples::ShardContents;
 use crate::error::{Error, Result};
 use crate::source::{DatasetSource, Malformed, OpenFile, ReadAt, is_gone};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// The columns of tables that may be the label, the first of which counts.
-const LABELS: UsualLabels = UsualLabels { names: &["label", "cls", "class"], numbers_first: true };
 
 /// How the shards of a dataset are read, as far as that is decided for all of them together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
