@@ -201,19 +201,16 @@ impl PyBatch {
         PyKeyError::new_err(format!("{name:?}: the batch has {}", self.keys().join(", ")))
     }
 
-    /// The two things that a batch is unpacked to. Other batches are not iterated over: names would be taken for what
-    /// they name.
+    /// The two values that a batch is unpacked to. Other batches cannot be looped over: a loop would yield the names of
+    /// fields where tensors are expected.
     fn pair<'py>(&self, py: Python<'py>) -> PyResult<[Bound<'py, PyAny>; 2]> {
         let keys = self.keys();
         let write = match &self.config().mix {
-            _ if self.batch.is_encoded() => match self.pipeline.index().is_labeled() {
-                true => {
-                    return Ok([
-                        self.files()?.into_pyobject(py)?,
-                        self.labels()?.into_pyobject(py)?.into_any(),
-                    ]);
+            _ if self.batch.is_encoded() => match self.labels() {
+                Ok(labels) => {
+                    return Ok([self.files()?.into_pyobject(py)?, labels.into_pyobject(py)?.into_any()]);
                 }
-                false => "batch.files".to_owned(),
+                Err(_) => "batch.files".to_owned(),
             },
             Some(plan) if !plan.labels.are_mixed() => "batch.images and batch.mixed".to_owned(),
             _ if keys == [IMAGE, LABEL] => {
@@ -226,7 +223,7 @@ impl PyBatch {
             }
         };
         let message =
-            format!("only batches of images and labels alone are unpacked as such a pair: write {write}");
+            format!("only a batch of images and labels can be unpacked into two values: write {write}");
         Err(PyTypeError::new_err(message))
     }
 
@@ -393,7 +390,7 @@ impl PyBatch {
         Ok(default.unwrap_or_else(|| py.None().into_bound(py)))
     }
 
-    /// A field by its name; where no field has the name of an attribute, what the attribute has.
+    /// Returns a field. If no field is called `images` or `labels`, these names mean the attributes.
     fn __getitem__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         match (self.config().field(&self.batch, name), name) {
             (Some(field), _) => self.converted(py, field),

@@ -103,7 +103,7 @@ def test_labels_are_the_numbers_of_the_list(layout: Callable[..., Any], val: Pat
         ours, own = drawn(loader), drawn(plain)
         assert [sample for sample, _ in ours] == [sample for sample, _ in own]
         assert [names[label] for _, label in ours] == [OF_SAMPLES[sample] for sample, _ in ours]
-        # What is said of the order goes from the one to the other.
+        # The state of one loader is valid for the other.
         loader.load_state_dict(plain.state_dict())
 
 
@@ -162,6 +162,7 @@ def test_settings_go_by_the_numbers_of_the_list(val: Path) -> None:
         (["ant", 1], "has 1 at place 1"),
         ("no/such/file", "is the file no/such/file, which cannot be read"),
         ({"ant": 0}, "class_names: is "),
+        (SimpleNamespace(classes=None), "class_names: is .*, whose classes are None"),
     ],
 )
 def test_what_is_no_list_of_the_classes_is_refused(given: Any, words: str, val: Path) -> None:
@@ -170,7 +171,7 @@ def test_what_is_no_list_of_the_classes_is_refused(given: Any, words: str, val: 
 
 
 def test_numbers_without_names_are_refused(val: Path, tmp_path: Path) -> None:
-    """The tars are numbered by the list, and have the names beside them, but not as names of the classes."""
+    """The list numbers the classes of the tars. `classes.txt` next to them has the names, and the loader has none."""
     (tmp_path / "names.txt").write_text("\n".join([*NAMES, "", ""]))
     command("pack", val, tmp_path / "tars", "--to", "tar", "--class-names", tmp_path / "names.txt")
     assert (tmp_path / "tars" / "classes.txt").read_text() == "".join(f"{name}\n" for name in NAMES)
@@ -196,6 +197,8 @@ def test_the_command_compares_the_classes_of_datasets(val: Path, tmp_path: Path)
         "extra": ["dog"],
         "renumbered": [{"name": "cat", "here": 1, "there": 2}],
     }
+    of_split = command("index", val, "--compare", tmp_path, "--compare-split", "train", "--json")
+    assert json.loads(of_split)["classes_compared"] == found
     alike = command("index", val, "--compare", training, "--class-names", "ant,bee,cat,dog")
     assert 'only here    1: "dog"' in alike
     assert "renumbered" not in alike

@@ -33,13 +33,19 @@ struct RenumberedClass {
 /// The number of classes of a kind that are listed for people; JSON has all.
 const CLASSES_LISTED: usize = 10;
 
-/// Compares the classes of `index` with those of the dataset at `other`, which is opened by the same `options`.
+/// Compares the classes of `index` with those of the dataset at `other` or of its `split`, which is opened by the same
+/// `options`.
 ///
 /// # Errors
 /// Those of [`DatasetIndex::open`]; [`Error::Config`] where one of the datasets has no class names.
-pub(super) fn compare(index: &DatasetIndex, other: &Path, options: &IndexOptions) -> Result<ClassComparison> {
+pub(super) fn compare(
+    index: &DatasetIndex,
+    other: &Path,
+    split: Option<String>,
+    options: &IndexOptions,
+) -> Result<ClassComparison> {
     let notices = Notices::default();
-    let options = IndexOptions { class_names: None, split: None, notices, ..options.clone() };
+    let options = IndexOptions { class_names: None, split, notices, ..options.clone() };
     let other = DatasetIndex::open(other, &options)?;
     for index in [index, &other] {
         index.check_labeled("compare")?;

@@ -53,6 +53,9 @@ pub(crate) struct IndexArgs {
     /// Compare the classes and their numbers with those of this dataset, for example of training with validation
     #[arg(long, value_name = "OTHER", conflicts_with = "files")]
     compare: Option<PathBuf>,
+    /// The split of OTHER to compare with
+    #[arg(long, value_name = "SPLIT", requires = "compare")]
+    compare_split: Option<String>,
     /// Print the summary as one JSON object
     #[arg(long)]
     json: bool,
@@ -142,7 +145,9 @@ pub(crate) fn run(args: &IndexArgs) -> Result<()> {
     let verdict = verdict.and(first_samples.verdict(index.root())).and(bad_shards(args, &index));
     let first_samples = first_samples.values;
     let other = args.compare.as_ref();
-    let classes_compared = other.map(|other| classes::compare(&index, other, &options)).transpose()?;
+    let classes_compared = other
+        .map(|other| classes::compare(&index, other, args.compare_split.clone(), &options))
+        .transpose()?;
     let notices = output::print_notices(index.notices());
     let compressed = index.block_costs();
     let findings = IndexFindings { first_samples, classes_compared, decoded, compressed, notices };

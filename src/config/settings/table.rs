@@ -126,8 +126,10 @@ settings! {
     keep: u32 = 1, WholeNumber::from(1), Batches.no_flag();
 
     /// The split that is read, of a dataset that has several: by the names of Parquet and Arrow files, by a README.md
-    /// as the Hugging Face hub has it, or by directories of `save_to_disk` and of MosaicML Streaming. None: the only
-    /// one.
+    /// as the Hugging Face hub has it, or by directories: those of `save_to_disk` and of MosaicML Streaming, and those
+    /// that are named like splits (`train`, `val`, `test` and so on) and hold a dataset. A split that is a directory
+    /// must be named, even if it is the only one. None: a dataset without splits, or the only split of Parquet or Arrow
+    /// files.
     split: Option<String> = None, Maybe(AnyText), Selection.images_only();
 
     /// Numbers of the samples to draw from, each once. The order of a shuffled epoch does not depend on how they are
@@ -137,11 +139,11 @@ settings! {
     /// Names or numbers of the classes to draw from. Labels stay what they are, see `class_names`. None: all.
     classes: Option<Vec<ClassRef>> = None, Maybe(ClassList), Selection.images_only().no_flag();
 
-    /// The names of all classes, in the order of their numbers, where these must not be the dataset's own: a list, a
-    /// text file with a name on each line, or what has the list as `classes`, such as the loader of the training data.
-    /// A validation set that lacks a class then has the numbers that training has. A class of the dataset that the list
-    /// lacks is an error, unless `classes` leaves it out. The order of the samples does not depend on it. None: the
-    /// classes of the dataset, numbered by it.
+    /// The names of all classes, in the order of their numbers, if they must differ from the dataset's own: a list, a
+    /// text file with a name on each line, or an object with the list as `classes`, such as the loader of the training
+    /// data. A validation set that lacks a class then numbers its classes as training does. A class of the dataset that
+    /// the list lacks is an error, unless `classes` leaves it out. The order of the samples does not depend on it.
+    /// None: the classes of the dataset, numbered by it.
     class_names: Option<Vec<String>> = None, Maybe(ClassNameList), Selection.images_only().datasets_only();
 
     /// A text file that lists what to draw from, one path a line, relative to the dataset: files (with or without

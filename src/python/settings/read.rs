@@ -95,6 +95,10 @@ fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<Given> {
     if let Some(attribute) = form.attribute
         && let Ok(Some(held)) = value.getattr_opt(attribute)
     {
+        if held.is_none() {
+            let message = format!("is {}, whose {attribute} are None", given(value, false));
+            return Err(wrong(setting.name, message));
+        }
         return Ok(given(&held, form.takes_iterables));
     }
     let Some((module, function)) = form.text_by.filter(|_| !value.is_none()) else {
