@@ -18,7 +18,7 @@ use super::packed::PackedManifest;
 use super::parallel::for_each;
 use super::part::DatasetPart;
 use super::shards::{ReadShard, ShardContents};
-use super::{IndexOptions, Stamp, folder, shards, survey};
+use super::{IndexOptions, Notes, Stamp, folder, shards, survey};
 use crate::error::{Error, Result};
 use crate::source::{Seen, is_gone};
 use std::collections::HashMap;
@@ -58,8 +58,8 @@ pub(super) struct Comparison {
     pub(super) changes: Vec<Change>,
     /// The groups that differ, of those that were checked.
     pub(super) different: Vec<usize>,
-    /// Whether files were seen that are perhaps meant as samples and are none, of which the index may not know.
-    pub(super) more_left_out: bool,
+    /// What is left out of the root and of the directories that were listed.
+    pub(super) left_out: Notes,
 }
 
 impl MovedStamps {
@@ -121,10 +121,7 @@ impl MovedStamps {
         let mut seen = Comparison::default();
         if self.root {
             let names = stamp_of_root(index)?;
-            let compared = compare_root(index, cancel).map(|(change, more_left_out)| {
-                seen.more_left_out = more_left_out;
-                change
-            });
+            let compared = compare_root(index, &mut seen.left_out, cancel);
             seen.changes.extend(changed(index.base(), compared)?);
             seen.root = names.map(|names| index.known(names.stamp)).filter(|_| seen.changes.is_empty());
         } else {
@@ -140,14 +137,14 @@ impl MovedStamps {
                 return Ok(());
             }
             let group = self.groups[i];
-            let (mut stamp, mut more_left_out) = (None, false);
+            let (mut stamp, mut left_out) = (None, Notes::default());
             let compared = look.compare(group).map(|found| {
-                (stamp, more_left_out) = (Some(found.stamp), found.may_leave_out);
+                (stamp, left_out) = (Some(found.stamp), found.left_out);
                 found.change
             });
             let change = changed(&index.directory_or_shard(group), compared)?;
             let mut seen = lock();
-            seen.more_left_out |= more_left_out;
+            seen.left_out.absorb(left_out);
             match (change, stamp) {
                 (None, Some(stamp)) => seen.same.push((group, index.known(stamp))),
                 (change, _) => {
@@ -218,20 +215,20 @@ fn changed(path: &Path, compared: Result<Option<Change>>) -> Result<Option<Chang
     }
 }
 
-/// Compares the names in the root with the index. Says also whether more is left out in it than the index knows.
-fn compare_root(index: &DatasetPart, cancel: &Cancel) -> Result<(Option<Change>, bool)> {
+/// Compares the names in the root with the index, and notes what is left out in it.
+fn compare_root(index: &DatasetPart, left_out: &mut Notes, cancel: &Cancel) -> Result<Option<Change>> {
     let base = index.base();
     let found = survey::survey(&*index.source, index.file.header().contents, index.split.as_deref(), cancel)?;
-    let more_left_out = found.notes.leaves_out_more_than(&index.notes);
-    let change = |message: String| Ok((Some(Change { path: base.to_path_buf(), message }), more_left_out));
+    let change = |message: String| Ok(Some(Change { path: base.to_path_buf(), message }));
     if found.layout != index.layout() {
         let (now, then) = (found.layout.title(), index.layout().title());
         return change(format!("holds {now}, held {then} when indexed"));
     }
     if found.layout == Layout::Manifest {
         // Its one group is what is compared.
-        return Ok((None, false));
+        return Ok(None);
     }
+    left_out.absorb(found.notes);
     let whole =
         |manifest: &PackedManifest| fingerprint_without(manifest.fingerprint(), &index.notes.bad_shards);
     if found.packed.is_some_and(|manifest| whole(&manifest) != index.fingerprint()) {
@@ -243,7 +240,7 @@ fn compare_root(index: &DatasetPart, cancel: &Cancel) -> Result<(Option<Change>,
         (found.classes, index.class_names(), "class")
     };
     let found: Vec<&[u8]> = found.iter().map(Vec::as_slice).collect();
-    difference(&known, &found, kind).map_or(Ok((None, more_left_out)), change)
+    difference(&known, &found, kind).map_or(Ok(None), change)
 }
 
 /// What groups are compared with, and by what.
@@ -261,8 +258,8 @@ struct GroupSeen {
     stamp: Stamp,
     /// What differs in it from the index.
     change: Option<Change>,
-    /// Whether it has files that are perhaps meant as samples and are none.
-    may_leave_out: bool,
+    /// What is left out of it, if it is a directory.
+    left_out: Notes,
 }
 
 impl GroupLook<'_> {
@@ -281,7 +278,7 @@ impl GroupLook<'_> {
         let path = index.group_path(group);
         let contents = index.file.header().contents;
         let full = index.directory_or_shard(group);
-        let mut may_leave_out = false;
+        let mut left_out = Notes::default();
         let (found, message) = if let Some(manifest) = index.source.manifest() {
             let threads = open::threads(&IndexOptions::default(), manifest, index.layout());
             let (reading, progress) = (index.reading(), IndexProgress::new(false));
@@ -293,7 +290,7 @@ impl GroupLook<'_> {
             if index.notes.bad_shard(path).is_some() {
                 let message = "can be read, and could not when it was indexed".to_owned();
                 let change = found.is_ok().then_some(Change { path: full, message });
-                return Ok(GroupSeen { stamp, change, may_leave_out });
+                return Ok(GroupSeen { stamp, change, left_out });
             }
             let ShardContents { mut rows, mut findings } = found?;
             if let Some((footer, seal)) = &findings.packed
@@ -301,17 +298,17 @@ impl GroupLook<'_> {
                 && let Err(message) =
                     manifest.check_shard(group, manifest.samples_of(group).start, footer, seal)
             {
-                return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), may_leave_out });
+                return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), left_out });
             }
             let known = (!index.notes.unlabeled).then(|| index.class_names());
             if let Some(unknown) = findings.take_classes(&mut rows.samples, known) {
                 let message = format!("has the class {unknown:?}, which no sample had when indexed");
-                return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), may_leave_out });
+                return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), left_out });
             }
             let classes: Vec<&[u8]> = findings.classes.iter().map(String::as_bytes).collect();
             if !index.notes.unlabeled && !classes.is_empty() && classes != index.class_names() {
                 let message = "has other class names than when indexed".to_owned();
-                return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), may_leave_out });
+                return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), left_out });
             }
             // All samples of a dataset have labels, or none has, or the labels are in error.
             let at_fault = findings.unlabeled.as_ref().or(findings.unusable.as_ref());
@@ -324,7 +321,7 @@ impl GroupLook<'_> {
             (stamp, compare_shard(index, group, &rows, odd))
         } else {
             let (found, directories, notes) = folder::list_again(&*index.source, contents, path, cancel)?;
-            may_leave_out = notes.may_leave_out_samples();
+            left_out = notes;
             let directories: Vec<&[u8]> = directories.iter().map(Vec::as_slice).collect();
             let known = below.get(path).map(Vec::as_slice).unwrap_or_default();
             let message =
@@ -332,7 +329,7 @@ impl GroupLook<'_> {
             (found.stamp, message)
         };
         let change = message.map(|message| Change { path: full, message });
-        Ok(GroupSeen { stamp: found, change, may_leave_out })
+        Ok(GroupSeen { stamp: found, change, left_out })
     }
 }
 

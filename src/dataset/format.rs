@@ -10,7 +10,7 @@ use super::cells::ColumnFacts;
 use super::kind::RULES;
 use super::member::MEMBER_ROW;
 use super::parallel::for_each;
-use super::{Contents, Layout, Stamp};
+use super::{Contents, Layout, Notes, Stamp};
 use crate::error::{Error, Result};
 use crate::parts::RawOutline;
 use sha2::{Digest, Sha256};
@@ -445,6 +445,23 @@ impl IndexFile {
             stamps[STAMP_ROW * group..][..STAMP_ROW].copy_from_slice(&stamp.to_bytes());
         }
         self.table[Section::Stamps as usize].digest = Sha256::digest(stamps).into();
+        let head = self.header.encode(&self.table);
+        self.bytes[..HEADER].copy_from_slice(&head);
+    }
+
+    /// Replaces the notes.
+    pub(super) fn set_notes(&mut self, notes: &Notes) {
+        let Ok(mut json) = serde_json::to_vec(notes) else { return };
+        let [.., then, next] = &self.table[..=Section::Notes as usize + 1] else { return };
+        let (start, end) = (then.offset as usize, next.offset as usize);
+        let (length, digest) = (json.len() as u64, Sha256::digest(&json).into());
+        json.resize((start + json.len()).next_multiple_of(8) - start, 0);
+        let padded = json.len() as u64;
+        self.bytes.splice(start..end, json);
+        for entry in &mut self.table[Section::Notes as usize + 1..] {
+            entry.offset = entry.offset - end as u64 + start as u64 + padded;
+        }
+        self.table[Section::Notes as usize] = SectionEntry { offset: start as u64, length, digest };
         let head = self.header.encode(&self.table);
         self.bytes[..HEADER].copy_from_slice(&head);
     }

@@ -2,6 +2,7 @@
 //! still being written. A reader of directories asks here first, so that one rule holds in every layout.
 
 use super::Contents;
+use super::kind::ending_among;
 use super::layouts::Layout;
 use super::left_out::LeftOut;
 use crate::source::{Entry, EntryKind};
@@ -116,12 +117,8 @@ fn plain(name: &[u8]) -> &[u8] {
     {
         plain = &plain[..dot];
     }
-    let ending = |name: &[u8]| {
-        let lower = name.to_ascii_lowercase();
-        UNFINISHED.iter().find(|ending| lower.ends_with(ending.as_bytes())).map(|ending| ending.len())
-    };
-    while let Some(length) = ending(plain) {
-        plain = &plain[..plain.len() - length];
+    while let Some(ending) = ending_among(UNFINISHED, plain) {
+        plain = &plain[..plain.len() - ending.len()];
     }
     plain
 }

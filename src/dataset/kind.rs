@@ -49,6 +49,15 @@ pub(crate) const IMAGE_EXTENSIONS: &[&str] = &["jpg", "jpeg", "jpe", "jfif", "pn
 /// The endings of keys of masks, which are images by their extension.
 const MASKS: &[&str] = &["seg.png", "mask.png"];
 
+/// The first of these endings that a name has, in upper or lower case.
+pub(super) fn ending_among(endings: &[&'static str], name: &[u8]) -> Option<&'static str> {
+    let has = |ending: &&&str| {
+        let start = name.len().checked_sub(ending.len());
+        start.is_some_and(|start| name[start..].eq_ignore_ascii_case(ending.as_bytes()))
+    };
+    endings.iter().find(has).copied()
+}
+
 impl FieldKind {
     /// What a member with this key holds; a key is what follows the first dot of a name, in lower case.
     pub fn of_key(key: &str) -> Self {

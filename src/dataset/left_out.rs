@@ -2,6 +2,7 @@
 
 use super::Contents;
 use super::below::shard_layout;
+use super::kind::ending_among;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -65,11 +66,7 @@ impl LeftOut {
 
     /// The ending of a file that is an image in a format which no decoder here knows.
     pub(super) fn other_image(name: &[u8]) -> Option<&'static str> {
-        let has_ending = |ending: &&&str| {
-            let start = name.len().checked_sub(ending.len());
-            start.is_some_and(|start| name[start..].eq_ignore_ascii_case(ending.as_bytes()))
-        };
-        OTHER_IMAGES.iter().find(has_ending).copied()
+        ending_among(OTHER_IMAGES, name)
     }
 
     /// The words that users read.

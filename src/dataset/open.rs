@@ -122,7 +122,6 @@ impl IndexOpening<'_> {
             FoundIndex::Nothing(because) => (because, None),
             FoundIndex::Moved(index, moved) => match self.revalidate(index, moved, lock.is_ok())? {
                 Revalidated::Index(index) => return Ok(*index),
-                Revalidated::MoreLeftOut => ("files were added that are no samples".to_owned(), None),
                 Revalidated::Changed(change, was) => ("the dataset changed".to_owned(), Some((change, was))),
             },
         };
@@ -152,12 +151,12 @@ impl IndexOpening<'_> {
         };
         let all = changed != Changed::Rebuild;
         let threads = threads(self.options, &*self.source, index.layout());
-        let seen = moved.compare(&index, threads, all, self.cancel)?;
+        let mut seen = moved.compare(&index, threads, all, self.cancel)?;
+        // What is left out now is a warning, and is no reason to list everything anew.
+        if index.notes.learn(std::mem::take(&mut seen.left_out)) {
+            index.file.set_notes(&index.notes);
+        }
         let Some(change) = seen.changes.first() else {
-            // The samples are the same. What is left out is counted anew, so that it is told of.
-            if seen.more_left_out && may_write {
-                return Ok(Revalidated::MoreLeftOut);
-            }
             index.file.accept(seen.root.unwrap_or(index.root_stamp()), &seen.same);
             if may_write {
                 // This is best effort: where it fails, the next start looks again.
@@ -354,8 +353,6 @@ enum FoundIndex {
 /// The outcome for an index since which stamps have changed.
 enum Revalidated {
     Index(Box<DatasetPart>),
-    /// The samples are what they were, and more is left out than the index knows.
-    MoreLeftOut,
     /// The index must be built anew because of this change. This was its fingerprint.
     Changed(Change, Fingerprint),
 }

@@ -100,7 +100,7 @@ pub(super) fn index(
     let mut unread = UnreadShards::default();
     // The column of the images in tables; that of the labels, with the names of the classes that a schema gives.
     let (mut image, mut label) = (Agreed::<String>::default(), Agreed::<LabelOrigin>::default());
-    let mut names = ClassNames::default();
+    let (mut names, mut label_columns) = (ClassNames::default(), BTreeSet::new());
     // The first in the order of the shards, whoever found it first.
     let (mut labeled, mut unlabeled, mut unusable): (Option<Named>, Option<Named>, Option<Named>) =
         (None, None, None);
@@ -127,7 +127,9 @@ pub(super) fn index(
             progress.step(1);
             if findings.labeled.is_some() {
                 let of_schema = (!findings.classes_are_values).then_some(findings.classes);
-                label.add(shard, Some((findings.label_column.unwrap_or_default(), of_schema)));
+                let column = findings.label_column.unwrap_or_default();
+                label_columns.insert(column.clone());
+                label.add(shard, Some((column, of_schema)));
             }
             keep_first(&mut labeled, shard, findings.labeled);
             keep_first(&mut unlabeled, shard, findings.unlabeled);
@@ -147,7 +149,7 @@ pub(super) fn index(
         return Err(Error::dataset(source.path(other), message));
     }
     let column = label.first.as_ref().map(|(_, (column, _))| column.clone());
-    let read_again = read_again(reading, &notes, column.as_ref(), &names, &lying, &kept);
+    let read_again = read_again(reading, &notes, &label_columns, &names, &lying, &kept);
     if read_again.is_some() {
         return Ok(ShardsFound { notes, classes: Vec::new(), labels: None, read_again, unread });
     }
@@ -209,12 +211,12 @@ pub(super) fn index(
 /// Why texts are no names of classes.
 const TOO_MANY: &str = "has more than 1048576 different texts, which are too many for names of classes";
 
-/// How the shards must be read instead: columns whose texts lie in some shards as they are and in others do not are all
-/// kept, and the label is no column that has no classes in some shard.
+/// How the shards must be read instead. Columns whose texts are stored plainly in some shards only are kept in the
+/// index. A column that cannot be the label in one shard is not the label in any.
 fn read_again(
     reading: &ShardReading,
     notes: &Notes,
-    label: Option<&String>,
+    label_columns: &BTreeSet<String>,
     names: &ClassNames,
     lying: &BTreeSet<String>,
     kept: &BTreeSet<String>,
@@ -222,10 +224,11 @@ fn read_again(
     let mut again = reading.clone();
     let mixed = lying.intersection(kept).filter(|name| !reading.kept_texts.contains(name));
     again.kept_texts.extend(mixed.cloned());
-    if let Some(label) = label {
-        let too_many = names.are_too_many().then(|| TOO_MANY.to_owned());
-        again.not_labels.extend(too_many.map(|why| (label.clone(), why)));
-        again.not_labels.extend(notes.not_labels.get(label).map(|why| (label.clone(), why.clone())));
+    // Tar shards have no columns.
+    for column in label_columns.iter().filter(|column| !column.is_empty()) {
+        let too_many = names.are_too_many().then_some(TOO_MANY);
+        let why = too_many.or(notes.not_labels.get(column).map(String::as_str));
+        again.not_labels.extend(why.map(|why| (column.clone(), why.to_owned())));
     }
     (again != *reading).then_some(again)
 }

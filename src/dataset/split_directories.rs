@@ -48,7 +48,7 @@ pub(super) fn chosen(
     if source.manifest().is_some() || source.named_files().is_some() || !source.is_directory()? {
         return Ok(None);
     }
-    let (directories, _) = list(source, &[], contents, cancel)?;
+    let (directories, _) = list(source, &[], contents, |_| false, cancel)?;
     // A number in a name tells one split from another, such as `train2014` from `train2017`.
     let word = Some(&own).filter(|own| own.iter().all(u8::is_ascii_alphabetic));
     let meant = word.and_then(|word| directory_split(word));
@@ -58,7 +58,7 @@ pub(super) fn chosen(
     };
     let mut found = Vec::new();
     for name in directories.iter().filter(is_meant) {
-        if holds(source, name, contents, cancel)?.is_some() {
+        if holds(source, name, contents, |_| true, cancel)?.is_some() {
             found.push(name.clone());
         }
     }
@@ -72,6 +72,7 @@ pub(super) fn chosen(
 }
 
 /// Refuses a root whose `directories` are splits, of which none was chosen. `in_root` is a shard in the root itself.
+/// Where files of any kind are samples, a directory that holds no classes is a class, whatever it is called.
 ///
 /// # Errors
 /// [`Error::Config`] for splits, of which `asked` is none; [`Error::Dataset`] where directories may be splits or
@@ -89,23 +90,35 @@ pub(super) fn refuse(
     let mut splits = Vec::new();
     let mut are_datasets = false;
     for name in called {
-        if let Some(held) = holds(source, &name, contents, cancel)? {
+        if let Some(held) = holds(source, &name, contents, |held| held == Holds::Shards, cancel)? {
             are_datasets |= held != Holds::Samples;
             splits.push(name);
         }
     }
     let Some(first) = splits.first().map(|name| text(name)) else { return Ok(()) };
+    if contents == Contents::Files && !are_datasets {
+        return Ok(());
+    }
     let found = look_below(source, &others, contents, cancel)?;
     let elsewhere = in_root.or(found.sample.as_deref()).or(found.plain_shard()).map(text);
     let (root, splits) = (source.path(&[]), listed(&splits));
+    let path = root.join(&first);
     match (elsewhere, asked) {
+        _ if contents == Contents::Files => {
+            let message = format!(
+                "has {splits}, which have names of splits and hold directories: name one of them, such as {}, or \
+                 several in a list to read them as one; if they are classes, rename them",
+                path.display()
+            );
+            Err(Error::dataset(root, message))
+        }
         (Some(_), _) if !are_datasets => Ok(()),
         (Some(elsewhere), _) => {
             let message = format!(
-                "can be read in two ways: {splits} may be splits, as they are called so and hold datasets, or a part \
-                 of one dataset with {elsewhere}; for a split pass split={first:?}, or name {}; for the other reading \
-                 rename them",
-                root.join(&first).display()
+                "can be read in two ways: {splits} may be splits, whose names they have, or a part of one dataset \
+                 with {elsewhere}. To read a split pass split={first:?}, or name {}; to read all as one dataset rename \
+                 the directories",
+                path.display()
             );
             Err(Error::dataset(root, message))
         }
@@ -125,25 +138,28 @@ pub(super) fn refuse(
     }
 }
 
-/// What a directory holds that makes it a dataset; `None` where nothing does.
+/// What a directory holds that makes it a dataset; `None` where nothing does. The search ends once something is
+/// `enough`.
 fn holds(
     source: &dyn DatasetSource,
     directory: &[u8],
     contents: Contents,
+    enough: fn(Holds) -> bool,
     cancel: &Cancel,
 ) -> Result<Option<Holds>> {
-    let (directories, own) = list(source, directory, contents, cancel)?;
-    if own == Some(Holds::Shards) || look_below(source, &directories, contents, cancel)?.sample.is_none() {
+    let (directories, own) = list(source, directory, contents, enough, cancel)?;
+    if own.is_some_and(enough) || look_below(source, &directories, contents, cancel)?.sample.is_none() {
         return Ok(own);
     }
     Ok(Some(Holds::Classes))
 }
 
-/// The paths of the directories in a directory, and what else in it makes it a dataset.
+/// The paths of the directories in a directory, and what else in it makes it a dataset, up to where this is `enough`.
 fn list(
     source: &dyn DatasetSource,
     directory: &[u8],
     contents: Contents,
+    enough: fn(Holds) -> bool,
     cancel: &Cancel,
 ) -> Result<(Vec<Vec<u8>>, Option<Holds>)> {
     let root = source.path(&[]);
@@ -161,7 +177,7 @@ fn list(
             },
             _ => {}
         }
-        Ok(ControlFlow::Continue(()))
+        Ok(if own.is_some_and(enough) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
     directories.sort_unstable();
     Ok((directories, own))

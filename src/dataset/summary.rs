@@ -149,17 +149,17 @@ impl Notes {
         }
     }
 
-    /// Whether something was left out that is perhaps meant as a sample.
-    pub(super) fn may_leave_out_samples(&self) -> bool {
-        self.skipped.values().any(|skipped| skipped.loss == Loss::Sample)
-    }
-
-    /// Whether more was left out that is perhaps meant as a sample than `other` has for the same reason.
-    pub(super) fn leaves_out_more_than(&self, other: &Self) -> bool {
-        let count = |reason| other.skipped.get(reason).map_or(0, |skipped| skipped.count);
-        self.skipped
-            .iter()
-            .any(|(reason, skipped)| skipped.loss == Loss::Sample && skipped.count > count(reason))
+    /// Takes over from `seen`, the notes of a part of the dataset, what is left out that is perhaps meant as a sample,
+    /// where these notes lack its reason or count fewer. Says whether they did.
+    pub(super) fn learn(&mut self, seen: Self) -> bool {
+        let mut is_new = false;
+        for (reason, more) in seen.skipped.into_iter().filter(|(_, more)| more.loss == Loss::Sample) {
+            if self.skipped.get(&reason).is_none_or(|known| known.count < more.count) {
+                self.skipped.insert(reason, more);
+                is_new = true;
+            }
+        }
+        is_new
     }
 
     /// Remembers a sample with several images: the first of them by name, in whatever order they come.

@@ -350,7 +350,7 @@ impl RootListing {
 
     /// The split that is chosen where shards lie in directories, and no images and no shards beside them.
     fn splits_below(
-        &self,
+        &mut self,
         source: &dyn DatasetSource,
         below: &FoundBelow,
         split: Option<&str>,
@@ -366,8 +366,9 @@ impl RootListing {
         if let Some((layout, others)) = marked_directories(source, &self.directories, Contents::Images)? {
             return Err(splits::are_directories(source, layout, &others, split));
         }
-        let chosen = splits::choose(source, None, split, cancel)?;
-        Ok(chosen.map(|chosen| Survey::of_split(chosen, self.notes.clone())))
+        let Some(chosen) = splits::choose(source, None, split, cancel)? else { return Ok(None) };
+        self.note_images();
+        Ok(Some(Survey::of_split(chosen, self.notes.clone())))
     }
 
     /// The shards that are no tars, where they are the dataset: beside tars, and beside directories with images, they

@@ -1,14 +1,19 @@
-//! What a dataset without labels has instead, and how its samples get labels.
+//! Messages for a dataset without labels: which fields it has, and how its samples get labels.
 
 use super::cells::CellType;
 use super::part::DatasetPart;
 use super::{DatasetIndex, FieldKind, IMAGE, Layout};
 use crate::error::{Error, Result};
+use crate::names::NamedValue;
+use std::borrow::Cow;
 
 /// The number of columns or members that a message names.
 const NAMED: usize = 12;
 /// The bytes of a name in a message.
 const LONGEST: usize = 60;
+/// Why a table has no labels where no column has values of a type that labels have and the name of a label.
+const NONE_USUAL: &str =
+    "none with a usual name such as \"label\" or \"class\" has class numbers or names of classes";
 
 impl DatasetIndex {
     /// Says what gives the samples labels, where they have none.
@@ -26,7 +31,7 @@ impl DatasetPart {
     /// Checks that the labels are those of the column, member or key that the user named.
     ///
     /// # Errors
-    /// [`Error::Config`] for `label`, with what there is.
+    /// [`Error::Config`] for `label`, which lists the columns or members that the samples have.
     pub(super) fn check_label(&self, asked: Option<&str>) -> Result<()> {
         let Some(asked) = asked.filter(|asked| self.notes.label_column.as_deref() != Some(asked)) else {
             return Ok(());
@@ -58,8 +63,8 @@ impl DatasetPart {
         let layout = self.notes.packed_of.unwrap_or(self.layout());
         if layout.is_table() {
             return format!(
-                "no column is the label by its name ({}); samples have {}; {}{}",
-                self.reasons().unwrap_or_else(|| "such as \"label\" or \"class\"".to_owned()),
+                "no column gives class labels: {}; samples have {}; {}{}",
+                self.reasons().unwrap_or_else(|| NONE_USUAL.to_owned()),
                 self.described(),
                 match self.likely_label() {
                     Some(name) => format!("label={name:?} takes classes from a column, "),
@@ -90,40 +95,35 @@ impl DatasetPart {
         self.keys().iter().all(|key| FieldKind::of_key(key) == FieldKind::Image)
     }
 
-    /// Why columns that the label is looked for in are not it.
+    /// Why columns with the name of a label are not the label; `None` if there is no such column.
     fn reasons(&self) -> Option<String> {
         let reasons: Vec<String> =
             self.notes.not_labels.iter().map(|(name, why)| format!("{name:?} {why}")).collect();
         (!reasons.is_empty()).then(|| reasons.join(", "))
     }
 
-    /// The names of all columns or members with what they hold, in words.
-    fn fields_in_words(&self) -> Vec<(String, String)> {
+    /// The columns or members of the samples.
+    fn sample_fields(&self) -> Vec<SampleField> {
         if !self.is_table() && self.notes.packed_of.is_none_or(|layout| !layout.is_table()) {
-            return self.keys().into_iter().map(|key| (key, String::new())).collect();
+            let member = |name| SampleField { name, values: DescribedValues::Unknown };
+            return self.keys().into_iter().map(member).collect();
         }
-        let columns = self.columns();
+        let mut columns = self.columns();
         let fields = self.table_fields().into_iter().map(|field| {
-            let column = columns.iter().find(|column| column.name == field.name);
-            let words = match column.map(|column| &column.cells) {
-                Some(CellType::Refused(_)) => "not readable".to_owned(),
-                Some(cells) => cells.words().into_owned(),
-                None => match field.kind {
-                    FieldKind::Image => "images".to_owned(),
-                    FieldKind::Text => CellType::Texts.words().into_owned(),
-                    kind => format!("{kind:?}").to_lowercase(),
-                },
+            let column = columns.iter().position(|column| column.name == field.name);
+            let values = match column.map(|at| columns.swap_remove(at).cells) {
+                Some(cells) => DescribedValues::Column(cells),
+                None => DescribedValues::Bytes(field.kind),
             };
-            (field.name, format!(" ({words})"))
+            SampleField { name: field.name, values }
         });
         fields.collect()
     }
 
-    /// What samples have, in words.
+    /// The columns or members of the samples, in words.
     fn described(&self) -> String {
-        let fields = self.fields_in_words();
-        let name = |(name, words): &(String, String)| format!("{:?}{words}", shortened(name));
-        let mut names: Vec<String> = fields.iter().take(NAMED).map(name).collect();
+        let fields = self.sample_fields();
+        let mut names: Vec<String> = fields.iter().take(NAMED).map(SampleField::in_words).collect();
         if fields.len() > NAMED {
             names.push(format!("and {} others", fields.len() - NAMED));
         }
@@ -132,39 +132,82 @@ impl DatasetPart {
 
     /// A column that may be meant as the label: one by whose name that is likely, or else one of whole numbers.
     fn likely_label(&self) -> Option<String> {
-        let fields = self.fields_in_words();
-        let holding = |of: CellType| {
-            let words = format!(" ({})", of.words());
-            let names = fields.iter().filter(move |(_, of)| *of == words).map(|(name, _)| name);
+        let fields = self.sample_fields();
+        let holding = |hold: fn(&DescribedValues) -> bool| {
+            let names = fields.iter().filter(move |field| hold(&field.values)).map(|field| &field.name);
             names.filter(|name| !self.notes.not_labels.contains_key(*name))
         };
+        let (integers, texts) =
+            (|| holding(DescribedValues::are_integers), holding(DescribedValues::are_texts));
         let is_likely = |name: &&String| {
             ["label", "class", "categor", "target"].iter().any(|part| name.to_lowercase().contains(part))
         };
-        let likely = holding(CellType::Integers).chain(holding(CellType::Texts)).find(is_likely);
-        likely.or_else(|| holding(CellType::Integers).next()).cloned()
+        integers().chain(texts).find(is_likely).or_else(|| integers().next()).cloned()
     }
 
-    /// What reads samples without labels, with a field that they have.
+    /// The setting `fields` that reads the samples without labels, with a field that they have.
     fn example(&self) -> String {
-        let is_other = |name: &String| {
-            Some(name) != self.notes.image.as_ref()
-                && FieldKind::of_key(name) != FieldKind::Image
-                && name != IMAGE
+        let is_other = |field: &SampleField| {
+            Some(&field.name) != self.notes.image.as_ref()
+                && FieldKind::of_key(&field.name) != FieldKind::Image
+                && field.name != IMAGE
+                && field.values.are_readable()
         };
         let likely = self.likely_label();
-        let mut others: Vec<String> = self
-            .fields_in_words()
-            .into_iter()
-            .filter(|(name, words)| is_other(name) && !words.contains("not readable"))
-            .map(|(name, _)| name)
-            .collect();
-        // The caption of an image tells more than the path that it had.
+        let mut others: Vec<String> =
+            self.sample_fields().into_iter().filter(is_other).map(|field| field.name).collect();
+        // A caption is a better example than the path that the image had, such as image.path.
         others.sort_by_key(|name| (name.contains('.'), Some(name) == likely.as_ref()));
         match others.first() {
-            Some(other) => format!("and fields=[\"image\", {other:?}] reads what there is without labels"),
+            Some(other) => format!("and fields=[\"image\", {other:?}] reads the samples without labels"),
             None => "and fields=[\"image\"] reads the images without labels".to_owned(),
         }
+    }
+}
+
+/// A column or member of the samples.
+struct SampleField {
+    name: String,
+    values: DescribedValues,
+}
+
+impl SampleField {
+    /// Its name, and what its values are where that is known.
+    fn in_words(&self) -> String {
+        let name = shortened(&self.name);
+        let words: Cow<'_, str> = match &self.values {
+            DescribedValues::Unknown => return format!("{name:?}"),
+            DescribedValues::Column(CellType::Refused(_)) => "not readable".into(),
+            DescribedValues::Column(cells) => cells.words(),
+            DescribedValues::Bytes(FieldKind::Image) => "images".into(),
+            DescribedValues::Bytes(FieldKind::Text) => CellType::Texts.words(),
+            DescribedValues::Bytes(kind) => kind.name().into(),
+        };
+        format!("{name:?} ({words})")
+    }
+}
+
+/// What the values of a field are.
+enum DescribedValues {
+    /// Members, whose values the index does not have.
+    Unknown,
+    /// A column that the index has.
+    Column(CellType),
+    /// Bytes in the shards.
+    Bytes(FieldKind),
+}
+
+impl DescribedValues {
+    fn are_integers(&self) -> bool {
+        matches!(self, Self::Column(CellType::Integers))
+    }
+
+    fn are_texts(&self) -> bool {
+        matches!(self, Self::Column(CellType::Texts) | Self::Bytes(FieldKind::Text))
+    }
+
+    fn are_readable(&self) -> bool {
+        !matches!(self, Self::Column(CellType::Refused(_)))
     }
 }
 

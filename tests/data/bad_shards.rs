@@ -1,5 +1,5 @@
-//! Shards that cannot be read, in every layout and on a server: all are named, a list that names others is read without
-//! them, they are left out where that is asked for, and one that is repaired is noticed.
+//! Shards that cannot be read, in every layout and on a server: an error names them all, `files=` with only good shards
+//! works, `bad_shards="skip"` leaves them out, and the next start notices a repaired shard.
 
 use crate::common::scene::{Scene, summary};
 use foreload::testing::dataset::{Contents, DatasetIndex, FileId, IndexOptions, IndexOrigin, Select};
@@ -138,7 +138,7 @@ impl Place<'_> {
         assert!(said.contains(&told), "{name}: {said}");
         assert_eq!(summary(&self.skipped().0).origin, IndexOrigin::Loaded, "{name}");
         assert_eq!(index.verify().map_err(|error| error.to_string()), Ok(()), "{name}");
-        // What an earlier start left out is an error all the same.
+        // Shards that an earlier start left out are an error without `bad_shards="skip"`.
         self.refused();
         if !self.root.ends_with("packed") {
             let selected = self.listed(&self.set.shards[1].0).unwrap().unwrap();

@@ -86,11 +86,16 @@ fn splits_are_known_by_names() {
         let scene = Scene::new();
         names.iter().for_each(|name| drop(scene.write(*name, &bytes)));
         scene.write("README.md", b"# A dataset\n");
+        scene.write("0.jpg", b"an image of the README");
         assert!(refusal(&scene, None).contains("has the splits test, train: choose one"), "{names:?}");
         assert!(refusal(&scene, Some("validation")).contains("has the splits test, train"), "{names:?}");
         let (train, test) = (with(&scene, Some("train"), None), with(&scene, Some("test"), None));
         let (train, test) = (train.unwrap(), test.unwrap());
         assert_eq!((train.len(), test.len()), (2, 2));
+        assert_eq!(
+            summary(&train).notes.skipped["images in the root itself, apart from the samples"].count,
+            1
+        );
         assert_ne!(train.fingerprint(), test.fingerprint());
         // Each has an index of its own.
         let origin = |split| summary(&with(&scene, Some(split), None).unwrap()).origin;

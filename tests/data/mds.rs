@@ -55,6 +55,7 @@ fn write(scene: &Scene, directory: &str, shards: &[usize]) {
 fn shards_without_their_list_are_told_by_name() {
     let scene = Scene::new();
     write(&scene, "", &[3, 2]);
+    scene.write("0.jpg", b"an image next to them");
     for (list, why) in
         [(Some("{\"version\": 2"), "index.json lists no shards"), (None, "there is no index.json")]
     {

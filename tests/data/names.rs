@@ -1,8 +1,8 @@
-//! Names that no dataset is made of are left out in every layout, splits are told from classes, and what is refused or
-//! left out is named.
+//! Hidden and temporary names are left out in every layout, splits are distinguished from classes, and messages name
+//! what is refused or left out.
 
 use crate::common::scene::{Scene, summary};
-use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
+use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions, IndexOrigin};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Directories of hidden names and of names that systems use.
 const DIRECTORIES: &[&str] =
     &[".ipynb_checkpoints", ".cache", ".git", "@eaDir", "#recycle", "$RECYCLE.BIN", "lost+found", "__MACOSX"];
-/// What is put before and after the name of a shard.
+/// Prefixes and suffixes of a shard's name.
 const UNFINISHED: &[(&str, &str)] = &[
     (".", ""),
     ("", "~"),
@@ -235,12 +235,51 @@ fn directories_that_are_splits_are_told_from_classes() {
 }
 
 #[test]
+fn directories_of_files_are_splits_where_they_hold_directories() {
+    let open = |files: &[&str]| {
+        let mut scene = Scene::new();
+        scene.options.contents = Contents::Files;
+        files.iter().for_each(|file| drop(scene.write(file, b"x")));
+        scene.open().map(|index| index.classes().to_vec()).map_err(|error| error.to_string())
+    };
+    assert_eq!(open(&["train/0.npz", "test/0.npz", "raw/0.npz"]).unwrap(), ["raw", "test", "train"]);
+    for files in [&["train/cat/0.npz", "val/cat/0.npz"], &["train/cat/0.npz", "raw/0.npz"]] {
+        let told = open(files).unwrap_err();
+        assert!(
+            told.contains("have names of splits and hold directories: name one of them, such as "),
+            "{told}"
+        );
+        assert!(told.contains("/train, or several") && !told.contains("split="), "{told}");
+    }
+}
+
+#[test]
+fn what_is_left_out_later_of_shards_is_counted_without_reading_them_again() {
+    let scene = Scene::new();
+    copy(&fixture("webdataset/shards"), &scene.root);
+    let shard = scene.root.join("b.tar");
+    fs::copy(fs::read_dir(&scene.root).unwrap().next().unwrap().unwrap().path(), &shard).unwrap();
+    let (before, facts_before) = (summary(&scene.open().unwrap()).notes, facts(&scene.open().unwrap()));
+    for count in 1..3 {
+        fs::copy(&shard, scene.root.join(format!("{count}.tar.part"))).unwrap();
+        for _ in 0..2 {
+            let index = scene.open().unwrap();
+            let now = summary(&index);
+            assert_eq!((now.origin, facts(&index)), (IndexOrigin::Loaded, facts_before.clone()));
+            assert_eq!(now.notes.skipped[UNFINISHED_TEXT].count, count);
+            assert_eq!(now.notes.unlabeled, before.unlabeled);
+        }
+    }
+}
+
+#[test]
 fn what_is_left_out_later_is_counted_then() {
     let scene = folder(".jpg");
     let fingerprint = scene.open().unwrap().fingerprint();
     let count = |reason: &str| {
         let index = scene.open().unwrap();
         assert_eq!(index.fingerprint(), fingerprint);
+        assert!(reason.is_empty() || summary(&index).origin == IndexOrigin::Loaded);
         let skipped = summary(&index).notes.skipped;
         skipped
             .iter()

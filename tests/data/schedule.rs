@@ -151,7 +151,7 @@ proptest! {
         for world in [2, 4, 8] {
             let mut ranks = batches(&order, global / world, world, last);
             if last == LastBatch::Partial {
-                // Ranks for which no sample is left have one of padding.
+                // Ranks without a sample have one sample of padding.
                 ranks.iter_mut().for_each(|batch| batch.retain(|place| place.valid));
             }
             prop_assert_eq!(&one, &ranks, "{} ranks", world);

@@ -161,7 +161,7 @@ fn plan_counts_a_request_for_each_compressed_block() {
     assert_eq!(requests(&asked["plan"]), 2 + 2 * 2);
     assert!(asked["ways"].as_array().unwrap().iter().all(|way| way["way"] != "blocks"), "{asked}");
     assert_eq!(first(&[&on_many[..], &["--shuffle=blocks"]].concat()), 20);
-    // No cache is asked for where no size is.
+    // Without a size there is no cache.
     let (unsaid, none) = (report(&[]), report(&["--cache-size", "0"]));
     assert_eq!((&unsaid["plan"], &unsaid["others"]), (&none["plan"], &none["others"]));
     assert_eq!(unsaid["others"].as_array().unwrap().len(), 1, "a terabyte is said: {unsaid}");

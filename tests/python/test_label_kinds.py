@@ -1,4 +1,4 @@
-"""What is a label in each layout: whole numbers are class numbers, texts names of classes; and what is said of none."""
+"""Labels in each layout: whole numbers are class numbers, texts are names of classes, others give an error."""
 
 from __future__ import annotations
 
@@ -253,6 +253,21 @@ def test_fractions_in_any_shard_are_no_classes(tmp_path: Path) -> None:
     assert values == [1.0, 2.0, 3.0, 0.5, 1.0, 2.0]
 
 
+@pytest.mark.parametrize("long", [0, 1])
+def test_a_column_that_is_no_label_in_one_shard_is_none_in_any(long: int, tmp_path: Path) -> None:
+    """Texts too long to be names of classes are a reason to take the next column, whichever shard has them."""
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed; make test-frameworks has it")
+    from pyarrow import parquet
+
+    for shard in range(2):
+        labels = ["x" * (2000 if shard == long else 3) + str(row) for row in range(3)]
+        table = {"image": [image(row) for row in range(3)], "label": labels, "class": ["a", "b", "c"]}
+        parquet.write_table(pa.table(table), tmp_path / f"{shard}.parquet")
+    loader = loader_of(tmp_path)
+    assert loader.classes == ["a", "b", "c"]
+    assert loader.targets.tolist() == [0, 1, 2] * 2
+
+
 def test_shards_that_changed_are_known_by_their_names(tmp_path: Path) -> None:
     root = tmp_path
     write_mds(root, "label", ["cat", "dog", "cat", "ant", "dog", "cow"])
@@ -272,7 +287,7 @@ REFUSED: list[tuple[str, Callable[[Path], Path], dict[str, Any], str]] = [
         "a table names its columns and an example",
         lambda root: write_mds(root, "caption", list("abcdef")),
         {},
-        r'no column is the label by its name .*"caption" \(texts\), "image" \(images\).*fields=\["image", "caption"\]',
+        r'no column gives class labels: .*"caption" \(texts\), "image" \(images\).*fields=\["image", "caption"\]',
     ),
     (
         "a likely column is proposed",

@@ -10,10 +10,10 @@ use crate::source::{DatasetSource, EntryKind};
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-/// What directories of images are called, in lower case and without anything but letters.
+/// Names of directories of images, in lower case and only their letters.
 const IMAGES: &[&str] =
     &["image", "images", "img", "imgs", "input", "inputs", "jpegimages", "photo", "photos", "rgb"];
-/// What directories of masks for them are called.
+/// Names of directories of masks for them, written in the same way.
 const MASKS: &[&str] = &[
     "annotation",
     "annotations",
@@ -36,12 +36,12 @@ const MASKS: &[&str] = &[
     "trimap",
     "trimaps",
 ];
-/// What stands at the end of a mask's stem, after the stem of its image.
+/// The ends of a mask's stem, after the stem of its image.
 const OF_MASKS: &[&str] = &["_gt", "_label", "_labels", "_mask", "_seg", "-mask"];
-/// The files of a directory that are compared.
+/// The largest number of files of a directory that are compared.
 const COMPARED: usize = 4096;
 
-/// Refuses directories of which one is called as images are and one as masks are, if most of their files share stems.
+/// Refuses a directory named like images next to a directory named like masks, if most of their files share stems.
 ///
 /// # Errors
 /// [`Error::Dataset`] for such directories; [`Error::Io`] for a directory that cannot be listed.
@@ -56,8 +56,8 @@ pub(super) fn refuse(source: &dyn DatasetSource, directories: &[Vec<u8>], cancel
             let least = of_images.len().min(of_masks.len());
             if 2 * shared > least {
                 let message = format!(
-                    "{} and {} share the names of {shared} of {least} files, so they are images and what belongs to \
-                     them, not classes: list them in a table with the columns image and mask, and open it with \
+                    "{} and {} share the names of {shared} of {least} files, so they are images and their masks, \
+                     not classes: list them in a table with the columns image and mask, and open it with \
                      fields=[\"image\", foreload.fields.Mask(\"mask\")]; if they are classes, rename one",
                     text(images),
                     text(masks)
@@ -103,7 +103,7 @@ fn stems(source: &dyn DatasetSource, directory: &[u8], cancel: &Cancel) -> Resul
     Ok(stems)
 }
 
-/// The name of an image without its extension, and that of a mask without what marks it as one.
+/// The name of an image without its extension, and that of a mask without its end in [`OF_MASKS`] too.
 fn stem(name: &[u8]) -> &[u8] {
     let stem = name.iter().rposition(|&byte| byte == b'.').map_or(name, |dot| &name[..dot]);
     OF_MASKS.iter().find_map(|ending| stem.strip_suffix(ending.as_bytes())).unwrap_or(stem)

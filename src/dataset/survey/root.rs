@@ -19,11 +19,11 @@ use std::ops::ControlFlow;
 pub(super) struct RootListing {
     pub(super) directories: Vec<Vec<u8>>,
     pub(super) shards: Vec<Vec<u8>>,
-    /// Tars that are compressed, which are no shards beside class directories.
+    /// Compressed tars, which are not read where class directories are the dataset.
     pub(super) compressed: Vec<Vec<u8>>,
     /// Shards of images that are no tars, each with the place of its layout in the table.
     pub(super) tables: Vec<(Layout, Vec<u8>)>,
-    /// Files that may lie beside TFRecord shards without being shards.
+    /// Files that describe TFRecord shards.
     pub(super) descriptions: Vec<Vec<u8>>,
     /// The images in the root itself, which are the dataset where there are neither classes nor shards.
     pub(super) images: RootImages,
@@ -84,14 +84,10 @@ pub(super) fn list_root(
 }
 
 impl RootListing {
-    /// Whether nothing in it is a dataset by its name.
+    /// Whether it has neither directories nor shards of a layout that needs no list.
     pub(super) fn has_only_files(&self) -> bool {
-        let Self { directories, shards, compressed, tables, images, .. } = self;
-        images.count == 0
-            && directories.is_empty()
-            && shards.is_empty()
-            && compressed.is_empty()
-            && tables.is_empty()
+        let Self { directories, shards, compressed, tables, .. } = self;
+        directories.is_empty() && shards.is_empty() && compressed.is_empty() && tables.is_empty()
     }
 
     /// What lies below the directories, where it matters: where something else in the root may be the dataset.
