@@ -24,8 +24,8 @@ impl PipelineShared {
             let most = self.config.max_errors;
             let most = most.map_or("as often as needed".into(), |most| format!("as up to {most} times"));
             format!(
-                "{error}; {instead}, {most} in an epoch (on_error, max_errors): `foreload index --verify --decode` \
-                 finds all damaged images"
+                "{error}; {instead}, {most} in an epoch (on_error, max_errors): `foreload index --decode` finds \
+                 all damaged images"
             )
         });
     }
@@ -42,7 +42,7 @@ impl PipelineShared {
             if is_file {
                 return format!(
                     "{}: the files of the column {field:?} are not kept in the cache, which keeps one file of each \
-                     sample: write images and what belongs to them into tar shards, side by side",
+                     sample: write each image and the files of its other fields side by side into tar shards",
                     self.index.root().display()
                 );
             }

@@ -152,7 +152,7 @@ def test_what_does_not_fit_is_refused(dataset: Path, tmp_path: Path) -> None:
 
 
 def test_a_row_is_of_one_file(tmp_path: Path) -> None:
-    """A name without its extension, or of files of two datasets, does not label all that are called so."""
+    """A name that fits several files, without its extension or in two datasets, does not label all of them."""
     for name in ("0.png", "1.jpg", "1.png", "1.webp"):
         for root in ("one", "two"):
             (tmp_path / root / "k").mkdir(parents=True, exist_ok=True)

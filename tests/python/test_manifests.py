@@ -95,7 +95,8 @@ def address(pairs: Path) -> Iterator[str]:
     """Where a web server has the directory of `pairs`; its last line is this address."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([SERVER, pairs], **pipes) as server:
-        assert server.stdin and server.stdout
+        assert server.stdin is not None
+        assert server.stdout is not None
         yield server.stdout.readline().split()[-1].rstrip("/")
         server.stdin.close()
 

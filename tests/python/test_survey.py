@@ -61,11 +61,11 @@ class Part:
 
 @dataclasses.dataclass
 class Right:
-    """What may come of a root: one of the parts is read and the others are told of, or an error that names all."""
+    """The right results for a root: one part is read and warnings name the others, or an error names all parts."""
 
     parts: list[Part]
     told: list[set[str]]
-    """Names of which one must be told, where the root is read."""
+    """Sets of names, of each of which a warning must have at least one if the root is read."""
     refused: list[str] | None = None
     """What an error must name; None where there need not be one."""
 
@@ -138,7 +138,7 @@ def reference(root: Path, split: str | None) -> Right:
     loose.may_be_refused = True
     parts = [of_classes, *shards(in_root, below=False), *shards(below, below=True)]
     parts = [part for part in parts if part.samples]
-    # Images in the root next to other samples are told of together, whatever their format.
+    # One warning covers all images in the root next to other samples, whatever their format.
     told = [{path.name for path in in_root if suffix(path.name) in (*FORMATS, *FOREIGN)}] if parts else []
     for ending in FOREIGN:
         told.append(
@@ -260,7 +260,7 @@ class Tree:
                 self.image(directory / name / "more")
 
     def mess(self) -> None:
-        """Put what belongs to no dataset, or to another one, into some directories."""
+        """Put files that belong to no dataset, or to another one, into some directories."""
         directories = [self.root, *(path for path in self.root.rglob("*") if path.is_dir())]
         for _ in range(self.rng.randint(1, 4)):
             directory = self.rng.choice([self.root, *directories])
@@ -423,5 +423,5 @@ def test_no_tree_is_read_otherwise_in_silence(tmp_path: Path) -> None:
         shutil.rmtree(root)
     print(dict(counts))
     assert not failures, f"{len(failures)} of {counts.total()}:\n" + "\n\n".join(failures[:SHOWN])
-    # A survey in which nothing is read, told of or refused would show nothing.
+    # A survey in which no tree is read, warned of or refused would show nothing.
     assert ONE or len(counts) == 3
