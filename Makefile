@@ -123,8 +123,8 @@ test-frameworks: test-module ## the tests with real frameworks: examples/, torch
 
 # What these import lies beside the frameworks, so that pytest itself runs there.
 INSIDE := $(addprefix tests/python/,test_torchvision.py test_torchvision_pixels.py test_torchvision_geometry.py \
-	test_torchvision_ops.py test_torchvision_mixing.py test_torchvision_recipes.py test_draws.py \
-	test_recipe_outputs.py test_webdataset.py test_taken_over.py test_huggingface.py test_label_kinds.py \
+	test_torchvision_ops.py test_torchvision_mixing.py test_torchvision_recipes.py test_torchvision_labels.py \
+	test_draws.py test_recipe_outputs.py test_webdataset.py test_taken_over.py test_huggingface.py test_label_kinds.py \
 	test_frameworks.py test_gpu_peers.py test_recipe_benchmark.py)
 
 test-inside: test-module

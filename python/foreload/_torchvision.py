@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
+
 from foreload import transforms
 from foreload._core import IMAGE_EXTENSIONS, is_random
 from foreload._errors import config_error
@@ -66,13 +68,16 @@ def _of_dtype(step: transforms.Transform, dtype: str) -> transforms.Transform:
     return step
 
 
-def check_same_samples(dataset: Any, loader: Any, *, are_numbered: bool = False) -> None:
+def check_same_samples(
+    dataset: Any, loader: Any, *, are_numbered: bool = False, are_labeled: bool = False
+) -> None:
     """Check that the samples and class numbers of `loader` are those of the whole ImageFolder.
 
-    Where classes `are_numbered` by `class_names=`, their numbers are those that the user asked for.
+    Where classes `are_numbered` by `class_names=`, their numbers are those that the user asked for. Where samples
+    `are_labeled` by `labels=`, so are their labels.
 
-    Classes and the number of samples are compared always, paths of some 1000 samples, evenly spread: a file that took
-    the place of another between two of these is not noticed.
+    Classes, the number of samples and their labels are compared always, paths of some 1000 samples, evenly spread: a
+    file that took the place of another of its class between two of these is not noticed.
 
     Raises:
         ConfigError: They differ; the message names the class or the path.
@@ -118,6 +123,34 @@ def check_same_samples(dataset: Any, loader: Any, *, are_numbered: bool = False)
             f"the ImageFolder has {len(dataset.samples)} samples, the directory as Foreload indexed "
             f"it {loader.samples}: {anew}",
         )
+    if not are_numbered and not are_labeled:
+        _check_same_labels(dataset, loader)
+
+
+def _check_same_labels(dataset: Any, loader: Any) -> None:
+    """Check that each sample has the label of its class directory, of which a program may have made another.
+
+    Raises:
+        ConfigError: Some have others; the message names the first.
+    """
+    try:
+        labels = np.asarray([label for _, label in dataset.samples])
+    except ValueError:
+        # The labels are lists of different lengths.
+        labels = np.zeros(0)
+    ours = loader.targets
+    are_numbers = labels.shape == ours.shape and labels.dtype.kind in "biuf"
+    differ = labels != ours if are_numbers else np.ones(len(ours), bool)
+    if not differ.any():
+        return
+    first = int(np.argmax(differ))
+    path, label = dataset.samples[first]
+    raise config_error(
+        "dataset",
+        f"{path} has the label {label!r} in samples, and {ours[first]} by its directory ({differ.sum()} of {len(ours)} "
+        "samples differ so): Foreload has the labels from the directories; give labels=[label for _, label in "
+        "dataset.samples], or write a manifest with path and label of each sample and load that",
+    )
 
 
 def _folder(dataset: Any) -> str:

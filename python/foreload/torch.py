@@ -130,7 +130,10 @@ class ImageDataset(IterableDataset):
         taken = _torchvision.merged(_torchvision.settings_of(dataset), settings)
         made = cls(taken.pop("path"), batch_size=batch_size, **taken)
         are_numbered = settings.get("class_names") is not None
-        _torchvision.check_same_samples(dataset, made.loader, are_numbered=are_numbered)
+        are_labeled = settings.get("labels") is not None
+        _torchvision.check_same_samples(
+            dataset, made.loader, are_numbered=are_numbered, are_labeled=are_labeled
+        )
         return made
 
     @classmethod

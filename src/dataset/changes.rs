@@ -17,8 +17,9 @@ use super::open::{self, IndexProgress};
 use super::packed::PackedManifest;
 use super::parallel::for_each;
 use super::part::DatasetPart;
+use super::places::{SURVEY, SkippedByReason};
 use super::shards::{ReadShard, ShardContents};
-use super::{IndexOptions, Notes, Stamp, folder, shards, survey};
+use super::{IndexOptions, Stamp, folder, shards, survey};
 use crate::error::{Error, Result};
 use crate::source::{Seen, is_gone};
 use std::collections::HashMap;
@@ -58,8 +59,8 @@ pub(super) struct Comparison {
     pub(super) changes: Vec<Change>,
     /// The groups that differ, of those that were checked.
     pub(super) different: Vec<usize>,
-    /// What is left out of the root and of the directories that were listed.
-    pub(super) left_out: Notes,
+    /// What is left out of the root and of each directory that was listed.
+    pub(super) left_out: Vec<(Vec<u8>, SkippedByReason)>,
 }
 
 impl MovedStamps {
@@ -137,14 +138,14 @@ impl MovedStamps {
                 return Ok(());
             }
             let group = self.groups[i];
-            let (mut stamp, mut left_out) = (None, Notes::default());
+            let (mut stamp, mut left_out) = (None, None);
             let compared = look.compare(group).map(|found| {
                 (stamp, left_out) = (Some(found.stamp), found.left_out);
                 found.change
             });
             let change = changed(&index.directory_or_shard(group), compared)?;
             let mut seen = lock();
-            seen.left_out.absorb(left_out);
+            seen.left_out.extend(left_out.map(|skipped| (index.group_path(group).to_vec(), skipped)));
             match (change, stamp) {
                 (None, Some(stamp)) => seen.same.push((group, index.known(stamp))),
                 (change, _) => {
@@ -216,7 +217,11 @@ fn changed(path: &Path, compared: Result<Option<Change>>) -> Result<Option<Chang
 }
 
 /// Compares the names in the root with the index, and notes what is left out in it.
-fn compare_root(index: &DatasetPart, left_out: &mut Notes, cancel: &Cancel) -> Result<Option<Change>> {
+fn compare_root(
+    index: &DatasetPart,
+    left_out: &mut Vec<(Vec<u8>, SkippedByReason)>,
+    cancel: &Cancel,
+) -> Result<Option<Change>> {
     let base = index.base();
     let found = survey::survey(&*index.source, index.file.header().contents, index.split.as_deref(), cancel)?;
     let change = |message: String| Ok(Some(Change { path: base.to_path_buf(), message }));
@@ -228,7 +233,7 @@ fn compare_root(index: &DatasetPart, left_out: &mut Notes, cancel: &Cancel) -> R
         // Its one group is what is compared.
         return Ok(None);
     }
-    left_out.absorb(found.notes);
+    left_out.push((SURVEY.to_vec(), found.notes.skipped));
     let whole =
         |manifest: &PackedManifest| fingerprint_without(manifest.fingerprint(), &index.notes.bad_shards);
     if found.packed.is_some_and(|manifest| whole(&manifest) != index.fingerprint()) {
@@ -259,7 +264,7 @@ struct GroupSeen {
     /// What differs in it from the index.
     change: Option<Change>,
     /// What is left out of it, if it is a directory.
-    left_out: Notes,
+    left_out: Option<SkippedByReason>,
 }
 
 impl GroupLook<'_> {
@@ -278,7 +283,7 @@ impl GroupLook<'_> {
         let path = index.group_path(group);
         let contents = index.file.header().contents;
         let full = index.directory_or_shard(group);
-        let mut left_out = Notes::default();
+        let mut left_out = None;
         let (found, message) = if let Some(manifest) = index.source.manifest() {
             let threads = open::threads(&IndexOptions::default(), manifest, index.layout());
             let (reading, progress) = (index.reading(), IndexProgress::new(false));
@@ -321,7 +326,7 @@ impl GroupLook<'_> {
             (stamp, compare_shard(index, group, &rows, odd))
         } else {
             let (found, directories, notes) = folder::list_again(&*index.source, contents, path, cancel)?;
-            left_out = notes;
+            left_out = Some(notes.skipped);
             let directories: Vec<&[u8]> = directories.iter().map(Vec::as_slice).collect();
             let known = below.get(path).map(Vec::as_slice).unwrap_or_default();
             let message =

@@ -117,23 +117,41 @@ pub(super) fn sort<'n, T>(items: &mut [T], name: impl Fn(&T) -> &'n [u8]) {
     }
 }
 
-/// The whole number that a name is.
+/// The whole number that a name is, also with a fraction of zeros, as tables write numbers: `2.0`.
 fn whole(name: &[u8]) -> Option<i64> {
-    std::str::from_utf8(name).ok()?.trim().parse().ok()
+    let name = std::str::from_utf8(name).ok()?.trim();
+    match name.split_once('.') {
+        Some((number, zeros)) if zeros.bytes().all(|digit| digit == b'0') => number.parse().ok(),
+        Some(_) => None,
+        None => name.parse().ok(),
+    }
 }
 
 /// Warns of class names that are probably not what the user takes them for: numbers that differ from the numbers of
 /// their classes, and names that differ in blanks at their ends alone.
 pub(super) fn notify(names: &[String], root: &Path, notices: &Notices) {
     let root = root.display();
-    let numbers: Option<Vec<i64>> = names.iter().map(|name| whole(name.as_bytes())).collect();
-    let other = numbers.and_then(|numbers| (0..).zip(numbers).find(|&(class, number)| class != number));
-    if let Some((class, _)) = other {
+    let numbers: Vec<(usize, i64)> =
+        names.iter().enumerate().filter_map(|(class, name)| Some((class, whole(name.as_bytes())?))).collect();
+    let other = numbers.iter().find(|&&(class, number)| i64::try_from(class) != Ok(number));
+    // A few numbers among names are names.
+    if let Some(&(class, _)) = other.filter(|_| 2 * numbers.len() > names.len()) {
+        let text = names.iter().find(|name| whole(name.as_bytes()).is_none());
+        let (which, remedy) = match text {
+            None => {
+                (String::new(), "int(loader.classes[label]) gives the number that a name says".to_owned())
+            }
+            Some(text) => (
+                format!(", all but {text:?} for example"),
+                format!(
+                    "if {text:?} is no class, mend or leave out its samples, and the numbers are the labels"
+                ),
+            ),
+        };
         let message = format!(
-            "{root}: class names look like numbers, but are not the numbers of the classes: class {:?} has number \
-             {class}. Labels are the places of the names in loader.classes; int(loader.classes[label]) gives the \
-             number that a name says",
-            names[class as usize]
+            "{root}: class names look like numbers{which}, but are not the numbers of the classes: class {:?} has \
+             number {class}. Labels are the places of the names in loader.classes; {remedy}",
+            names[class]
         );
         notices.notify(NoticeKind::Warning, message);
     }
@@ -155,11 +173,12 @@ mod tests {
 
     #[test]
     fn names_are_numbered_in_their_order_however_they_are_found() {
-        let cases: [(&[&str], &[&str]); 4] = [
+        let cases: [(&[&str], &[&str]); 5] = [
             (&["dog", "cat", "dog", "ant"], &["ant", "cat", "dog"]),
             (&["10", "2", "1"], &["1", "2", "10"]),
             (&["07", "7", "-1"], &["-1", "07", "7"]),
             (&["10", "2", "x"], &["10", "2", "x"]),
+            (&["10.0", "2.0", "1"], &["1", "2.0", "10.0"]),
         ];
         for (found, sorted) in cases {
             let mut names = ClassNames::default();
@@ -181,6 +200,10 @@ mod tests {
         };
         assert_eq!(said(&["0", "1", "2"]), [""; 0]);
         assert_eq!(said(&["00", "01", "x"]), [""; 0]);
+        assert_eq!(said(&["0", "1", "x"]), [""; 0]);
+        assert_eq!(said(&["10", "cat", "dog"]), [""; 0]);
+        let [only] = &said(&["1", "10", "2", "unknown"])[..] else { panic!("one message") };
+        assert!(only.contains("all but \"unknown\"") && only.contains("class \"1\" has number 0"), "{only}");
         assert!(said(&["0", "1", "10", "2"])[0].contains("class \"10\" has number 2"));
         let [only] = &said(&["a", "a ", "b", "b ", "B"])[..] else { panic!("one message") };
         assert!(only.contains("\"a\" and \"a \""), "{only}");

@@ -99,7 +99,8 @@ impl Classes {
             classes = Self { names: Vec::new(), count: 0, labeled: false, maps, listed: None };
         } else if !counted {
             let message = format!(
-                "has {}, but {} has {}: datasets that are read as one need labels of one kind",
+                "has {}, but {} has {}: datasets that are read as one need labels of one kind; choose others by \
+                 label=, or load each by itself",
                 LabelKind::of(odd).words(),
                 first.root.display(),
                 LabelKind::of(first).words()

@@ -69,7 +69,7 @@ pub(super) fn index(
                 filled[*class as usize] |= !files.is_empty();
                 progress.step(files.len() as u64);
             }
-            notes.absorb(more);
+            notes.absorb(more.of_place(&group.path));
             builder.add(&group)
         },
     )?;

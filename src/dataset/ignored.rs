@@ -2,9 +2,10 @@
 //! still being written. A reader of directories asks here first, so that one rule holds in every layout.
 
 use super::Contents;
-use super::kind::ending_among;
+use super::kind::{ending_among, is_image_file};
 use super::layouts::Layout;
 use super::left_out::LeftOut;
+use super::survey::describes;
 use crate::source::{Entry, EntryKind};
 
 /// Names that operating systems, storage servers and tools give to files and directories of their own, in lower case.
@@ -56,6 +57,9 @@ const UNFINISHED: &[&str] = &[
     ".tmp",
 ];
 
+/// Endings of shards.
+const SHARDS: &[&str] = &[".tar", ".tfrecord", ".tfrecords", ".parquet", ".arrow"];
+
 /// The letters and digits that rsync puts after the name of a file which it writes.
 const RSYNC_SUFFIX: usize = 6;
 
@@ -99,9 +103,20 @@ fn is_unfinished_shard(name: &[u8], contents: Contents) -> bool {
     if name.starts_with(b"._") {
         return false;
     }
+    let is_shard = |name: &[u8]| {
+        Layout::of_samples(contents).any(|(_, knows)| knows.is_shard(name) || knows.is_compressed(name))
+    };
     let plain = plain(name);
-    plain.len() < name.len()
-        && Layout::of_samples(contents).any(|(_, knows)| knows.is_shard(plain) || knows.is_compressed(plain))
+    if plain.len() < name.len() && is_shard(plain) {
+        return true;
+    }
+    // What follows the ending of a shard, such as a number or a date, makes it something else, and none is read.
+    let is_more = |at: usize| name.get(at).is_some_and(|byte| !byte.is_ascii_alphanumeric());
+    let goes_on = |ending: &&str| {
+        let found = name.windows(ending.len()).position(|part| part == ending.as_bytes());
+        found.is_some_and(|at| is_more(at + ending.len()) && is_shard(&name[..at + ending.len()]))
+    };
+    SHARDS.iter().any(goes_on) && !is_shard(name) && !describes(name) && !is_image_file(name)
 }
 
 /// A name without what marks it as a backup or as unfinished.
@@ -158,6 +173,13 @@ mod tests {
             ".x.tfrecord.AbC123",
             "a.tar.bak~",
             "a.arrow.PART",
+            "a.tar.tmp.12345",
+            "a.tar.1",
+            "a.tar (copy)",
+            "a.tar._COPYING_",
+            "x.tfrecord.6eF8a1B2",
+            "x.tfrecord_bak",
+            "x.tfrecords.backup",
         ] {
             assert!(is_unfinished_shard(name.as_bytes(), Contents::Images), "{name}");
         }
@@ -166,6 +188,13 @@ mod tests {
             "a.bak.tar",
             "x.tfrecord-00000-of-00010",
             "x.tfrecord.bz2",
+            "x.tfrecord.1",
+            "x.tfrecord-00001.gz",
+            "x.tfrecord.md5",
+            "a.tar.idx",
+            "a.tar.gz",
+            "a.target",
+            "a.tar.jpg",
             "._a.tar",
             "notes~",
             ".a.jpg",

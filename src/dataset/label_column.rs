@@ -109,10 +109,12 @@ fn of_column<'a, S: ReadAt + ?Sized>(
                 false => Err("has numbers with fractions, which are no classes"),
             }
         }
+        // An empty text is no class in any layout.
         TableCells::Texts(cells) => {
             let mut names = ClassNames::default();
             let mut number = |text: &str| (text.len() <= LONGEST_NAME).then(|| i64::from(names.number(text)));
-            match cells.iter().map(|cell| cell.as_deref().map(&mut number)).map(whole_or_missing).collect() {
+            let there = cells.iter().map(|cell| cell.as_deref().filter(|text| !text.is_empty()));
+            match there.map(|text| text.map(&mut number)).map(whole_or_missing).collect() {
                 Some(numbers) => Ok(labels(Cow::Owned(numbers), names.into_found(), true)),
                 None => Err(TOO_LONG),
             }
@@ -124,7 +126,7 @@ fn of_column<'a, S: ReadAt + ?Sized>(
             let (mut bytes, mut names) = (Window::new(bytes), ClassNames::default());
             let mut numbers = Vec::with_capacity(cells.len());
             for cell in cells {
-                let Some(CellExtent { offset, length }) = *cell else {
+                let Some(CellExtent { offset, length }) = cell.filter(|cell| cell.length > 0) else {
                     numbers.push(None);
                     continue;
                 };

@@ -71,7 +71,8 @@ impl<'a> LabelMembers<'a> {
         members: &mut TarMembers<'_, S>,
         member: &TarMember,
     ) -> Result<ReadLabel, Malformed> {
-        let takes_names = self.whole() != CLS;
+        // A name is a class where the user named the member, since `.cls` is WebDataset's name for numbers.
+        let takes_names = self.asked.is_some();
         let most = if takes_names { LONGEST_NAME as u64 } else { MAX_CLS };
         let data = if member.size <= most { Some(members.read(member.offset, member.size)?) } else { None };
         let written = data.as_deref().and_then(|data| std::str::from_utf8(data).ok()).map(str::trim);
@@ -79,7 +80,10 @@ impl<'a> LabelMembers<'a> {
         let class = if takes_names { class_number_with_point } else { class_number_in_text };
         let number = written.and_then(|written| class(written.as_bytes()));
         let name = || written.filter(is_name).map(|name| LabelValue::Name(name.to_owned()));
-        let what = if takes_names { ", or the name of a class in one line" } else { "" };
+        let what = match takes_names {
+            true => ", or the name of a class in one line",
+            false => "; label=\"cls\" reads names of classes, too",
+        };
         Ok(number.map(LabelValue::Number).or_else(name).map(Some).ok_or_else(|| Malformed {
             offset: member.offset,
             message: format!(
@@ -116,10 +120,13 @@ impl<'a> LabelMembers<'a> {
 /// The label at the first of `keys` that a JSON document has; `None` where it has none of them.
 fn label_in_json(data: &[u8], keys: &[&str]) -> Result<Option<LabelValue>, String> {
     let Some((key, value)) = value_in_json(data, keys)? else { return Ok(None) };
-    let name = || json::text(&value).filter(|name| value.starts_with(b"\"") && name.len() <= LONGEST_NAME);
-    let number = class_number_with_point(&value).map(LabelValue::Number);
+    let is_name = |name: &String| (1..=LONGEST_NAME).contains(&name.len());
+    let name = || json::text(&value).filter(|name| value.starts_with(b"\"") && is_name(name));
+    let number = truth(&value).or_else(|| class_number_with_point(&value)).map(LabelValue::Number);
     number.or_else(|| name().map(LabelValue::Name)).map(Some).ok_or_else(|| {
-        format!("has {key}, which should be a class number from 0 to 4294967294, or the name of a class")
+        format!(
+            "has {key}, which should be a class number from 0 to 4294967294, true or false, or the name of a class"
+        )
     })
 }
 
@@ -160,6 +167,15 @@ pub(crate) fn class_number_in_text(written: &[u8]) -> Option<u32> {
     (number < u32::MAX).then_some(number)
 }
 
+/// The class number of a truth value in a JSON document.
+fn truth(written: &[u8]) -> Option<u32> {
+    match written {
+        b"false" => Some(0),
+        b"true" => Some(1),
+        _ => None,
+    }
+}
+
 /// Parses a class number that may be written as `3.0`, as programs write whole numbers of a column with fractions.
 fn class_number_with_point(written: &[u8]) -> Option<u32> {
     let (whole, zeros) = match written.iter().position(|&byte| byte == b'.') {
@@ -192,8 +208,11 @@ mod tests {
         assert_eq!(label(r#"{"cls": 1, "label": 3.0}"#), Ok(Some(Number(3))));
         assert_eq!(label(r#"{"label": "c\u0061t"}"#), Ok(Some(Name("cat".to_owned()))));
         assert_eq!(label(r#"{"label": "3"}"#), Ok(Some(Name("3".to_owned()))));
+        assert_eq!(label(r#"{"label": true}"#), Ok(Some(Number(1))));
+        assert_eq!(label(r#"{"cls": false }"#), Ok(Some(Number(0))));
+        assert_eq!(label(r#"{"label": "true"}"#), Ok(Some(Name("true".to_owned()))));
         assert_eq!(label(r#"{"width": 3}"#), Ok(None));
-        for wrong in [r#"{"label": [1]}"#, r#"{"label": 0.5}"#, r#"{"label": null}"#] {
+        for wrong in [r#"{"label": [1]}"#, r#"{"label": 0.5}"#, r#"{"label": null}"#, r#"{"label": ""}"#] {
             assert!(label(wrong).unwrap_err().contains("or the name of a class"), "{wrong}");
         }
     }

@@ -33,6 +33,7 @@ pub(super) enum LeftOut {
     System,
     UnfinishedShard,
     UnusableLabel,
+    UpperCaseShard,
 }
 
 /// The cost of leaving something out.
@@ -61,7 +62,10 @@ impl LeftOut {
         if let Some(ending) = Self::other_image(name) {
             return Self::OtherImage(ending);
         }
-        if shard_layout(name, Contents::Images).is_some() { Self::ShardInClass } else { Self::NoImage }
+        match shard_layout(&name.to_ascii_lowercase(), Contents::Images) {
+            Some(_) => Self::ShardInClass,
+            None => Self::NoImage,
+        }
     }
 
     /// The ending of a file that is an image in a format which no decoder here knows.
@@ -99,6 +103,7 @@ impl LeftOut {
             Self::System => "files and directories of the system",
             Self::UnfinishedShard => "backups of shards and unfinished ones, by their names",
             Self::UnusableLabel => "labels that are no class numbers",
+            Self::UpperCaseShard => "shards with endings in upper case, which are not read: rename them",
         })
     }
 
@@ -123,7 +128,8 @@ impl LeftOut {
             | Self::SampleWithoutImage
             | Self::ShardInClass
             | Self::ShardInRoot
-            | Self::UnfinishedShard => Loss::Sample,
+            | Self::UnfinishedShard
+            | Self::UpperCaseShard => Loss::Sample,
         }
     }
 }

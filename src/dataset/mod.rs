@@ -49,6 +49,7 @@ pub(crate) mod packed;
 mod parallel;
 pub(crate) mod parquet;
 mod part;
+mod places;
 mod publish;
 mod rows_of_table;
 mod samples;

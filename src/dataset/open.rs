@@ -11,6 +11,7 @@ use super::names_stamp::stamp_of_names;
 use super::packed::PackedManifest;
 use super::parallel::for_each;
 use super::part::DatasetPart;
+use super::places::SURVEY;
 use super::shards::DatasetShards;
 use super::survey::{self, Survey};
 use super::{
@@ -153,7 +154,9 @@ impl IndexOpening<'_> {
         let threads = threads(self.options, &*self.source, index.layout());
         let mut seen = moved.compare(&index, threads, all, self.cancel)?;
         // What is left out now is a warning, and is no reason to list everything anew.
-        if index.notes.learn(std::mem::take(&mut seen.left_out)) {
+        let replace = |(place, skipped): (Vec<u8>, _)| index.notes.replace_place(&place, skipped);
+        if std::mem::take(&mut seen.left_out).into_iter().map(replace).fold(false, |any, is_new| any | is_new)
+        {
             index.file.set_notes(&index.notes);
         }
         let Some(change) = seen.changes.first() else {
@@ -268,7 +271,8 @@ impl IndexOpening<'_> {
             stamp = look(&found.shards, &described)?;
             found = survey()?;
         }
-        let Survey { layout, mut classes, shards, mut notes, mut nothing, packed, .. } = found;
+        let Survey { layout, mut classes, shards, notes, mut nothing, packed, .. } = found;
+        let mut notes = notes.of_place(SURVEY);
         if let Some(manifest) = &packed {
             manifest.check_asked(root, options.contents, options.every_stem)?;
         }

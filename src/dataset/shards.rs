@@ -101,6 +101,8 @@ pub(super) fn index(
     // The column of the images in tables; that of the labels, with the names of the classes that a schema gives.
     let (mut image, mut label) = (Agreed::<String>::default(), Agreed::<LabelOrigin>::default());
     let (mut names, mut label_columns) = (ClassNames::default(), BTreeSet::new());
+    // The column of a table that would be the label, had it any values there.
+    let mut empty_label: Option<Named> = None;
     // The first in the order of the shards, whoever found it first.
     let (mut labeled, mut unlabeled, mut unusable): (Option<Named>, Option<Named>, Option<Named>) =
         (None, None, None);
@@ -130,6 +132,8 @@ pub(super) fn index(
                 let column = findings.label_column.unwrap_or_default();
                 label_columns.insert(column.clone());
                 label.add(shard, Some((column, of_schema)));
+            } else if layout.is_table() {
+                keep_first(&mut empty_label, shard, findings.label_column);
             }
             keep_first(&mut labeled, shard, findings.labeled);
             keep_first(&mut unlabeled, shard, findings.unlabeled);
@@ -157,13 +161,21 @@ pub(super) fn index(
     if let Some([(one, of_one), (other, of_other)]) = label.differing() {
         let one = source.path(one);
         if of_one.1.is_some() == of_other.1.is_some() {
-            let message =
-                format!("has other class names than {}, or another column of labels", one.display());
+            let message = format!(
+                "has other class names than {}, or another column of labels: write all shards with one schema, or \
+                 name the column by label=",
+                one.display()
+            );
             return Err(Error::dataset(source.path(other), message));
         }
         let kinds = |is_number: bool| if is_number { "class numbers" } else { "names of classes" };
         let (own, others) = (kinds(of_other.1.is_some()), kinds(of_one.1.is_some()));
-        odd = Some((other.clone(), format!("has {own} as labels, and {} has {others}", one.display())));
+        let message = format!(
+            "has {own} as labels, and {} has {others}: write one of both in all shards, or choose other labels by \
+             label=",
+            one.display()
+        );
+        odd = Some((other.clone(), message));
     }
     let with = |shard: &Vec<u8>| source.path(shard).display().to_string();
     notes.label_fault = match (&labeled, unlabeled, unusable.or(odd)) {
@@ -191,6 +203,7 @@ pub(super) fn index(
     };
     notes.unlabeled = labeled.is_none() || notes.label_fault.is_some();
     notes.imageless = (notes.every_stem || layout.is_table()) && !has_images;
+    let column = column.or(empty_label.map(|(_, column)| column));
     notes.label_column = column.filter(|column| !column.is_empty());
     let has_names = !names.is_empty();
     let (classes, labels) = match label.first {

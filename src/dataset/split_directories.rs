@@ -138,6 +138,50 @@ pub(super) fn refuse(
     }
 }
 
+/// The number of class directories that are looked through for splits. Where not all of these have splits, none is
+/// refused.
+const CLASSES_SEEN: usize = 4;
+
+/// Refuses class directories that hold splits with classes, since all samples would get the number of the directory
+/// above their split.
+///
+/// # Errors
+/// [`Error::Dataset`] for such directories; [`Error::Io`] for a directory that cannot be listed.
+pub(super) fn refuse_in_classes(
+    source: &dyn DatasetSource,
+    classes: &[Vec<u8>],
+    cancel: &Cancel,
+) -> Result<()> {
+    let mut found = Vec::new();
+    for class in classes.iter().take(CLASSES_SEEN) {
+        let (directories, _) = list(source, class, Contents::Images, |_| true, cancel)?;
+        let mut splits = Vec::new();
+        for path in directories {
+            let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(&path);
+            let is_split = directory_split(name).is_some()
+                && holds(source, &path, Contents::Images, |held| held == Holds::Shards, cancel)?
+                    == Some(Holds::Classes);
+            if is_split {
+                splits.push(path);
+            }
+        }
+        if splits.is_empty() {
+            return Ok(());
+        }
+        found.extend(splits);
+    }
+    let Some(first) = found.first().map(|path| text(path)) else { return Ok(()) };
+    let root = source.path(&[]);
+    let message = format!(
+        "can be read in two ways: {} may be splits, whose names they have, or directories in the classes {}. To read a \
+         split name {}, or several in a list to read them as one; to read all as classes rename the directories",
+        listed(&found),
+        classes.iter().take(CLASSES_SEEN).map(|name| text(name)).collect::<Vec<_>>().join(", "),
+        root.join(&first).display()
+    );
+    Err(Error::dataset(root, message))
+}
+
 /// What a directory holds that makes it a dataset; `None` where nothing does. The search ends once something is
 /// `enough`.
 fn holds(

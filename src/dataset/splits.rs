@@ -7,8 +7,9 @@ use super::cancel::Cancel;
 use super::dataset_card::{self, CARD, CardConfig};
 use super::ignored::ignored_entry;
 use super::layouts::{ShardLayout, open_beside, read_beginning};
+use super::samples::text;
 use super::survey::{OtherShards, below};
-use super::{Contents, Layout, numbered};
+use super::{Contents, Layout, Notes, numbered};
 use crate::error::{Error, Result};
 use crate::source::{DatasetSource, EntryKind};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -27,6 +28,8 @@ const WORDS: &[(&str, &str)] = &[
     ("eval", "test"),
     ("evaluation", "test"),
 ];
+/// The words in names of directories that go with those: `training_set`, `val_images`, `seg_test`.
+const NEUTRAL: &[&str] = &["data", "dataset", "image", "images", "img", "imgs", "seg", "set", "split"];
 /// The directory in which repositories have their files.
 const DATA: &str = "data";
 /// The directories of the cache of a hub, in which whole repositories lie with all their versions.
@@ -40,6 +43,8 @@ pub(super) struct ChosenSplit {
     pub(super) name: Option<String>,
     /// The names of the shards, sorted.
     pub(super) shards: Vec<Vec<u8>>,
+    /// What is left out of the directories that were looked through.
+    pub(super) notes: Notes,
 }
 
 /// The files of each split. Without a name it is the dataset as a whole.
@@ -62,11 +67,11 @@ pub(super) fn choose(
     asked: Option<&str>,
     cancel: &Cancel,
 ) -> Result<Option<ChosenSplit>> {
-    let config = chosen_config(source)?;
+    let (config, mut notes) = (chosen_config(source)?, Notes::default());
     let (layout, knows, files) = match flat {
         Some((layout, knows, shards)) if config.is_none() => (layout, knows, shards),
         _ => {
-            let all = files_below(source, cancel)?;
+            let all = files_below(source, &mut notes, cancel)?;
             match (of_one_layout(source, all, config.as_ref())?, &config) {
                 (Some(found), _) => found,
                 // It is the README that misleads, and not what lies here.
@@ -94,7 +99,7 @@ pub(super) fn choose(
     {
         return Err(Error::dataset(source.path(&[]), format!("its split {name} {why}")));
     }
-    Ok(Some(ChosenSplit { layout, knows, name, shards }))
+    Ok(Some(ChosenSplit { layout, knows, name, shards, notes }))
 }
 
 /// The split that is asked for, or the only one.
@@ -187,8 +192,9 @@ fn chosen_config(source: &dyn DatasetSource) -> Result<Option<CardConfig>> {
     }
 }
 
-/// All files below the root but those that no dataset has, sorted.
-fn files_below(source: &dyn DatasetSource, cancel: &Cancel) -> Result<Vec<Vec<u8>>> {
+/// All files below the root but those that no dataset has, sorted. Notes what else is left out of directories; the root
+/// was listed before.
+fn files_below(source: &dyn DatasetSource, notes: &mut Notes, cancel: &Cancel) -> Result<Vec<Vec<u8>>> {
     let root = source.path(&[]);
     let (mut waiting, mut files, mut seen) = (vec![Vec::new()], Vec::new(), HashSet::new());
     while let Some(directory) = waiting.pop() {
@@ -200,8 +206,13 @@ fn files_below(source: &dyn DatasetSource, cancel: &Cancel) -> Result<Vec<Vec<u8
         let mut hub = HashSet::<&[u8]>::new();
         source.directory(&directory)?.entries(&mut |entry| {
             cancel.check(&root)?;
+            if let Some(why) = ignored_entry(entry, Contents::Images) {
+                if !directory.is_empty() {
+                    notes.skip(why, || text(&below(&directory, entry.name)));
+                }
+                return Ok(ControlFlow::Continue(()));
+            }
             match entry.kind {
-                _ if ignored_entry(entry, Contents::Images).is_some() => {}
                 EntryKind::Directory => {
                     hub.extend(HUB_CACHE.into_iter().filter(|name| *name == entry.name));
                     waiting.push(below(&directory, entry.name));
@@ -326,10 +337,10 @@ fn home(path: &str) -> String {
     parts.join("/")
 }
 
-/// The split that a directory is called, in capitals or not, with a number or without: `Train`, `val2017`.
+/// The split that a directory is called, in capitals or not, with a number or without: `Train`, `val2017`, `test_set`.
 pub(super) fn directory_split(name: &[u8]) -> Option<&'static str> {
     let name = String::from_utf8_lossy(name).to_lowercase();
-    let mut parts = parts(&name).filter(|part| !part.is_empty());
+    let mut parts = parts(&name).filter(|part| !part.is_empty() && !NEUTRAL.contains(part));
     let split = said_by(parts.next()?)?;
     parts.next().is_none().then_some(split)
 }
@@ -381,9 +392,14 @@ mod tests {
         for (path, split) in said {
             assert_eq!(of_path(path).as_deref(), split, "{path}");
         }
-        for (name, split) in
-            [("val2017", Some("validation")), ("Training", Some("train")), ("test_tubes", None), ("1", None)]
-        {
+        for (name, split) in [
+            ("val2017", Some("validation")),
+            ("Training", Some("train")),
+            ("test_tubes", None),
+            ("1", None),
+            ("seg_test", Some("test")),
+            ("images", None),
+        ] {
             assert_eq!(directory_split(name.as_bytes()), split, "{name}");
         }
         let homes = ["train/a.parquet", "data/train-1.parquet", "x/test/y.parquet", "a.parquet"].map(home);

@@ -3,6 +3,7 @@
 use super::layouts::Layout;
 use super::left_out::{LeftOut, Loss};
 use super::part::DatasetPart;
+use super::places::SkippedByReason;
 use super::{BadShard, FieldKind};
 use crate::error::Error;
 use crate::notices::{NoticeKind, Notices};
@@ -26,7 +27,7 @@ pub enum IndexOrigin {
 pub struct Skipped {
     /// The number of files.
     pub count: u64,
-    /// One of the files, the first by name among those of its directory or shard.
+    /// One of the files.
     pub example: String,
     /// The cost of leaving them out.
     pub loss: Loss,
@@ -36,7 +37,10 @@ pub struct Skipped {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notes {
     /// What was left out, by reason.
-    pub skipped: BTreeMap<String, Skipped>,
+    pub skipped: SkippedByReason,
+    /// The part of it that is of the root and of directories, by their paths.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) places: BTreeMap<String, SkippedByReason>,
     /// The class directories that hold no image. They keep their class numbers.
     pub empty_classes: Vec<String>,
     /// Whether no sample has a label, or some labels cannot be used.
@@ -149,19 +153,6 @@ impl Notes {
         }
     }
 
-    /// Takes over from `seen`, the notes of a part of the dataset, what is left out that is perhaps meant as a sample,
-    /// where these notes lack its reason or count fewer. Says whether they did.
-    pub(super) fn learn(&mut self, seen: Self) -> bool {
-        let mut is_new = false;
-        for (reason, more) in seen.skipped.into_iter().filter(|(_, more)| more.loss == Loss::Sample) {
-            if self.skipped.get(&reason).is_none_or(|known| known.count < more.count) {
-                self.skipped.insert(reason, more);
-                is_new = true;
-            }
-        }
-        is_new
-    }
-
     /// Remembers a sample with several images: the first of them by name, in whatever order they come.
     pub(super) fn keep_ambiguous(&mut self, stem: String) {
         self.ambiguous = Some(self.ambiguous.take().map_or(stem.clone(), |known| known.min(stem)));
@@ -243,6 +234,7 @@ impl Notes {
             skipped.count += more.count;
             skipped.example = std::mem::take(&mut skipped.example).min(more.example);
         }
+        self.absorb_places(other.places);
         self.empty_classes.extend(other.empty_classes);
         self.unlabeled |= other.unlabeled;
         self.every_stem |= other.every_stem;
@@ -410,7 +402,7 @@ impl DatasetPart {
             largest: header.largest,
             members: self.member_bytes(),
             groups: header.groups,
-            notes: self.notes.clone(),
+            notes: Notes { places: BTreeMap::new(), ..self.notes.clone() },
             keys: self.keys(),
             fields: self.table_fields(),
             to_label: self.notes.unlabeled.then(|| self.to_label()),

@@ -45,7 +45,12 @@ const NO_DATASET: &str = "\
     foreload pack made; a table that lists files, such as train.csv, is named itself";
 
 /// The endings of names of files that describe the TFRecord shards beside them.
-const DESCRIPTIONS: [&str; 8] = [".json", ".txt", ".md", ".csv", ".pbtxt", ".idx", ".index", ".sha256"];
+const DESCRIPTIONS: &[&str] = &[
+    ".json", ".txt", ".md", ".csv", ".pbtxt", ".idx", ".index", ".yaml", ".yml", ".log", ".md5", ".sha1",
+    ".sha256", ".sha512", ".crc32c",
+];
+/// Endings of shards that are compressed as a whole.
+const COMPRESSED: &[&str] = &[".gz", ".zst", ".zstd", ".zlib", ".bz2", ".xz", ".lz4", ".sz", ".snappy", ".Z"];
 
 /// Surveys the root of `source`, or what is the split of this name in it.
 pub(super) fn survey(
@@ -143,7 +148,8 @@ impl Survey {
     }
 
     /// That of a split.
-    fn of_split(split: ChosenSplit, notes: Notes) -> Self {
+    fn of_split(split: ChosenSplit, mut notes: Notes) -> Self {
+        notes.absorb(split.notes);
         Self { split: split.name, ..Self::of_found(split.layout, split.knows, split.shards, notes) }
     }
 }
@@ -190,6 +196,7 @@ fn images(
         return Ok(below);
     }
     if found.are_classes(source, &below, cancel)? {
+        split_directories::refuse_in_classes(source, &found.directories, cancel)?;
         pairs::refuse(source, &found.directories, cancel)?;
         found.note_images();
         return Ok(Survey {
@@ -409,11 +416,21 @@ pub(super) fn below(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }
 
-/// Whether a file's name says that it is a TFRecord shard: `x.tfrecord`, `x.tfrecord-00000-of-00010`, `x.tfrecords`.
+/// Whether a file's name says that it is a TFRecord shard: `x.tfrecord`, `x.tfrecord-00000-of-00010`, `x.tfrecords.gz`.
 pub(super) fn is_tfrecord(name: &[u8]) -> bool {
-    name.windows(9).any(|part| part == b".tfrecord") && !describes(name)
+    const ENDING: &[u8] = b".tfrecord";
+    let Some(at) = name.windows(ENDING.len()).rposition(|part| part == ENDING) else { return false };
+    let rest = &name[at + ENDING.len()..];
+    let rest = rest.strip_prefix(b"s").unwrap_or(rest);
+    let rest = COMPRESSED.iter().find_map(|ending| rest.strip_suffix(ending.as_bytes())).unwrap_or(rest);
+    let is_separator = |byte: &u8| matches!(byte, b'-' | b'_' | b'.');
+    let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
+    let mut parts = rest.split(is_separator);
+    // What comes before the first separator is empty, or the name goes on.
+    parts.next().is_some_and(<[u8]>::is_empty) && parts.all(|part| part == b"of" || is_number(part))
 }
 
-fn describes(name: &[u8]) -> bool {
+/// Whether a file describes shards, or is made of one, by its name.
+pub(super) fn describes(name: &[u8]) -> bool {
     DESCRIPTIONS.iter().any(|ending| name.ends_with(ending.as_bytes()))
 }

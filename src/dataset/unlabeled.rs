@@ -33,7 +33,9 @@ impl DatasetPart {
     /// # Errors
     /// [`Error::Config`] for `label`, which lists the columns or members that the samples have.
     pub(super) fn check_label(&self, asked: Option<&str>) -> Result<()> {
-        let Some(asked) = asked.filter(|asked| self.notes.label_column.as_deref() != Some(asked)) else {
+        let is_empty = self.empty_label().is_some();
+        let Some(asked) = asked.filter(|asked| is_empty || self.notes.label_column.as_deref() != Some(asked))
+        else {
             return Ok(());
         };
         let root = self.root.display();
@@ -48,7 +50,8 @@ impl DatasetPart {
             ),
             _ => {
                 let what = if self.is_table() { "column" } else { "member or key in .json members" };
-                let why = self.notes.not_labels.get(asked).map_or_else(
+                let empty = self.empty_label().filter(|name| name.as_str() == asked).map(|_| "has no values");
+                let why = self.notes.not_labels.get(asked).map(String::as_str).or(empty).map_or_else(
                     || format!("which is no {what} with class numbers or names of classes"),
                     |why| format!("a {what} that {why}"),
                 );
@@ -97,9 +100,16 @@ impl DatasetPart {
 
     /// Why columns with the name of a label are not the label; `None` if there is no such column.
     fn reasons(&self) -> Option<String> {
-        let reasons: Vec<String> =
-            self.notes.not_labels.iter().map(|(name, why)| format!("{name:?} {why}")).collect();
+        let empty = self.empty_label().map(|name| format!("{name:?} has no values"));
+        let not_labels = self.notes.not_labels.iter().map(|(name, why)| format!("{name:?} {why}"));
+        let reasons: Vec<String> = empty.into_iter().chain(not_labels).collect();
         (!reasons.is_empty()).then(|| reasons.join(", "))
+    }
+
+    /// The column that would be the label, had it any values; `None` where samples have labels.
+    fn empty_label(&self) -> Option<&String> {
+        let is_empty = self.notes.unlabeled && self.notes.label_fault.is_none();
+        self.notes.label_column.as_ref().filter(|_| is_empty && self.is_table())
     }
 
     /// The columns or members of the samples.
@@ -133,9 +143,13 @@ impl DatasetPart {
     /// A column that may be meant as the label: one by whose name that is likely, or else one of whole numbers.
     fn likely_label(&self) -> Option<String> {
         let fields = self.sample_fields();
+        // These gave no labels.
+        let tried = &[self.empty_label(), self.label_asked.as_ref()];
         let holding = |hold: fn(&DescribedValues) -> bool| {
             let names = fields.iter().filter(move |field| hold(&field.values)).map(|field| &field.name);
-            names.filter(|name| !self.notes.not_labels.contains_key(*name))
+            names.filter(move |name| {
+                !self.notes.not_labels.contains_key(*name) && !tried.contains(&Some(*name))
+            })
         };
         let (integers, texts) =
             (|| holding(DescribedValues::are_integers), holding(DescribedValues::are_texts));
@@ -149,6 +163,7 @@ impl DatasetPart {
     fn example(&self) -> String {
         let is_other = |field: &SampleField| {
             Some(&field.name) != self.notes.image.as_ref()
+                && Some(&field.name) != self.empty_label()
                 && FieldKind::of_key(&field.name) != FieldKind::Image
                 && field.name != IMAGE
                 && field.values.are_readable()

@@ -164,6 +164,7 @@ pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync
         shard_size: options.shard_size,
         to: PackedAs::Packed,
         class_names: None,
+        label: None,
     };
     let report = |manifest: PackedManifest, samples_before, shards_again| PackReport {
         bytes: manifest.shards.iter().map(|shard| shard.bytes).sum(),

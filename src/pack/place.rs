@@ -33,6 +33,9 @@ pub(super) struct PackingRecord {
     /// The names of the classes in the order of their numbers, where they are not numbered as the source numbers them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) class_names: Option<Vec<String>>,
+    /// The label that was asked for, where it decides what members samples get.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) label: Option<String>,
 }
 
 /// A further line of the record's file: of which versions of the source's files a shard is made.
@@ -279,6 +282,9 @@ impl PackingRecord {
         if known.fingerprint == self.fingerprint && known.class_names != self.class_names {
             return format!("was begun with other --class-names: give the same, or {anew}");
         }
+        if known.fingerprint == self.fingerprint && known.label != self.label {
+            return format!("was begun with another --label: give the same, or {anew}");
+        }
         format!("was begun with another dataset, or the dataset has changed since then: {anew}")
     }
 }
@@ -303,8 +309,9 @@ mod tests {
     #[test]
     fn what_another_process_finishes_meanwhile_is_finished() {
         let (version, fingerprint) = (PackingRecord::VERSION, "00".repeat(32));
+        let to = PackedAs::Packed;
         let record =
-            PackingRecord { version, fingerprint, shard_size: 1, to: PackedAs::Packed, class_names: None };
+            PackingRecord { version, fingerprint, shard_size: 1, to, class_names: None, label: None };
         let scene = tempfile::tempdir().unwrap();
         for round in 0..4000 {
             let path = scene.path().join(round.to_string());

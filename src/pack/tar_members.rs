@@ -25,8 +25,8 @@ pub(super) type TarSample<'a> = Vec<(String, Cow<'a, [u8]>)>;
 pub(super) struct TarNames<'a> {
     /// The layout of the samples, before they were packed if they are.
     layout: Layout,
-    /// Whether every sample has a class number.
-    labeled: bool,
+    /// Whether every sample gets a member with its class number.
+    numbered: bool,
     table: &'a PackedColumns,
     /// The column that is the samples' image; `None` where several could be.
     image: Option<&'a str>,
@@ -38,7 +38,7 @@ impl<'a> TarNames<'a> {
     /// The names of samples with this `table`, whose columns of small values are `columns`.
     pub(super) fn new(
         layout: Layout,
-        labeled: bool,
+        numbered: bool,
         table: &'a PackedColumns,
         image: Option<&'a str>,
         columns: &'a [TableColumn],
@@ -49,7 +49,7 @@ impl<'a> TarNames<'a> {
                 names.insert(column.as_str(), unused(&safe_name(column), &mut taken));
             }
         }
-        Self { layout, labeled, table, image, names }
+        Self { layout, numbered, table, image, names }
     }
 
     /// The key of a sample before others of its shard are known: its name without what makes it unsafe; its number
@@ -90,12 +90,17 @@ impl<'a> TarNames<'a> {
             let bytes = files.bytes(file);
             members.push((self.ending(&file.name, bytes), Cow::Borrowed(bytes)));
         }
-        // Tar shards have their class numbers among their members.
+        if self.numbered {
+            let number = Cow::Owned(label.to_string().into_bytes());
+            // Foreload prefers this number to a label in a `.json` member.
+            match members.iter_mut().find(|(ending, _)| ending == CLASS) {
+                Some((_, other)) => *other = number,
+                None => members.push((CLASS.to_owned(), number)),
+            }
+        }
+        // Tar shards have all else among their members.
         if self.layout == Layout::Tar {
             return members;
-        }
-        if self.labeled {
-            members.push((CLASS.to_owned(), Cow::Owned(label.to_string().into_bytes())));
         }
         if let Some(numbers) = numbers(columns, row) {
             members.push((NUMBERS.to_owned(), Cow::Owned(numbers.into_bytes())));

@@ -92,6 +92,9 @@ pub(crate) fn pack_as_tars(
         place::refuse_url(source)?;
     }
     index.check_listed()?;
+    if options.index.label.is_some() {
+        index.check_labeled("label")?;
+    }
     let classes = class_names(&index, options, &facts)?;
     let shards = plan::shards(&index, options.shard_size)?;
     let record = PackingRecord {
@@ -100,6 +103,7 @@ pub(crate) fn pack_as_tars(
         shard_size: options.shard_size,
         to: PackedAs::Tar,
         class_names: options.index.class_names.clone(),
+        label: options.index.label.clone(),
     };
     progress(Some(index.len()));
     if into.join(MANIFEST).exists() {
@@ -108,10 +112,14 @@ pub(crate) fn pack_as_tars(
     // What columns there are is the same in all shards; their values are read shard by shard.
     let columns = index.packing_columns(0..0);
     let labeled = !facts.notes.unlabeled && facts.notes.label_fault.is_none();
+    // Members of tar shards give their samples' labels, unless other labels or numbers were asked for, here or when the
+    // shards were packed.
+    let is_asked = options.index.class_names.is_some() || facts.notes.label_column.is_some();
+    let numbered = labeled && (layout != Layout::Tar || is_asked);
     // Where several columns are images and none is meant, each keeps its name.
     let image = facts.table.image.as_deref().filter(|_| facts.notes.ambiguous.is_none());
     let maker = TarMaker {
-        names: TarNames::new(layout, labeled, &facts.table, image, &columns),
+        names: TarNames::new(layout, numbered, &facts.table, image, &columns),
         source: PackSource::new(&index, &facts, options.threads),
         index: &index,
         facts: &facts,

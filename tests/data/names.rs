@@ -213,6 +213,33 @@ fn directories_that_are_splits_are_told_from_classes() {
         ),
         (&["images/0.jpg", "images/1.jpg", "masks/2.png"], None, Ok((&["images", "masks"], 3))),
         (&["mask/0.jpg", "no_mask/0.jpg"], None, Ok((&["mask", "no_mask"], 2))),
+        (
+            &["chest/train/ill/0.jpg", "chest/test/ill/1.jpg"],
+            None,
+            Err(
+                "the directories chest/test, chest/train may be splits, whose names they have, or directories in the",
+            ),
+        ),
+        (
+            &["a/train/good/0.jpg", "a/test/bad/1.jpg", "b/train/good/0.jpg"],
+            None,
+            Err("in the classes a, b. To read a split name "),
+        ),
+        (&["a/train/0.jpg", "a/test/1.jpg"], None, Ok((&["a"], 2))),
+        (&["a/train/good/0.jpg", "b/0.jpg"], None, Ok((&["a", "b"], 2))),
+        (
+            &["training_set/a/0.jpg", "test_set/a/1.jpg"],
+            None,
+            Err("has the directories test_set, training_set"),
+        ),
+        (&["training_set/a/0.jpg", "test_set/a/1.jpg"], Some("test"), Ok((&["a"], 1))),
+        (&["seg_train/a/0.jpg", "seg_test/a/0.jpg", "seg_pred/0.jpg"], None, Err("can be read in two ways")),
+        (&["test_tubes/a/0.jpg", "train_cars/a/0.jpg"], None, Ok((&["test_tubes", "train_cars"], 2))),
+        (
+            &["A.TAR"],
+            None,
+            Err("1 shards with endings in upper case, which are not read: rename them, e.g. A.TAR"),
+        ),
         (&["0.jpg", "b.jpe", "c.JFIF"], None, Ok((&[], 3))),
         (&["0.jpg", "empty/readme.txt"], None, Ok((&[], 1))),
         (&["0.jpg", "cat/0.jpg"], None, Ok((&["cat"], 1))),
@@ -270,6 +297,13 @@ fn what_is_left_out_later_of_shards_is_counted_without_reading_them_again() {
             assert_eq!(now.notes.unlabeled, before.unlabeled);
         }
     }
+    // Another file in the place of one is named, and nothing once all are gone.
+    fs::remove_file(scene.root.join("2.tar.part")).unwrap();
+    fs::rename(scene.root.join("1.tar.part"), scene.root.join("0.tar.bak")).unwrap();
+    assert_eq!(summary(&scene.open().unwrap()).notes.skipped[UNFINISHED_TEXT].example, "0.tar.bak");
+    fs::remove_file(scene.root.join("0.tar.bak")).unwrap();
+    let index = scene.open().unwrap();
+    assert_eq!((summary(&index).notes, summary(&index).origin), (before, IndexOrigin::Loaded));
 }
 
 #[test]
@@ -294,8 +328,16 @@ fn what_is_left_out_later_is_counted_then() {
         ("root.gif", "images in the root"),
         ("b.parquet", "shards in the root"),
         ("cat/b.tar", "shards in directories"),
+        (".hidden", "hidden files"),
+        ("dog/.hidden", "hidden files"),
+        ("B.TAR", "shards with endings in upper case"),
+        ("metadata.csv", "tables beside the images"),
     ] {
         let before = count(reason);
+        scene.write(path, b"x");
+        assert_eq!(count(reason), before + 1, "{path}");
+        fs::remove_file(scene.root.join(path)).unwrap();
+        assert_eq!(count(reason), before, "{path}");
         scene.write(path, b"x");
         assert_eq!(count(reason), before + 1, "{path}");
     }

@@ -163,6 +163,14 @@ def test_settings_go_by_the_numbers_of_the_list(val: Path) -> None:
         ("no/such/file", "is the file no/such/file, which cannot be read"),
         ({"ant": 0}, "class_names: is "),
         (SimpleNamespace(classes=None), "class_names: is .*, whose classes are None"),
+        # A set has another order in each process.
+        ({"ant", "cat", "dog"}, r"is \{.*\}, which has no order: give a list by number, such as sorted"),
+        (frozenset(["ant", "cat", "dog"]), r"is frozenset\(.*, which has no order: give a list"),
+        ({"ant": 2, "cat": 0, "dog": 1}.keys(), r"is dict_keys\(.*, which has no order: give a list"),
+        (
+            SimpleNamespace(classes={"ant", "cat"}),
+            r"whose classes are \{.*\}, which has no order: give a list",
+        ),
     ],
 )
 def test_what_is_no_list_of_the_classes_is_refused(given: Any, words: str, val: Path) -> None:
@@ -179,6 +187,9 @@ def test_numbers_without_names_are_refused(val: Path, tmp_path: Path) -> None:
     assert loader.targets.tolist() == [0, 0, 0, 2, 2, 2, 3, 3, 3]
     with pytest.raises(foreload.ConfigError, match="has class numbers without names, so it is not known"):
         foreload.ImageLoader(tmp_path / "tars", class_names=NAMES, **SETTINGS)
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        command("index", val, "--compare", tmp_path / "tars")
+    assert "has only numbers: give --label a column or member with names" in refused.value.stderr
     (tmp_path / "names.txt").write_text("ant\n\ncat\ndog\n")
     with pytest.raises(foreload.ConfigError, match=r"names\.txt, whose line 2 names no class"):
         foreload.ImageLoader(val, class_names=tmp_path / "names.txt", **SETTINGS)

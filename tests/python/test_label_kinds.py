@@ -14,6 +14,7 @@ from typing import Any
 import foreload
 import numpy as np
 import pytest
+import shards
 from PIL import Image
 from shards import saved
 from test_fixtures import READABLE, cases
@@ -134,6 +135,7 @@ KINDS: dict[str, tuple[Labels, list[int], list[str]]] = {
     "names": (["cat", "dog", "cat", "ant", "dog", "cow"], [1, 3, 1, 0, 3, 2], ["ant", "cat", "cow", "dog"]),
     "numbers": ([2, 0, 1, 1, 3, 0], [2, 0, 1, 1, 3, 0], []),
     "whole floats": ([2.0, 0.0, 1.0, 1.0, 3.0, 0.0], [2, 0, 1, 1, 3, 0], []),
+    "truths": ([True, False, True, True, False, True], [1, 0, 1, 1, 0, 1], []),
     "numbers as names": (["10", "2", "1", "2", "0", "1"], [3, 2, 1, 2, 0, 1], ["0", "1", "2", "10"]),
 }
 """Labels of each kind, with the numbers and names that they are as classes."""
@@ -170,6 +172,9 @@ def test_labels_are_the_same_classes_in_every_layout(layout: str, kind: str, tmp
     if (layout, kind) == ("csv", "numbers as names"):
         # Cells have no quotes that would make them texts: they are the numbers themselves.
         numbers, classes = [int(label) for label in labels], []
+    if (layout, kind) == ("csv", "truths"):
+        # These cells are texts, whose order is that of the numbers.
+        classes = ["False", "True"]
     # By the usual name, by a name that the user says, and by another usual name.
     for column, named in {"label": {}, "species": {"label": "species"}, "labels": {}}.items():
         if (layout, column) == ("tar", "labels"):
@@ -203,9 +208,12 @@ def test_a_named_column_has_the_labels_that_libraries_read(
             continue
         count += 1
         named = dict(**split, label=column, fields=[image_field, "label"])
-        if any(value is None or (kind == "integer" and not 0 <= value < 2**32 - 1) for value in values):
+        # An empty text is no label.
+        missing = [value in (None, "") for value in values]
+        if any(missing) or (kind == "integer" and not all(0 <= value < 2**32 - 1 for value in values)):
             with pytest.raises(
-                foreload.DatasetError, match=r"has no label for|is no class|class number from 0"
+                foreload.ConfigError if all(missing) else foreload.DatasetError,
+                match=r"has no label for|is no class|class number from 0|has no values",
             ):
                 loader_of(path, **named)
             continue
@@ -308,6 +316,12 @@ REFUSED: list[tuple[str, Callable[[Path], Path], dict[str, Any], str]] = [
         r'samples have "json", "png"; .*\.cls member.*label="KEY".*fields=\["image", "json"\]',
     ),
     (
+        "a column without values is not proposed",
+        lambda root: [write_images(root), write_lines(root, "label", [None] * 6)][1],
+        {"label": "label"},
+        r'label: is "label", a column that has no values; samples of .* have "label"',
+    ),
+    (
         "semicolons",
         lambda root: [(root / "a.csv").write_text("file_name;label\n0.png;1\n"), root / "a.csv"][1],
         {},
@@ -323,6 +337,49 @@ def test_what_has_no_labels_says_what_there_is(case: Any, tmp_path: Path) -> Non
     with pytest.raises((AttributeError, foreload.Error), match=message) as refused:
         _ = loader_of(path, **settings).targets
     assert (".cls" in str(refused.value)) == ("tar" in case[0])
+
+
+def test_an_empty_column_of_shards_is_not_proposed(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed; make test-frameworks has it")
+    from pyarrow import parquet
+
+    table = {"image": [image(row) for row in range(3)], "label": pa.array([None] * 3, pa.int64())}
+    parquet.write_table(pa.table({**table, "kind": [0, 1, 2]}), tmp_path / "0.parquet")
+    with pytest.raises(
+        AttributeError,
+        match=r'"label" has no values; .*label="kind" takes classes .*fields=\["image", "kind"\]',
+    ):
+        _ = loader_of(tmp_path).targets
+    with pytest.raises(foreload.ConfigError, match='label: is "label", a column that has no values'):
+        loader_of(tmp_path, label="label")
+    assert loader_of(tmp_path, label="kind").targets.tolist() == [0, 1, 2]
+
+
+def test_a_cls_that_is_named_has_names_of_classes(tmp_path: Path) -> None:
+    root = shards.make(
+        tmp_path, 4, 2, lambda number: {"png": image(number), "cls": b"cat" if number else b"ant"}
+    )
+    with pytest.raises(
+        foreload.DatasetError, match=r'"000000\.cls" should hold .*; label="cls" reads names of classes, too'
+    ):
+        loader_of(root)
+    loader = loader_of(root, label="cls")
+    assert (loader.classes, loader.targets.tolist()) == (["ant", "cat"], [0, 1, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, "cat", 1, 0, 1, 2], 'has the class number 0, and others names such as "cat": write numbers'),
+        (
+            [0, 1, 2, "cat", "cat", "dog"],
+            "names of classes as labels, and .*0.tar has class numbers: write one",
+        ),
+    ],
+)
+def test_numbers_and_names_are_not_mixed(labels: Labels, message: str, tmp_path: Path) -> None:
+    with pytest.raises(foreload.DatasetError, match=message):
+        loader_of(write_tars(tmp_path, "label", labels))
 
 
 def test_directories_in_a_tar_are_no_classes(tmp_path: Path) -> None:

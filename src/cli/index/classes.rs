@@ -50,7 +50,11 @@ pub(super) fn compare(
     for index in [index, &other] {
         index.check_labeled("compare")?;
         if index.classes().is_empty() {
-            let message = format!("needs class names, and {} has only numbers", index.root().display());
+            let message = format!(
+                "needs class names, and {} has only numbers: give --label a column or member with names, or compare \
+                 the datasets that both were made of",
+                index.root().display()
+            );
             return Err(Error::config("compare", message));
         }
     }

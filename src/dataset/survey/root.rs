@@ -1,6 +1,6 @@
 //! What is in the root of a dataset, by the names in it.
 
-use super::super::below::{FoundBelow, look_below};
+use super::super::below::{FoundBelow, look_below, shard_layout};
 use super::super::cancel::Cancel;
 use super::super::dataset_card::CARD;
 use super::super::ignored::ignored_entry;
@@ -144,6 +144,9 @@ impl RootListing {
                     None if name == packed::TARS.as_bytes() => {}
                     None if is_image_file(&name) || LeftOut::other_image(&name).is_some() => {
                         self.images.add(name)
+                    }
+                    None if shard_layout(&name.to_ascii_lowercase(), contents).is_some() => {
+                        self.notes.skip(LeftOut::UpperCaseShard, || text(&name))
                     }
                     None => self.notes.skip(LeftOut::FileInRoot, || text(&name)),
                 }

@@ -92,14 +92,18 @@ pub(in crate::python) fn read_named<'py>(
 /// The value that a keyword's argument stands for.
 fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<Given> {
     let form = setting.description();
-    if let Some(attribute) = form.attribute
-        && let Ok(Some(held)) = value.getattr_opt(attribute)
-    {
-        if held.is_none() {
-            let message = format!("is {}, whose {attribute} are None", given(value, false));
-            return Err(wrong(setting.name, message));
+    if let Some(attribute) = form.attribute {
+        let shown = || given(value, false);
+        refuse_set(setting, value, || format!("is {}", shown()))?;
+        if let Ok(Some(held)) = value.getattr_opt(attribute) {
+            if held.is_none() {
+                return Err(wrong(setting.name, format!("is {}, whose {attribute} are None", shown())));
+            }
+            refuse_set(setting, &held, || {
+                format!("is {}, whose {attribute} are {}", shown(), given(&held, false))
+            })?;
+            return Ok(given(&held, form.takes_iterables));
         }
-        return Ok(given(&held, form.takes_iterables));
     }
     let Some((module, function)) = form.text_by.filter(|_| !value.is_none()) else {
         return Ok(given(value, form.takes_iterables));
@@ -115,6 +119,16 @@ fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<Given> {
         refused
     })?;
     Ok(given(&text, false))
+}
+
+/// Refuses a set for a list whose order counts: a set of texts has another order in each process. Views of the keys of
+/// a dict are sets, too.
+fn refuse_set(setting: &Setting, value: &Bound<'_, PyAny>, what: impl FnOnce() -> String) -> PyResult<()> {
+    if !value.is_instance(&value.py().import("collections.abc")?.getattr("Set")?)? {
+        return Ok(());
+    }
+    let message = format!("{}, which has no order: give a list by number, such as sorted(names)", what());
+    Err(wrong(setting.name, message))
 }
 
 /// Makes the options from the settings that were given, each once.

@@ -10,6 +10,7 @@ mod parts;
 mod round_trip;
 mod same_dataset;
 mod tables;
+mod tar_labels;
 mod tars;
 mod verify;
 

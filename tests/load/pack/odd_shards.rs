@@ -10,7 +10,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 /// Writes a tar shard of these members.
-fn shard(scene: &Scene, name: &str, members: &[(&str, &[u8])]) {
+pub(super) fn shard(scene: &Scene, name: &str, members: &[(&str, &[u8])]) {
     scene.write(name, b"");
     let mut archive = tar::Builder::new(File::create(scene.path(name)).unwrap());
     for (name, bytes) in members {

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The members of all shards in a directory, in order.
-fn members(root: &Path) -> Vec<(String, Vec<u8>)> {
+pub(super) fn members(root: &Path) -> Vec<(String, Vec<u8>)> {
     let mut names: Vec<_> = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
     names.retain(|path| path.extension().is_some_and(|extension| extension == "tar"));
     names.sort();

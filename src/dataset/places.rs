@@ -1,0 +1,99 @@
+//! What is left out of each place of a dataset, so that a place that changed is counted anew without all others.
+
+use super::samples::text;
+use super::{Notes, Skipped};
+use std::collections::BTreeMap;
+
+/// What was left out, by reason.
+pub(super) type SkippedByReason = BTreeMap<String, Skipped>;
+
+/// What the survey of a root left out has this place. The root's own files, where they are samples, have another.
+pub(super) const SURVEY: &[u8] = b"/";
+
+/// The most places of which the index keeps what was left out. Beyond these, counts may only grow.
+const MOST: usize = 1000;
+
+impl Notes {
+    /// Keeps what these notes have left out as that of a place.
+    pub(super) fn of_place(mut self, place: &[u8]) -> Self {
+        if !self.skipped.is_empty() {
+            self.places = BTreeMap::from([(text(place), self.skipped.clone())]);
+        }
+        self
+    }
+
+    /// Adds what others know of places.
+    pub(super) fn absorb_places(&mut self, places: BTreeMap<String, SkippedByReason>) {
+        let room = MOST.saturating_sub(self.places.len());
+        self.places.extend(places.into_iter().take(room));
+    }
+
+    /// Replaces what is left out of a place. Says whether something else was before.
+    pub(super) fn replace_place(&mut self, place: &[u8], now: SkippedByReason) -> bool {
+        let place = text(place);
+        if self.places.len() >= MOST && !self.places.contains_key(&place) {
+            return self.raise(now);
+        }
+        let before = self.places.remove(&place).unwrap_or_default();
+        if before == now {
+            self.absorb_places(BTreeMap::from([(place, before)]));
+            return false;
+        }
+        for (reason, gone) in &before {
+            let Some(total) = self.skipped.get_mut(reason) else { continue };
+            total.count = total.count.saturating_sub(gone.count);
+            if total.count == 0 {
+                self.skipped.remove(reason);
+            } else if total.example == gone.example {
+                let others = self.places.values().filter_map(|skipped| skipped.get(reason));
+                total.example = others.map(|other| &other.example).min().unwrap_or(&gone.example).clone();
+            }
+        }
+        self.absorb(Self { skipped: now, ..Self::default() }.of_place(place.as_bytes()));
+        true
+    }
+
+    /// Takes over what is left out more often than these notes know. Says whether there is such.
+    fn raise(&mut self, now: SkippedByReason) -> bool {
+        let mut is_new = false;
+        for (reason, more) in now {
+            if self.skipped.get(&reason).is_none_or(|known| known.count < more.count) {
+                self.skipped.insert(reason, more);
+                is_new = true;
+            }
+        }
+        is_new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::left_out::Loss;
+    use super::*;
+
+    fn skipped(parts: &[(&str, u64, &str)]) -> SkippedByReason {
+        let of = |&(reason, count, example): &(&str, u64, &str)| {
+            (reason.to_owned(), Skipped { count, example: example.to_owned(), loss: Loss::Sample })
+        };
+        parts.iter().map(of).collect()
+    }
+
+    #[test]
+    fn a_place_that_changed_is_counted_anew_and_others_stay() {
+        let place = |parts| Notes { skipped: skipped(parts), ..Notes::default() };
+        let mut notes = place(&[("gif", 1, "a/1"), ("tar", 1, "a/t")]).of_place(b"a");
+        notes.absorb(place(&[("gif", 2, "b/1")]).of_place(b"b"));
+        notes.absorb(place(&[("gif", 1, "in a shard")]));
+        assert_eq!(notes.skipped, skipped(&[("gif", 4, "a/1"), ("tar", 1, "a/t")]));
+        assert!(!notes.replace_place(b"b", skipped(&[("gif", 2, "b/1")])));
+        // Another file, as many as before; then none; then in a place that had none.
+        assert!(notes.replace_place(b"a", skipped(&[("gif", 1, "a/2"), ("tar", 1, "a/t")])));
+        assert_eq!(notes.skipped["gif"].example, "a/2");
+        assert!(notes.replace_place(b"a", skipped(&[])));
+        assert_eq!(notes.skipped, skipped(&[("gif", 3, "b/1")]));
+        assert!(notes.replace_place(b"c", skipped(&[("tar", 1, "c/t")])));
+        assert!(notes.replace_place(b"c", skipped(&[])));
+        assert!(!notes.replace_place(b"c", skipped(&[])));
+        assert_eq!(notes.skipped, skipped(&[("gif", 3, "b/1")]));
+    }
+}
