@@ -445,23 +445,27 @@ impl IndexFile {
             stamps[STAMP_ROW * group..][..STAMP_ROW].copy_from_slice(&stamp.to_bytes());
         }
         self.table[Section::Stamps as usize].digest = Sha256::digest(stamps).into();
-        let head = self.header.encode(&self.table);
-        self.bytes[..HEADER].copy_from_slice(&head);
+        self.encode_header();
     }
 
     /// Replaces the notes.
     pub(super) fn set_notes(&mut self, notes: &Notes) {
         let Ok(mut json) = serde_json::to_vec(notes) else { return };
-        let [.., then, next] = &self.table[..=Section::Notes as usize + 1] else { return };
-        let (start, end) = (then.offset as usize, next.offset as usize);
+        let (notes, next) = (Section::Notes as usize, Section::Notes as usize + 1);
+        let (start, end) = (self.table[notes].offset as usize, self.table[next].offset as usize);
         let (length, digest) = (json.len() as u64, Sha256::digest(&json).into());
         json.resize((start + json.len()).next_multiple_of(8) - start, 0);
         let padded = json.len() as u64;
         self.bytes.splice(start..end, json);
-        for entry in &mut self.table[Section::Notes as usize + 1..] {
+        for entry in &mut self.table[next..] {
             entry.offset = entry.offset - end as u64 + start as u64 + padded;
         }
-        self.table[Section::Notes as usize] = SectionEntry { offset: start as u64, length, digest };
+        self.table[notes] = SectionEntry { offset: start as u64, length, digest };
+        self.size = self.bytes.len() as u64;
+        self.encode_header();
+    }
+
+    fn encode_header(&mut self) {
         let head = self.header.encode(&self.table);
         self.bytes[..HEADER].copy_from_slice(&head);
     }

@@ -57,9 +57,6 @@ const UNFINISHED: &[&str] = &[
     ".tmp",
 ];
 
-/// Endings of shards.
-const SHARDS: &[&str] = &[".tar", ".tfrecord", ".tfrecords", ".parquet", ".arrow"];
-
 /// The letters and digits that rsync puts after the name of a file which it writes.
 const RSYNC_SUFFIX: usize = 6;
 
@@ -99,8 +96,8 @@ pub(super) fn ignored_member(path: &[u8]) -> Option<LeftOut> {
 /// Whether a name is that of a shard with something before or after it by which editors, and programs that copy, name
 /// what is old or unfinished.
 fn is_unfinished_shard(name: &[u8], contents: Contents) -> bool {
-    // Apple's files of attributes have no contents of their own.
-    if name.starts_with(b"._") {
+    // Most files are images. Apple's files of attributes have no contents of their own.
+    if is_image_file(name) || name.starts_with(b"._") {
         return false;
     }
     let is_shard = |name: &[u8]| {
@@ -111,12 +108,8 @@ fn is_unfinished_shard(name: &[u8], contents: Contents) -> bool {
         return true;
     }
     // What follows the ending of a shard, such as a number or a date, makes it something else, and none is read.
-    let is_more = |at: usize| name.get(at).is_some_and(|byte| !byte.is_ascii_alphanumeric());
-    let goes_on = |ending: &&str| {
-        let found = name.windows(ending.len()).position(|part| part == ending.as_bytes());
-        found.is_some_and(|at| is_more(at + ending.len()) && is_shard(&name[..at + ending.len()]))
-    };
-    SHARDS.iter().any(goes_on) && !is_shard(name) && !describes(name) && !is_image_file(name)
+    let mut ends = (0..name.len()).filter(|&at| !name[at].is_ascii_alphanumeric());
+    ends.any(|at| is_shard(&name[..at])) && !is_shard(name) && !describes(name)
 }
 
 /// A name without what marks it as a backup or as unfinished.

@@ -154,9 +154,11 @@ impl IndexOpening<'_> {
         let threads = threads(self.options, &*self.source, index.layout());
         let mut seen = moved.compare(&index, threads, all, self.cancel)?;
         // What is left out now is a warning, and is no reason to list everything anew.
-        let replace = |(place, skipped): (Vec<u8>, _)| index.notes.replace_place(&place, skipped);
-        if std::mem::take(&mut seen.left_out).into_iter().map(replace).fold(false, |any, is_new| any | is_new)
-        {
+        let mut is_new = false;
+        for (place, skipped) in std::mem::take(&mut seen.left_out) {
+            is_new |= index.notes.replace_place(&place, skipped);
+        }
+        if is_new {
             index.file.set_notes(&index.notes);
         }
         let Some(change) = seen.changes.first() else {

@@ -34,12 +34,10 @@ impl Notes {
         if self.places.len() >= MOST && !self.places.contains_key(&place) {
             return self.raise(now);
         }
-        let before = self.places.remove(&place).unwrap_or_default();
-        if before == now {
-            self.absorb_places(BTreeMap::from([(place, before)]));
+        if self.places.get(&place).map_or(now.is_empty(), |before| *before == now) {
             return false;
         }
-        for (reason, gone) in &before {
+        for (reason, gone) in &self.places.remove(&place).unwrap_or_default() {
             let Some(total) = self.skipped.get_mut(reason) else { continue };
             total.count = total.count.saturating_sub(gone.count);
             if total.count == 0 {

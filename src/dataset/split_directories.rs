@@ -96,22 +96,21 @@ pub(super) fn refuse(
         }
     }
     let Some(first) = splits.first().map(|name| text(name)) else { return Ok(()) };
-    if contents == Contents::Files && !are_datasets {
-        return Ok(());
+    let root = source.path(&[]);
+    let path = root.join(&first);
+    if contents == Contents::Files {
+        let message = format!(
+            "has {}, which have names of splits and hold directories: name one of them, such as {}, or several in a \
+             list to read them as one; if they are classes, rename them",
+            listed(&splits),
+            path.display()
+        );
+        return if are_datasets { Err(Error::dataset(root, message)) } else { Ok(()) };
     }
     let found = look_below(source, &others, contents, cancel)?;
     let elsewhere = in_root.or(found.sample.as_deref()).or(found.plain_shard()).map(text);
-    let (root, splits) = (source.path(&[]), listed(&splits));
-    let path = root.join(&first);
+    let splits = listed(&splits);
     match (elsewhere, asked) {
-        _ if contents == Contents::Files => {
-            let message = format!(
-                "has {splits}, which have names of splits and hold directories: name one of them, such as {}, or \
-                 several in a list to read them as one; if they are classes, rename them",
-                path.display()
-            );
-            Err(Error::dataset(root, message))
-        }
         (Some(_), _) if !are_datasets => Ok(()),
         (Some(elsewhere), _) => {
             let message = format!(

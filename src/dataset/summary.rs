@@ -175,8 +175,7 @@ impl Notes {
         let (samples, beside) = (of(Loss::Sample), of(Loss::Beside));
         if !samples.is_empty() {
             let message = format!(
-                "{root}: left out when it was indexed: {samples}; convert, repair or remove them, and index it anew; \
-                 `foreload index {root}` shows all"
+                "{root}: left out: {samples}; convert, repair or remove them; `foreload index {root}` shows all"
             );
             notices.notify(NoticeKind::Warning, message);
         }

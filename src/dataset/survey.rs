@@ -44,7 +44,7 @@ const NO_DATASET: &str = "\
     .tar.zst, .tfrecord, .parquet, .arrow), nor the index.json of MDS or the state.json of save_to_disk, nor what \
     foreload pack made; a table that lists files, such as train.csv, is named itself";
 
-/// The endings of names of files that describe the TFRecord shards beside them.
+/// The endings of names of files that describe shards.
 const DESCRIPTIONS: &[&str] = &[
     ".json", ".txt", ".md", ".csv", ".pbtxt", ".idx", ".index", ".yaml", ".yml", ".log", ".md5", ".sha1",
     ".sha256", ".sha512", ".crc32c",
@@ -426,7 +426,7 @@ pub(super) fn is_tfrecord(name: &[u8]) -> bool {
     let is_separator = |byte: &u8| matches!(byte, b'-' | b'_' | b'.');
     let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
     let mut parts = rest.split(is_separator);
-    // What comes before the first separator is empty, or the name goes on.
+    // A separator follows, or nothing.
     parts.next().is_some_and(<[u8]>::is_empty) && parts.all(|part| part == b"of" || is_number(part))
 }
 

@@ -313,7 +313,7 @@ fn what_is_left_out_later_is_counted_then() {
     let count = |reason: &str| {
         let index = scene.open().unwrap();
         assert_eq!(index.fingerprint(), fingerprint);
-        assert!(reason.is_empty() || summary(&index).origin == IndexOrigin::Loaded);
+        assert_eq!(summary(&index).origin, IndexOrigin::Loaded);
         let skipped = summary(&index).notes.skipped;
         skipped
             .iter()
