@@ -143,25 +143,38 @@ def test_what_redis_trimmed_is_counted_as_missing(dataset: Path, redis: Server) 
     add(redis, dataset, range(20))
     loader = reading(redis, queue_size="1KB")
     batches = iter(loader)
-    next(batches)
+    seen = list(next(batches)["__key__"])
     # Batches that are made ahead, and those that wait, have some; the server has the rest.
     add(redis, dataset, range(20, 320))
     redis.call("XTRIM", "images", "MINID", "1-301")
-    seen: list[str] = []
+    done = threading.Event()
+
+    def add_more() -> None:
+        """Add entries now and then: what is missing is looked for in between, and told with what comes next."""
+        first = 320
+        while not done.wait(0.5):
+            add(redis, dataset, range(first, first + 5))
+            first += 5
+
+    def accounted() -> int:
+        """Return how many of the first 300 were seen, or counted as missing."""
+        return sum(int(key[2:]) <= 300 for key in seen) + balanced(loader)["missing"]
 
     def read_on() -> None:
-        while "1-320" not in seen:
+        while accounted() < 300:
             seen.extend(next(batches)["__key__"])
-        # It is looked for when nothing comes for a moment, and told with what comes next.
-        time.sleep(0.5)
-        add(redis, dataset, range(320, 325))
-        seen.extend(next(batches)["__key__"])
 
-    with pytest.warns(foreload.Warning, match=r"trimmed or deleted before they were read"):
-        read_on()
-    missing = balanced(loader)["missing"]
-    assert missing > 0
-    assert 5 + len(seen) + missing == 325
+    adder = threading.Thread(target=add_more)
+    adder.start()
+    try:
+        with pytest.warns(foreload.Warning, match=r"trimmed or deleted before they were read"):
+            read_on()
+    finally:
+        done.set()
+        adder.join()
+    assert balanced(loader)["missing"] > 0
+    assert accounted() == 300
+    assert len(set(seen)) == len(seen)
 
 
 @pytest.mark.parametrize("restarted", [False, True])

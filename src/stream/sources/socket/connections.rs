@@ -154,7 +154,9 @@ async fn greet(
     Err(ErrorKind::PermissionDenied.into())
 }
 
-/// Sends what there is to say, and says that this side lives while there is nothing.
+/// Sends what there is to say, and says that this side lives while there is nothing. Ends when the feeder is on another
+/// connection, or takes nothing any more. If the feeder has closed the connection, the reading end decides: what the
+/// feeder sent before that, such as its goodbye, may not be read yet.
 async fn send_frames(mut to: impl AsyncWrite + Unpin, mut frames: UnboundedReceiver<Vec<u8>>) {
     loop {
         let next = match timeout(ALIVE_EVERY, frames.recv()).await {
@@ -163,8 +165,10 @@ async fn send_frames(mut to: impl AsyncWrite + Unpin, mut frames: UnboundedRecei
             Ok(None) => return,
             Err(_) => frame(FrameKind::Alive, &[]),
         };
-        if write_frame(&mut to, &next).await.is_err() {
-            return;
+        match write_frame(&mut to, &next).await {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::TimedOut => return,
+            Err(_) => return std::future::pending().await,
         }
     }
 }
