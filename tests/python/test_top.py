@@ -335,10 +335,16 @@ class Terminal:
         self.before = termios.tcgetattr(theirs)
         self.process = subprocess.Popen(
             TOP, stdin=theirs, stdout=theirs, stderr=theirs, env=environment(place), start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=self._take_terminal,
         )  # fmt: skip
         self.theirs = theirs
         self.drawn = b""
+
+    @staticmethod
+    def _take_terminal() -> None:
+        # Who runs these tests by nohup has hangups ignored, also by what they start.
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     def resize(self, columns: int, lines: int) -> None:
         """Make the terminal another size, of which the kernel tells the program."""
