@@ -52,9 +52,10 @@ test-all: export ELSEWHERE = $(addprefix --ignore=,$(INSIDE))
 test-all: FETCH := fetch
 test-all: test test-inside ## those and the tests with real DALI, frameworks, DLIO: 4 GB
 
-# What takes long because it is repeated: kills, seeds, draws. Ray is here too, which takes four minutes to install.
+# What takes long because it is repeated: kills, seeds, draws. All documents and examples are here too, and Ray, which
+# takes four minutes to install.
 thorough: export FORELOAD_THOROUGH := 1
-thorough: test-all ## those, with hundreds of kills, a hundred thousand draws, and Ray
+thorough: test-all ## those, with hundreds of kills, all documents and examples, and Ray
 
 # Cargo compiles while this fetches. `make -j` would not do: cargo would take its number of jobs for its own.
 FETCH := $(VENV)/.torch
@@ -116,7 +117,7 @@ test-dali: test-module ## the tests with a real DALI
 FRAMEWORKS := $(addprefix tests/python/,test_examples.py test_stream_examples.py test_kill.py test_ranks.py \
 	test_clusters.py test_launched_nodes.py test_mesh.py test_pages.py test_accuracy.py)
 
-test-frameworks: test-module ## the tests with real frameworks: examples/, torchrun, mpirun, Slurm; Ray if thorough
+test-frameworks: test-module ## the tests with real frameworks: some of examples/, torchrun, mpirun, Slurm
 	$(BIN)/python tests/environment/provide_frameworks.py
 	FORELOAD_REQUIRE_FRAMEWORKS=1 $(PYTEST) $(FRAMEWORKS)
 	@$(MAKE) --no-print-directory test-inside

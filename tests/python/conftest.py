@@ -21,6 +21,12 @@ ALL_KINDS = THOROUGH or os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") == "1"
 """Whether each kind of test runs, as `make test-all` and CI ask for, also those that take half a minute."""
 
 
+ONLY_THOROUGH = pytest.mark.skipif(
+    not THOROUGH, reason="takes long: make thorough runs it, or FORELOAD_THOROUGH=1"
+)
+"""Marks tests that `.ci/run` leaves to `make thorough`, which is run before a feature is called done."""
+
+
 def _image(rng: np.random.Generator) -> Image.Image:
     """Return smooth colours with some noise, of a random size."""
     height, width = rng.integers(60, 160, size=2)

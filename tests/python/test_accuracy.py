@@ -10,6 +10,7 @@ from pathlib import Path
 import frameworks
 import numpy as np
 import pytest
+from conftest import ONLY_THOROUGH
 
 HERE = frameworks.ROOT / "benches" / "accuracy"
 sys.path.append(str(HERE))
@@ -125,6 +126,7 @@ def trained(log: str) -> list[str]:
     return [line.split(":")[0] for line in log.splitlines() if "%" in line]
 
 
+@ONLY_THOROUGH
 @pytest.mark.timeout(400)
 def test_a_small_run_is_killed_and_goes_on(tmp_path: Path) -> None:
     python = frameworks.interpreter()
@@ -193,6 +195,7 @@ def test_a_small_run_is_killed_and_goes_on(tmp_path: Path) -> None:
         assert f"accuracy.json: {name}: was " in done.stderr
 
 
+@ONLY_THOROUGH
 @pytest.mark.timeout(400)
 def test_a_small_run_of_the_strong_recipe(tmp_path: Path) -> None:
     output = tmp_path / "accuracy"

@@ -18,6 +18,7 @@ import frameworks
 import numpy as np
 import pytest
 import slurm
+from conftest import ONLY_THOROUGH
 
 # Each test starts several processes, and a torch is slow to load where it was not read recently.
 pytestmark = pytest.mark.timeout(300)
@@ -69,6 +70,7 @@ def test_torchrun(dataset: Path, tmp_path: Path) -> None:
         assert "by which this node reaches MASTER_ADDR=" in one["listening"][1]
 
 
+@ONLY_THOROUGH
 def test_torchrun_starts_again(dataset: Path, tmp_path: Path) -> None:
     """Its agent keeps the store, with what the first attempt left there."""
     command = [*TORCHRUN, "--standalone", "--max-restarts", "1", MEETING, "dies", dataset, tmp_path]
@@ -179,6 +181,7 @@ def test_slurm(cluster: dict[str, str], dataset: Path, tmp_path: Path) -> None:
     assert list((tmp_path / "shared").iterdir()) == []
 
 
+@ONLY_THOROUGH
 def test_the_example_of_slurm(cluster: dict[str, str], dataset: Path, tmp_path: Path) -> None:
     """It is cancelled and started again."""
     program = [frameworks.interpreter(), frameworks.EXAMPLES / "slurm_ddp.py", dataset]

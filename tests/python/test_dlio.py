@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import ONLY_THOROUGH
 
 sys.path.append(str(Path(__file__).parents[2] / "benches" / "compare"))
 sys.path.append(str(Path(__file__).parents[2] / "benches" / "dlio"))
@@ -105,6 +106,7 @@ def test_every_sample_once_in_each_epoch(data: Path, tmp_path: Path, ranks: int)
         assert reads[2][1] > reads[2][0]
 
 
+@ONLY_THOROUGH
 def test_the_order_obeys_the_settings(data: Path, tmp_path: Path) -> None:
     def orders(name: str, **settings: object) -> list[list[int]]:
         dlio(tmp_path / name, dataset__data_folder=data, workflow__evaluation=False, **settings)
@@ -118,6 +120,7 @@ def test_the_order_obeys_the_settings(data: Path, tmp_path: Path) -> None:
     assert orders("unshuffled", reader__sample_shuffle="'off'") == [list(range(48))] * 3
 
 
+@ONLY_THOROUGH
 def test_records(tmp_path: Path) -> None:
     """Settings of MLPerf Storage's resnet50; the named data loader is one that DLIO does not check TFRecord for."""
     folder = tmp_path / "data" / "train"
@@ -141,6 +144,7 @@ def test_records(tmp_path: Path) -> None:
         assert all(expected[sample] == sha for sample, sha in found.items())
 
 
+@ONLY_THOROUGH
 def test_some_of_the_files(data: Path, tmp_path: Path) -> None:
     dlio(tmp_path, dataset__data_folder=data, dataset__num_files_train=20, dataset__num_files_eval=3)
     expected = dict(enumerate(hashes(data / "train")[:20]))

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import frameworks
 import pytest
+from conftest import ONLY_THOROUGH
 
 # Each test starts several processes, and a torch is slow to load where it was not read recently.
 pytestmark = pytest.mark.timeout(400)
@@ -81,16 +82,16 @@ class Example:
     ("name", "ranks", "saved"),
     [
         ("numpy_dlpack", 0, 12),
-        ("jax_dlpack", 0, 12),
+        pytest.param("jax_dlpack", 0, 12, marks=ONLY_THOROUGH),
         ("ddp", 2, 12),
-        ("peers_torchrun", 2, 12),
-        ("stateful_dataloader", 0, 12),
-        ("lightning_trainer", 0, 15),
-        ("accelerate_trainer", 2, 12),
-        ("mpi_allreduce", 2, 12),
-        ("jax_processes", 2, 12),
+        pytest.param("peers_torchrun", 2, 12, marks=ONLY_THOROUGH),
+        pytest.param("stateful_dataloader", 0, 12, marks=ONLY_THOROUGH),
+        pytest.param("lightning_trainer", 0, 15, marks=ONLY_THOROUGH),
+        pytest.param("accelerate_trainer", 2, 12, marks=ONLY_THOROUGH),
+        pytest.param("mpi_allreduce", 2, 12, marks=ONLY_THOROUGH),
+        pytest.param("jax_processes", 2, 12, marks=ONLY_THOROUGH),
         ("dali_decoded", 0, 12),
-        ("dali_encoded", 0, 12),
+        pytest.param("dali_encoded", 0, 12, marks=ONLY_THOROUGH),
     ],
 )
 def test_killed_and_started_again(name: str, ranks: int, saved: int, dataset: Path, tmp_path: Path) -> None:
@@ -143,6 +144,7 @@ def alone_from(name: str, dataset: Path, folder: Path) -> Example:
     return Example(name, dataset, folder / "alone", str(copy), ranks=1)
 
 
+@ONLY_THOROUGH
 def test_rehearsal_keeps_what_was_learnt(tmp_path: Path) -> None:
     """The experiment on continual learning, at a size where little is learnt; a slow stream keeps nobody waiting."""
     words = [frameworks.EXAMPLES / "continual_learning.py", "--each", 300, "--compare", "--slow", 2]

@@ -19,7 +19,7 @@ from unittest.mock import MagicMock
 
 import gpu_peers
 import pytest
-from conftest import ALL_KINDS
+from conftest import ONLY_THOROUGH
 
 ROOT = Path(__file__).resolve().parents[2]
 KIT = ROOT / "benches" / "gpu"
@@ -27,11 +27,6 @@ PROGRAMS = Path(__file__).parent / "gpu_kit"
 STAND_IN = Path(sys.prefix).parent / "stand-in"
 CARRIED_BACK = 8
 """The most files that a lent machine gives back."""
-
-
-LONG = pytest.mark.skipif(
-    not ALL_KINDS, reason="takes half a minute: make test-all or FORELOAD_THOROUGH=1 runs it"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +95,7 @@ def small_wheel(folder: Path) -> None:
         archive.writestr(f"{about}/RECORD", "")
 
 
-@LONG
+@ONLY_THOROUGH
 @pytest.mark.timeout(600)
 def test_every_part_runs_from_a_packed_kit(tmp_path: Path, dataset: Path) -> None:
     import pack
@@ -319,7 +314,7 @@ time.sleep(600)
 """
 
 
-@LONG
+@ONLY_THOROUGH
 def test_a_command_is_asked_to_end_before_it_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,7 +341,7 @@ def command_line(pid: int) -> bytes:
         return b""
 
 
-@LONG
+@ONLY_THOROUGH
 @pytest.mark.parametrize("variant", ["cuda", "packed", "indexed", "cpu"])
 def test_foreloads_peer_answers_as_the_recording_says(variant: str, dataset: Path, tmp_path: Path) -> None:
     """Torch's CPU takes the place of its CUDA, and batches come from the stand-ins."""

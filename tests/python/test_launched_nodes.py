@@ -22,6 +22,7 @@ import job_hosts
 import pytest
 import shared_job
 import slurm
+from conftest import ONLY_THOROUGH
 from job_hosts import Host
 from shared_job import Note, Settings
 
@@ -130,6 +131,7 @@ def torchrun(nodes: list[Host], *options: object) -> list[object]:
     return [frameworks.interpreter(), *words, *meeting, *options]
 
 
+@ONLY_THOROUGH
 def test_the_example(nodes: list[Host], dataset: Path, tmp_path: Path) -> None:
     # It is watched because that ends its processes well.
     (tmp_path / "notes").mkdir()
@@ -144,6 +146,7 @@ def test_the_example(nodes: list[Host], dataset: Path, tmp_path: Path) -> None:
     assert 56 <= sum(reads) <= 56 + 28
 
 
+@ONLY_THOROUGH
 def test_torchrun_starts_again(nodes: list[Host], dataset: Path, tmp_path: Path) -> None:
     """A rank is killed in its second epoch; all ranks meet anew and go on from what their nodes have kept."""
     told = settings(dataset, tmp_path, dies=True)

@@ -1,9 +1,10 @@
 """README.md and docs/: their commands and programs are run, one after another for each page, on small datasets.
 
-Blocks marked `theirs` belong to other loaders, and run where those are installed. Each runs in the first environment
-that has what it imports: this one, or for `make test-frameworks` one below `.envs` that tests and benchmarks made. That
-target makes one with torchvision, DALI, WebDataset and `datasets`. FFCV's and MosaicML Streaming's own blocks are
-skipped, in CI too, until `python benches/compare/environments.py ffcv streaming` has made their environments.
+`make thorough` runs those of all pages, other targets and CI those of `EACH_TIME`. Blocks marked `theirs` belong to
+other loaders, and run where those are installed. Each runs in the first environment that has what it imports: this one,
+or one below `.envs` that tests and benchmarks made; `make test-frameworks` makes one with torchvision, DALI, WebDataset
+and `datasets`. FFCV's and MosaicML Streaming's own blocks are skipped until `python
+benches/compare/environments.py ffcv streaming` has made their environments.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import frameworks
 import numpy as np
 import pytest
 import shards
+from conftest import ONLY_THOROUGH
 from frameworks import environments
 from PIL import Image
 
@@ -33,6 +35,8 @@ REQUIRED = os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") == "1"
 OPTIONAL = {"ffcv", "streaming"}
 """Environments, and the modules they are for, that `make test-frameworks` does not make."""
 ENVIRONMENTS = ("frameworks", *sorted(OPTIONAL)) if REQUIRED else ()
+EACH_TIME = ("README", "first-training", "streams")
+"""The pages whose programs every change runs; `make thorough` runs those of all."""
 TIMEOUT = 250
 """Seconds that a block may take: some make hundreds of photographs, while other tests take the other cores."""
 
@@ -161,7 +165,13 @@ def interpreter(modules: tuple[str, ...]) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("block", [pytest.param(block, id=block.name) for block in RUN])
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(block, id=block.name, marks=() if block.page.stem in EACH_TIME else ONLY_THOROUGH)
+        for block in RUN
+    ],
+)
 def test_block(place: Callable[[Path], Path], block: Block) -> None:
     kind, text = block.kind, block.text
     for pattern, smaller in SMALLER.items():
@@ -177,7 +187,7 @@ def test_block(place: Callable[[Path], Path], block: Block) -> None:
             if REQUIRED and not others:
                 pytest.fail(missing)
             make = [f"`python benches/compare/environments.py {name}`, then " for name in others]
-            pytest.skip(f"{missing}: {''.join(make)}`make test-frameworks` runs it")
+            pytest.skip(f"{missing}: {''.join(make)}`make thorough` runs it")
         # Our programs must reach a second epoch; theirs are only shown to work.
         epochs = 1 if kind.endswith("theirs") else 2
         stepped = STEPPED if "step(" in text else ""
