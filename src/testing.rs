@@ -151,9 +151,6 @@ pub mod stream {
     pub use crate::stream::share::RankShare;
     pub use crate::stream::source::{Arrival, Received, Replay, SourcePosition, StreamSource};
     pub use crate::stream::sources::redis::{RedisOptions, RedisSource};
-    pub use crate::stream::sources::socket::{
-        FeederOptions, SocketAddress, SocketFeeder, SocketOptions, SocketSource,
-    };
     pub use crate::stream::sources::zeromq::{ZeroMqKind, ZeroMqOptions, ZeroMqSource};
     pub mod segments {
         pub use crate::stream::segments::{

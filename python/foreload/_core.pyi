@@ -16,7 +16,6 @@ from foreload._objects import Directory as Directory
 from foreload._objects import Ram as Ram
 from foreload._objects import Resources as Resources
 from foreload._streams import StreamEngine as StreamEngine
-from foreload._streams import StreamFeeder as StreamFeeder
 from foreload._types import ConcealedSample, LoaderState, SampleFailure
 
 __version__: str

@@ -1,7 +1,7 @@
 """What streams are made of: a part of `_core.pyi`, for type checkers; at run time `foreload._core` has it."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any
 
 from typing_extensions import Self, disjoint_base
 
@@ -67,25 +67,3 @@ class StreamEngine:
     @property
     def _mixes_hard_labels(self) -> bool: ...
     def _dense(self) -> list[tuple[str, str, int]]: ...
-
-@final
-class StreamFeeder:
-    """What `foreload.streams.Feeder` is made of; use that. `spec` is the feeder in JSON.
-
-    Raises:
-        ConfigError: A setting cannot work.
-    """
-
-    def __new__(cls, spec: str) -> Self: ...
-    def send(self, key: str, sample: dict[str, Any]) -> None:
-        """Send a sample, a dict of members, once there is room.
-
-        Raises:
-            TypeError: A member cannot be written.
-            UnavailableError: The other end wants nothing of this feeder.
-        """
-    def flush(self, acknowledged: bool) -> None:
-        """Wait until the other end has all samples, or has even acknowledged them."""
-    @property
-    def trouble(self) -> str | None:
-        """Why there is no connection; None if there is one."""

@@ -11,10 +11,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from foreload._core import StreamFeeder, UnavailableError
 from foreload._errors import config_error
 
-__all__ = ["Feeder", "Folder", "Iterator", "Redis", "Socket", "Source", "ZeroMQ"]
+__all__ = ["Folder", "Iterator", "Redis", "Source", "ZeroMQ"]
 
 
 class Source:
@@ -194,111 +193,6 @@ class ZeroMQ(Source):
 
     def _options(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("socket", "endpoints", "bind", "topics")}
-
-
-class Socket(Source):
-    """A socket that other processes feed with a `Feeder`.
-
-    Args:
-        address: `unix:///path`, a file that only its owner may use, or `tcp://address:port`, an address of this machine
-            in numbers.
-        name: The name of the stream.
-        token: What feeders must know, 32 to 1024 visible characters, for TCP: `openssl rand -hex 32` prints one.
-        certificate: For TCP, the PEM file of a certificate, with which connections are encrypted.
-        key: The PEM file of its key.
-        keeps: Whether feeders keep samples until they are acknowledged (`StreamLoader.acknowledge`), so that nothing is
-            lost when this process is killed. Else they keep them until they are received here.
-    """
-
-    _kind = "socket"
-
-    def __init__(
-        self,
-        address: str,
-        *,
-        name: str = "socket",
-        token: str | None = None,
-        certificate: str | os.PathLike[str] | None = None,
-        key: str | os.PathLike[str] | None = None,
-        keeps: bool = True,
-    ) -> None:
-        super().__init__(name)
-        self.address, self._token, self.keeps = str(address), token, bool(keeps)
-        self.certificate = None if certificate is None else os.fspath(certificate)
-        self.key = None if key is None else os.fspath(key)
-
-    def _options(self) -> dict[str, Any]:
-        names = ("address", "certificate", "key", "keeps")
-        return {**{name: getattr(self, name) for name in names}, "token": self._token}
-
-
-class Feeder:
-    """What feeds a `Socket` of another process: it connects, and again when the connection breaks.
-
-        with Feeder("unix:///run/images") as feeder:
-            feeder.send("0001", {"jpg": data, "cls": 3})
-
-    Args:
-        address: The address of the `Socket`.
-        token: Its token.
-        certificate: The PEM file of its certificate, if connections are encrypted.
-        buffer: Bytes of samples that are kept until the other end has them, or has acknowledged them. While there are
-            more, `send` waits.
-
-    Raises:
-        ConfigError: A setting cannot work.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        *,
-        token: str | None = None,
-        certificate: str | os.PathLike[str] | None = None,
-        buffer: int | str = "256MB",
-    ) -> None:
-        certificate = None if certificate is None else os.fspath(certificate)
-        spec = {"address": str(address), "token": token, "certificate": certificate, "buffer": str(buffer)}
-        self._feeder: StreamFeeder | None = StreamFeeder(json.dumps(spec))
-
-    def send(self, key: str, sample: Mapping[str, Any]) -> None:
-        """Send a sample, a dict of members as `Iterator` takes it. Waits while too much is kept.
-
-        Raises:
-            UnavailableError: The other end wants nothing of this feeder, or it is closed.
-        """
-        self._open().send(str(key), dict(sample))
-
-    def flush(self, *, acknowledged: bool = False) -> None:
-        """Wait until the other end has all samples; or until it has acknowledged them."""
-        self._open().flush(acknowledged)
-
-    @property
-    def trouble(self) -> str | None:
-        """Why there is no connection; None if there is one."""
-        return self._open().trouble
-
-    def close(self) -> None:
-        """Wait until the other end has all samples, and say goodbye."""
-        if self._feeder is not None:
-            self._feeder.flush(False)
-            self._feeder = None
-
-    def _open(self) -> StreamFeeder:
-        if self._feeder is None:
-            raise UnavailableError("the feeder is closed")
-        return self._feeder
-
-    def __enter__(self) -> Feeder:
-        """Return itself."""
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close it; after an error without waiting."""
-        if kind is None:
-            self.close()
-        else:
-            self._feeder = None
 
 
 class Iterator(Source):

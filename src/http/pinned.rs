@@ -1,6 +1,5 @@
-//! Encryption between nodes, and between a stream and who feeds it. A node is known by its certificate itself, not by
-//! who signed it or which name it bears: the digest of the certificate travels with the node's address, and a client
-//! takes no other.
+//! Encryption between nodes. A node is known by its certificate itself, not by who signed it or which name it bears:
+//! the digest of the certificate travels with the node's address, and a client takes no other.
 
 use super::tls::provider;
 use crate::error::{Error, Result};
@@ -20,18 +19,6 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 /// The SHA-256 of a node's certificate (DER).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CertificatePin(pub [u8; 32]);
-
-impl CertificatePin {
-    /// The pin of the first certificate in a PEM file.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for `certificate` when the file cannot be read or holds none.
-    pub(crate) fn from_pem(path: &Path) -> Result<Self> {
-        let refused = |what: String| Error::config("certificate", format!("{}: {what}", path.display()));
-        let certificate = CertificateDer::from_pem_file(path).map_err(|error| refused(error.to_string()))?;
-        Ok(Self(Sha256::digest(&certificate).into()))
-    }
-}
 
 /// What a server proves itself by: a certificate and its private key. `Debug` shows neither.
 pub struct TlsIdentity {

@@ -31,8 +31,6 @@ mod _core {
     #[pymodule_export]
     use super::settings::{Directory, Ram, Resources};
     #[pymodule_export]
-    use super::streams::StreamFeeder;
-    #[pymodule_export]
     use super::tensor::PyTensor;
     #[pymodule_export]
     use super::{

@@ -1,15 +1,11 @@
 //! Python's own parts of a stream: an iterator that gives samples, and a function that scores them.
 
-use super::error::raise;
-use super::loader::SIGNAL_CHECK;
-use super::notices::deliver;
 use crate::error::{Error, Result};
-use crate::notices::Notices;
 use crate::stream::{
-    Arrival, FeederSpec, RankShare, RankVotes, Received, Record, Replay, ScoreFunction, SocketFeeder,
-    SourcePosition, StreamSource, members,
+    Arrival, RankShare, RankVotes, Received, Record, Replay, ScoreFunction, SourcePosition, StreamSource,
+    members,
 };
-use pyo3::exceptions::{PyException, PyStopIteration, PyTypeError};
+use pyo3::exceptions::{PyException, PyStopIteration};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyString, PyTuple};
 use std::sync::Arc;
@@ -301,48 +297,4 @@ impl RankVotes for PythonVotes {
 
 fn record_text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
-}
-
-/// The class `foreload._core.StreamFeeder`, which `foreload.streams.Feeder` is made of.
-#[pyclass(frozen, module = "foreload")]
-pub(super) struct StreamFeeder {
-    feeder: SocketFeeder,
-    notices: Notices,
-}
-
-#[pymethods]
-impl StreamFeeder {
-    #[new]
-    fn new(py: Python<'_>, spec: &str) -> PyResult<Self> {
-        let notices = Notices::default();
-        let feeder = raise(py, py.detach(|| FeederSpec::start(spec, &notices)))?;
-        Ok(Self { feeder, notices })
-    }
-
-    /// Sends a sample, a dict of members, once there is room.
-    fn send(&self, py: Python<'_>, key: &str, sample: &Bound<'_, PyDict>) -> PyResult<()> {
-        let given =
-            members_of(sample).map_err(|what| PyTypeError::new_err(format!("sample {key:?}: {what}")))?;
-        let given: Vec<(&str, &[u8])> = given.iter().map(|(name, bytes)| (&name[..], &bytes[..])).collect();
-        while !raise(py, py.detach(|| self.feeder.send(key, &given, SIGNAL_CHECK)))? {
-            py.check_signals()?;
-            deliver(py, &self.notices)?;
-        }
-        deliver(py, &self.notices)
-    }
-
-    /// Waits until all samples are received, or even acknowledged.
-    fn flush(&self, py: Python<'_>, acknowledged: bool) -> PyResult<()> {
-        while !raise(py, py.detach(|| self.feeder.flush(acknowledged, SIGNAL_CHECK)))? {
-            py.check_signals()?;
-            deliver(py, &self.notices)?;
-        }
-        deliver(py, &self.notices)
-    }
-
-    /// Why there is no connection, or None.
-    #[getter]
-    fn trouble(&self) -> Option<String> {
-        self.feeder.trouble()
-    }
 }

@@ -29,7 +29,7 @@ mod state;
 mod waiting;
 
 pub(crate) use account::StreamAccount;
-pub(crate) use asked::{FeederSpec, SourceSpec, StreamSpec};
+pub(crate) use asked::{SourceSpec, StreamSpec};
 pub(crate) use group::RankVotes;
 pub(crate) use plan::NextBatch;
 pub(crate) use record::{Record, members, sample_id};
@@ -38,6 +38,5 @@ pub(crate) use share::RankShare;
 pub(crate) use source::{Arrival, Received, Replay, SourcePosition, StreamSource};
 pub(crate) use sources::folder::{FolderAfter, FolderOptions, FolderSource, WatchChoice};
 pub(crate) use sources::redis::{RedisOptions, RedisSource};
-pub(crate) use sources::socket::{FeederOptions, SocketAddress, SocketFeeder, SocketOptions, SocketSource};
 pub(crate) use sources::zeromq::{ZeroMqKind, ZeroMqOptions, ZeroMqSource};
 pub(crate) use state::SavedStates;

@@ -1,11 +1,10 @@
-"""Streams from Redis, ZeroMQ and sockets, as Python has them; what only Rust can do to them is tested there."""
+"""Streams from Redis and ZeroMQ, as Python has them; what only Rust can do to them is tested there."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 import itertools
-import multiprocessing
 import os
 import shutil
 import signal
@@ -21,7 +20,7 @@ import foreload
 import numpy as np
 import pytest
 from conftest import paths
-from foreload import ConfigError, Rehearsal, streams
+from foreload import Rehearsal, streams
 from test_streams import balanced, load
 
 SECRET = "f3c7" * 10
@@ -220,54 +219,6 @@ def test_a_wrong_password_is_an_error_that_does_not_show_it(redis: Server) -> No
     with pytest.raises(foreload.Error) as raised:
         next(iter(load(source)))
     assert "wrong-and-secret" not in str(raised.value)
-
-
-def feed(address: str, files: list[Path], first: int, count: int, token: str | None) -> None:
-    with streams.Feeder(address, token=token) as feeder:
-        for number in range(first, first + count):
-            feeder.send(f"{number:04}", {"jpg": files[number % 60].read_bytes(), "label": number % 5})
-        feeder.flush()
-
-
-@pytest.mark.parametrize("kind", ["unix", "tcp"])
-def test_feeders_in_other_processes_feed_a_socket(dataset: Path, tmp_path: Path, kind: str) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address = f"unix://{tmp_path}/feed.sock" if kind == "unix" else f"tcp://127.0.0.1:{port}"
-    token = SECRET if kind == "tcp" else None
-    loader = load(
-        streams.Socket(address, token=token, keeps=False), fields=["jpg", "label", "__key__"], batch_size=10
-    )
-    batches = iter(loader)
-    forks = multiprocessing.get_context("spawn")
-    feeders = [
-        forks.Process(target=feed, args=(address, paths(dataset), first, 100, token)) for first in (0, 100)
-    ]
-    for feeder in feeders:
-        feeder.start()
-    seen = []
-    for batch in itertools.islice(batches, 20):
-        labels = np.from_dlpack(batch.labels).tolist()
-        assert labels == [int(key[-4:]) % 5 for key in batch["__key__"]]
-        seen += batch["__key__"]
-    for feeder in feeders:
-        feeder.join()
-        assert feeder.exitcode == 0
-    assert len(set(seen)) == 200
-    if kind == "unix":
-        assert (tmp_path / "feed.sock").stat().st_mode & 0o777 == 0o600
-    balanced(loader)
-
-
-def test_a_socket_of_tcp_needs_a_token() -> None:
-    with pytest.raises(ConfigError, match=r"token: is None"):
-        load(streams.Socket("tcp://127.0.0.1:5999"))
-    with pytest.raises(ConfigError, match=r"address is 'tcp://everywhere'|address is \"tcp://everywhere\""):
-        load(streams.Socket("tcp://everywhere", token=SECRET))
-    feeder = streams.Feeder("unix:///nowhere/at/all")
-    with pytest.raises(TypeError, match=r"cannot be written"):
-        feeder.send("k", {"jpg": object()})
 
 
 @pytest.mark.parametrize("kind", ["pull", "sub"])

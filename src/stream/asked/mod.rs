@@ -2,7 +2,7 @@
 
 mod sources;
 
-pub(crate) use sources::{FeederSpec, SourceSpec};
+pub(crate) use sources::SourceSpec;
 
 use super::buffer::RehearsalOptions;
 use super::mix::{MixOptions, WhenDry};

@@ -1,15 +1,13 @@
 //! The sources of a stream, as Python describes them.
 
 use crate::error::{Error, Result};
-use crate::http::{CertificatePin, TlsIdentity, Token};
 use crate::names::NamedValue;
 use crate::notices::Notices;
 use crate::stream::{
-    FeederOptions, FolderAfter, FolderOptions, FolderSource, RankShare, RedisOptions, RedisSource,
-    SocketAddress, SocketFeeder, SocketOptions, SocketSource, StreamSource, WatchChoice, ZeroMqKind,
-    ZeroMqOptions, ZeroMqSource,
+    FolderAfter, FolderOptions, FolderSource, RankShare, RedisOptions, RedisSource, StreamSource,
+    WatchChoice, ZeroMqKind, ZeroMqOptions, ZeroMqSource,
 };
-use crate::units::{parse_bytes, parse_duration};
+use crate::units::parse_duration;
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -20,7 +18,6 @@ pub(crate) enum SourceSpec {
     Folder(FolderSpec),
     Redis(RedisSpec),
     ZeroMq(ZeroMqSpec),
-    Socket(SocketSpec),
     /// An iterator of Python's, which whoever reads this spec has.
     Iterator {
         name: String,
@@ -82,7 +79,6 @@ impl SourceSpec {
             Self::Folder(spec) => spec.open(max_bytes, share, notices),
             Self::Redis(spec) => spec.open(max_bytes, share, notices),
             Self::ZeroMq(spec) => spec.open(max_bytes, share, notices),
-            Self::Socket(spec) => spec.open(max_bytes, notices),
             Self::Iterator { name } => iterator(name),
         }
     }
@@ -131,44 +127,6 @@ pub(crate) struct ZeroMqSpec {
     topics: Vec<String>,
 }
 
-/// A socket that is fed, as it is asked for. It may hold a token, and so is never shown.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SocketSpec {
-    name: String,
-    address: String,
-    token: Option<String>,
-    certificate: Option<PathBuf>,
-    key: Option<PathBuf>,
-    keeps: bool,
-}
-
-/// What feeds a socket, as it is asked for. It may hold a token, and so is never shown.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct FeederSpec {
-    address: String,
-    token: Option<String>,
-    certificate: Option<PathBuf>,
-    buffer: String,
-}
-
-/// The address that a text says: `unix:///path` or a path, or `tcp://address:port`.
-fn socket_address(text: &str) -> Result<SocketAddress> {
-    let Some(tcp) = text.strip_prefix("tcp://") else {
-        let path = text.strip_prefix("unix://").unwrap_or(text);
-        let path = std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))?;
-        return Ok(SocketAddress::Unix(path));
-    };
-    tcp.parse().map(SocketAddress::Tcp).map_err(|_| {
-        let message = format!(
-            "Socket: address is {text:?}, must be such as tcp://127.0.0.1:5555 with an address in numbers, or \
-             unix:///path"
-        );
-        Error::config("source", message)
-    })
-}
-
 impl ZeroMqSpec {
     fn open(self, max_bytes: u32, share: RankShare, notices: &Notices) -> Result<Box<dyn StreamSource>> {
         let kind = match self.socket.as_str() {
@@ -188,45 +146,6 @@ impl ZeroMqSpec {
             ..ZeroMqOptions::new(kind, "", self.name)
         };
         Ok(Box::new(ZeroMqSource::new(options, notices.clone())?))
-    }
-}
-
-impl SocketSpec {
-    fn open(self, max_bytes: u32, notices: &Notices) -> Result<Box<dyn StreamSource>> {
-        let tls = match (self.certificate, self.key) {
-            (Some(certificate), Some(key)) => Some(TlsIdentity::from_pem(&certificate, &key)?),
-            (None, None) => None,
-            _ => {
-                let message = "Socket: certificate and key go together: give both, or none";
-                return Err(Error::config("source", message));
-            }
-        };
-        let options = SocketOptions {
-            token: self.token.as_deref().map(|token| Token::of_setting("source", token)).transpose()?,
-            tls,
-            max_bytes: max_bytes as usize,
-            keeps: self.keeps,
-            ..SocketOptions::new(socket_address(&self.address)?, self.name)
-        };
-        Ok(Box::new(SocketSource::new(options, notices.clone())?))
-    }
-}
-
-impl FeederSpec {
-    /// The feeder that Python describes.
-    ///
-    /// # Errors
-    /// [`Error::Config`] that names the setting.
-    pub(crate) fn start(text: &str, notices: &Notices) -> Result<SocketFeeder> {
-        let spec: Self =
-            serde_json::from_str(text).map_err(|error| Error::config("Feeder", error.to_string()))?;
-        let options = FeederOptions {
-            token: spec.token.as_deref().map(|token| Token::of_setting("Feeder", token)).transpose()?,
-            pin: spec.certificate.as_deref().map(CertificatePin::from_pem).transpose()?,
-            buffer: parse_bytes("buffer", &spec.buffer)? as usize,
-            ..FeederOptions::new(socket_address(&spec.address)?)
-        };
-        SocketFeeder::start(options, notices.clone())
     }
 }
 

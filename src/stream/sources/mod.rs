@@ -2,5 +2,4 @@
 
 pub(crate) mod folder;
 pub(crate) mod redis;
-pub(crate) mod socket;
 pub(crate) mod zeromq;

@@ -1,11 +1,10 @@
-//! Samples that arrive over the network, from real servers and through real sockets: none is lost, none comes twice,
+//! Samples that arrive over the network, from real servers and peers: none is lost, none comes twice,
 //! whoever is killed.
 
 mod encrypted;
 mod groups;
 mod redis;
 mod server;
-mod socket;
 mod zeromq;
 
 use foreload::testing::stream::{Arrival, Received, SourcePosition, StreamSource};
