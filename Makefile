@@ -8,15 +8,19 @@ DIST ?= dist
 STAND_IN := target/debug/stand-in
 TESTED := target/debug/python
 FORELOAD_FUZZ_SECONDS ?= 60
-SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -name '*.pyi') $(wildcard cuda/kernels/*)
+RUST := Cargo.toml Cargo.lock rust-toolchain.toml build.rs $(wildcard src/*/Cargo.toml cuda/kernels/*) \
+	$(shell find src cuda/nvjpeg-sys -name '*.rs')
+PACKAGE := pyproject.toml $(shell find python -name '*.py' -o -name '*.pyi')
+# The program alone, without Python and without what the first batch does not need: it is built in a few minutes.
+PROGRAM := target/release/foreload
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup provide provide-all fetch test test-all thorough test-rust test-python test-inside test-module \
-	test-objects test-dali test-frameworks test-dlio stand-in check stub bindings kernels bench fuzz bench-tiers \
-	bench-nodes bench-dlio compare compare-recipes compare-packed compare-ops compare-outputs limits fidelity accuracy \
-	accuracy-recipe wheel gpu-kit gpu-kit-dali fixtures fixtures-check test-damage bench-layouts bench-sharing \
-	bench-streams bench-tuner clean distclean
+.PHONY: help setup program provide provide-all fetch test test-all thorough test-rust test-python test-inside \
+	test-module test-objects test-dali test-frameworks test-dlio test-wheel test-program stand-in check stub \
+	bindings kernels bench fuzz bench-tiers bench-nodes bench-dlio compare compare-recipes compare-packed \
+	compare-ops compare-outputs limits fidelity accuracy accuracy-recipe wheel gpu-kit gpu-kit-dali fixtures \
+	fixtures-check test-damage bench-layouts bench-sharing bench-streams bench-tuner clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,7 +33,7 @@ $(VENV)/.tools: tests/environment/requirements.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -r $<
 	@touch $@
 
-$(VENV)/.built: $(VENV)/.tools Cargo.toml Cargo.lock pyproject.toml rust-toolchain.toml $(SOURCES)
+$(VENV)/.built: $(VENV)/.tools $(RUST) $(PACKAGE)
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --locked
 	@touch $@
 
@@ -52,10 +56,11 @@ test-all: export ELSEWHERE = $(addprefix --ignore=,$(INSIDE))
 test-all: FETCH := fetch
 test-all: test test-inside ## those and the tests with real DALI, frameworks, DLIO: 4 GB
 
-# What takes long because it is repeated: kills, seeds, draws. All documents and examples are here too, and Ray, which
-# takes four minutes to install.
+# What takes long because it is repeated: kills, seeds, draws. What takes long to install is here too: Ray, servers of
+# object stores, a wheel.
 thorough: export FORELOAD_THOROUGH := 1
-thorough: test-all ## those, with hundreds of kills, all documents and examples, and Ray
+thorough: export FORELOAD_REQUIRE_OBJECTS := 1
+thorough: test-all test-objects test-wheel test-program ## those, with more kills, all documents, Ray, stores, wheel
 
 # Cargo compiles while this fetches. `make -j` would not do: cargo would take its number of jobs for its own.
 FETCH := $(VENV)/.torch
@@ -101,7 +106,7 @@ stand-in: ## build the stand-ins for NVIDIA's libraries into target/debug/stand-
 	install -D target/debug/deps/libnvjpeg_stand_in.so $(STAND_IN)/libnvjpeg.so.13
 
 # Some fifty crates more, and servers of the stores' protocols below .envs: what lies in stores is left out of `test`.
-test-objects: ## the tests of object stores, with servers of their protocols, which are fetched: 190 MB
+test-objects: ## the tests of object stores, with servers of their protocols, which are built or fetched
 	bash tests/environment/provide_stores.sh
 	cargo clippy --locked --features objects --lib --test objects -- -D warnings
 	$(CARGO_TEST) --features objects --test objects
@@ -131,16 +136,29 @@ INSIDE := $(addprefix tests/python/,test_torchvision.py test_torchvision_pixels.
 test-inside: test-module
 	PYTHONPATH=$(TESTED)/module FORELOAD_REQUIRE_FRAMEWORKS=1 .envs/frameworks/$(AT_A_TIME) $(INSIDE)
 
+test-wheel: $(VENV)/.tools ## the wheel in an environment that has nothing else
+	rm -rf target/wheel
+	$(BIN)/maturin build --profile dist --locked --out target/wheel
+	$(PYTHON) -m venv target/wheel/environment
+	target/wheel/environment/bin/python -m pip install -q --disable-pip-version-check numpy target/wheel/*.whl
+	cd target/wheel && environment/bin/foreload doctor
+	cd target/wheel && environment/bin/foreload bench $(CURDIR)/tests/fixtures/webdataset/shards/files --batch-size 4
+
+# What `make bench` builds: it says what it lacks.
+test-program: program
+	$(PROGRAM) bench tests/fixtures/webdataset/shards/files --batch-size 4
+	$(PROGRAM) plan data --epochs 90 2>&1 | grep 'cargo feature `simulate`'
+
 # PyPI's torch comes along, as for the peers of `make compare`: some GB, once.
 test-dlio: test-module ## the tests with the real DLIO, through MPI
 	$(BIN)/python benches/compare/environments.py dlio
 	FORELOAD_REQUIRE_DLIO=1 $(TESTED)/bin/python -m pytest tests/python/test_dlio.py
 
-# The second clippy runs without the feature `python`, like `cargo build`.
+# The second clippy runs without any feature, like `make bench`.
 check: test-module ## formatting, lints, house rules; compare the stub and docs/settings.md with the module
 	cargo fmt --all --check
 	cargo clippy --locked --all-targets -- -D warnings
-	cargo clippy --locked -- -D warnings
+	cargo clippy --locked --package foreload --bins --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" \
 		cargo doc --locked --no-deps --lib --document-private-items
 	cargo clippy --locked -p nvjpeg-bindings -- -D warnings
@@ -172,14 +190,21 @@ test-damage: test-module ## 1000 damages of each fixture, read by Foreload and t
 kernels: $(VENV)/.tools ## compile the CUDA kernels, with NVRTC from PyPI; print registers and spills
 	$(BIN)/python cuda/compile.py
 
-$(DATA)/folder: | $(VENV)/.built
-	@mkdir -p $(DATA)
-	$(BIN)/foreload synth $@ --images 4000
+# Cargo knows whether there is anything to do.
+program:
+	@bash tests/environment/prerequisites.sh $(PYTHON)
+	cargo build --locked --release --package foreload --bins --no-default-features
 
-bench: setup $(DATA)/folder ## the main job on 4000 ImageNet-like photographs: fast, exact, float16
-	$(BIN)/foreload bench $(DATA)/folder --epochs 3 --batch-size 256
-	$(BIN)/foreload bench $(DATA)/folder --epochs 3 --batch-size 256 --decode exact
-	$(BIN)/foreload bench $(DATA)/folder --epochs 3 --batch-size 256 --dtype float16
+# The photographs that it is made from come with scikit-image.
+$(DATA)/folder: | $(VENV)/.tools
+	@$(MAKE) --no-print-directory program
+	@mkdir -p $(DATA)
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(PROGRAM) synth $@ --images 4000
+
+bench: program $(DATA)/folder ## the main job on 4000 ImageNet-like photographs: fast, exact, float16
+	$(PROGRAM) bench $(DATA)/folder --epochs 3 --batch-size 256
+	$(PROGRAM) bench $(DATA)/folder --epochs 3 --batch-size 256 --decode exact
+	$(PROGRAM) bench $(DATA)/folder --epochs 3 --batch-size 256 --dtype float16
 
 fuzz: $(VENV)/.tools ## hammer the parsers with broken input, FORELOAD_FUZZ_SECONDS (60) each
 	FORELOAD_FUZZ_SECONDS=$(FORELOAD_FUZZ_SECONDS) $(CARGO_TEST) --release --test data --test images --test load \
@@ -250,7 +275,7 @@ accuracy-recipe: setup ## the same with TrivialAugmentWide, RandomErasing and Mi
 # Built against an old glibc, by PyPI's zig: for any Linux of the last years, and any Python from 3.10 on.
 wheel: $(VENV)/.tools ## a wheel for other machines in dist/: pip install dist/foreload-*.whl
 	$(BIN)/python -m pip install -q --disable-pip-version-check ziglang==0.17.0
-	PATH=$(CURDIR)/$(BIN):$$PATH VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin build --release --locked --zig \
+	PATH=$(CURDIR)/$(BIN):$$PATH VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin build --profile dist --locked --zig \
 		--compatibility manylinux_2_28 --out $(DIST)
 
 gpu-kit: setup ## pack the wheel, nvJPEG, tests, benchmarks and images for a GPU machine without network: gpu-kit/run.sh

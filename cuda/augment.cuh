@@ -1,5 +1,5 @@
-//! The augmentation pass of `src/augment/` for a block of threads: the same integers, the same order of floating-point
-//! operations, the same bits.
+//! The augmentation pass of `src/pixels/augment/` for a block of threads: the same integers, the same order of
+//! floating-point operations, the same bits.
 //!
 //! A launch makes a batch: blockIdx.y is the image, blockIdx.x its tile. A block computes the weights of its tile's
 //! columns and rows. Then it makes a few output rows at a time (a step): source rows are resized to the tile's columns

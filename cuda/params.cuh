@@ -1,7 +1,7 @@
 //! The parameters of a launch: a table with an entry for each image, in device memory, and the output's shape, by
 //! value.
 //!
-//! The Rust side is `src/augment/cuda/params.rs`; both assert the same sizes and offsets.
+//! The Rust side is `src/pixels/augment/cuda/params.rs`; both assert the same sizes and offsets.
 
 #ifndef FORELOAD_PARAMS
 #define FORELOAD_PARAMS

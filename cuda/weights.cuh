@@ -1,4 +1,4 @@
-//! The filters of `src/augment/weights.rs`, pixel by pixel: the same operations in the same order.
+//! The filters of `src/pixels/augment/weights.rs`, pixel by pixel: the same operations in the same order.
 
 #ifndef FORELOAD_WEIGHTS
 #define FORELOAD_WEIGHTS

@@ -2,8 +2,8 @@
 //!
 //! A managed tensor owns a [`Tensor`]. Its consumer calls its deleter, on any thread, with or without the GIL.
 
-use crate::batch::{Element, Loan, Place, Tensor};
-use crate::error::Result;
+use base::error::Result;
+use engine::batch::{Element, Loan, Place, Tensor};
 use std::ffi::c_void;
 
 /// The device type `kDLCPU`.

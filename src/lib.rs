@@ -54,73 +54,50 @@
 //! `dlpack`. `pipeline` is the one module that knows every stage; `ARCHITECTURE.md` has the picture, the invariants
 //! and the words.
 
-// Without the tests' face, `pub` items that only the tests name would count as unreachable, too.
-#![cfg_attr(feature = "testing", warn(unreachable_pub))]
-// What only the Python module or the tests use is dead without them. With both, the compiler finds what nobody uses.
-#![cfg_attr(not(all(feature = "python", feature = "testing")), allow(dead_code, unused_imports))]
+#![warn(missing_docs, unreachable_pub)]
 
-mod augment;
-mod batch;
-pub mod cli;
-mod config;
-mod crc;
-mod dataset;
-mod decode;
 #[cfg(feature = "python")]
 mod dlpack;
-mod error;
-mod gpu;
-mod http;
-mod io;
-mod json;
-mod names;
-mod node;
-mod notices;
-mod pack;
-mod parts;
-mod peers;
-mod pipeline;
 #[cfg(feature = "python")]
 mod python;
-mod rng;
-mod schedule;
-mod serve;
-mod sharing;
-mod show;
-mod simd;
-mod simulate;
-mod slot;
-mod source;
-mod state;
-mod status;
-mod stream;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod tier;
-mod tier_name;
-mod trace;
-mod tune;
-mod units;
 
-pub use augment::{DType, Fidelity, ImageTransforms, MemoryFormat, Mixing, Transform, Transforms};
-pub use batch::{Batch, Element, Place, Tensor};
-pub use config::{
-    CheckedOptions, CpuDecode, Device, FieldOptions, FieldValue, GpuDecoder, Labels, LoaderConfig,
-    LoaderOptions, OnError, Peers, SharingPolicy, Weights,
-};
-pub use dataset::{
+/// The command line.
+pub mod cli {
+    pub use ::cli::{FindsJob, FoundJob, JobQuestion};
+    use std::ffi::OsString;
+
+    /// Runs the command line `args` (program name first) and returns the exit code: 0, 1 if the work failed, 2 for bad
+    /// usage. Results go to stdout, everything else to stderr. What takes part in a job of several processes
+    /// (`--peers`) finds them by `finder`, and says so where there is none.
+    pub fn main(args: Vec<OsString>, finder: Option<&dyn FindsJob>) -> i32 {
+        base::version::set(env!("FORELOAD_VERSION"));
+        ::cli::main(args, finder)
+    }
+}
+
+pub use base::error::{DecodeError, Error, Result};
+pub use base::notices::Notices;
+pub use base::tier_name::TierName;
+pub use base::trace::Trace;
+pub use data::dataset::{
     BadShard, BadShards, Changed, ClassRef, Contents, DatasetIndex, FieldKind, Fingerprint, IndexOptions,
     Layout, Select,
 };
-pub use decode::{Damaged, Orientation};
-pub use error::{DecodeError, Error, Result};
-pub use io::{Direct, IoChoice};
-pub use notices::Notices;
-pub use pipeline::{Cursor, Epoch, EpochStats, FailureLog, Pipeline, Poll, Progress, SampleFailure, Start};
-pub use schedule::{Draw, LastBatch, Order, Schedule, Shuffling};
-pub use state::State;
-pub use tier::{
+pub use data::schedule::{Draw, LastBatch, Order, Schedule, Shuffling};
+pub use data::state::State;
+pub use engine::batch::{Batch, Element, Place, Tensor};
+pub use engine::config::{
+    CheckedOptions, CpuDecode, Device, FieldOptions, FieldValue, GpuDecoder, Labels, LoaderConfig,
+    LoaderOptions, OnError, Peers, SharingPolicy, Weights,
+};
+pub use engine::pipeline::{
+    Cursor, Epoch, EpochStats, FailureLog, Pipeline, Poll, Progress, SampleFailure, Start,
+};
+pub use pixels::augment::{DType, Fidelity, ImageTransforms, MemoryFormat, Mixing, Transform, Transforms};
+pub use pixels::decode::{Damaged, Orientation};
+pub use store::io::{Direct, IoChoice};
+pub use store::tier::{
     CacheOptions, FillChoice, FormChoice, NoForms, PeersOptions, RankMeeting, RanksMet, TierOptions, Verify,
 };
-pub use tier_name::TierName;
-pub use trace::Trace;

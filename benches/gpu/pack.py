@@ -81,7 +81,7 @@ def build_wheel(folder: Path, native: bool) -> None:
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
         maturin = Path(sys.executable).parent / "maturin"
-        call(maturin, "build", "--release", "--locked", "--out", folder, environment=environment)
+        call(maturin, "build", "--profile", "dist", "--locked", "--out", folder, environment=environment)
     else:
         call("make", "wheel", f"DIST={folder.resolve()}")
 

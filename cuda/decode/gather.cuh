@@ -1,7 +1,7 @@
 //! What kernels decode images from, gathered into device memory: one launch reads it where the reader left it, in
 //! page-locked memory of the host, so that a batch needs no copy for each of its images.
 //!
-//! The Rust side is `src/decode/cuda/gather.rs`; both assert the same sizes and offsets.
+//! The Rust side is `src/pixels/decode/cuda/gather.rs`; both assert the same sizes and offsets.
 
 #ifndef FORELOAD_DECODE_GATHER
 #define FORELOAD_DECODE_GATHER

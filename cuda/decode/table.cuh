@@ -1,7 +1,7 @@
 //! What the kernels that decode images are told of an image, in device memory: what it is, what is wanted of it, and
 //! where its planes are.
 //!
-//! The Rust side is `src/decode/cuda/image.rs`; both assert the same sizes and offsets.
+//! The Rust side is `src/pixels/decode/cuda/image.rs`; both assert the same sizes and offsets.
 
 #ifndef FORELOAD_DECODE_TABLE
 #define FORELOAD_DECODE_TABLE

@@ -1,5 +1,5 @@
 //! From the coefficients of a block to samples: the accurate integer inverse DCT of libjpeg, with the same bits as
-//! `src/decode/jpeg/idct.rs`, which says where it is from.
+//! `src/pixels/decode/jpeg/idct.rs`, which says where it is from.
 
 #ifndef FORELOAD_DECODE_TRANSFORM
 #define FORELOAD_DECODE_TRANSFORM

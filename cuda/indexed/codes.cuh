@@ -1,5 +1,5 @@
 //! Huffman codes, and from the bits of a row to the coefficients of a block (ITU T.81, F.2.2). What cannot be is what
-//! cannot be to `src/decode/jpeg/scan.rs`, too.
+//! cannot be to `src/pixels/decode/jpeg/scan.rs`, too.
 
 #ifndef FORELOAD_INDEXED_CODES
 #define FORELOAD_INDEXED_CODES

@@ -1,5 +1,5 @@
 //! Rows of MCUs of an indexed image: their wanted blocks become samples of the image's planes. The form is specified in
-//! `docs/indexed-image.md`, and the samples are those of `src/decode/jpeg/indexed/region.rs`.
+//! `docs/indexed-image.md`, and the samples are those of `src/pixels/decode/jpeg/indexed/region.rs`.
 //!
 //! Within a row codes can only be read one after another, so that what takes the time is waiting: for a table, for the
 //! shift behind it, for the next table. A launch has some thousand rows, whose waits pass side by side.

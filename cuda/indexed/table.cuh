@@ -2,7 +2,7 @@
 //! codes of all, one for each row of MCUs that is wanted of the images, and one for each group of rows that a block of
 //! threads decodes. The form is specified in `docs/indexed-image.md`.
 //!
-//! The Rust side is `src/decode/cuda/indexed.rs`; both assert the same sizes and offsets.
+//! The Rust side is `src/pixels/decode/cuda/indexed.rs`; both assert the same sizes and offsets.
 
 #ifndef FORELOAD_INDEXED_TABLE
 #define FORELOAD_INDEXED_TABLE
@@ -23,8 +23,8 @@ typedef struct {
     u32 unused;
 } IndexedImageEntry;
 
-/// A Huffman code, which Rust has in `src/decode/jpeg/huffman.rs`. Its symbols are sizes of DC differences, at most
-/// 15, or runs and sizes of AC coefficients.
+/// A Huffman code, which Rust has in `src/pixels/decode/jpeg/huffman.rs`. Its symbols are sizes of DC differences, at
+/// most 15, or runs and sizes of AC coefficients.
 typedef struct {
     /// The first code that is too large for codes of this length, left-aligned to 16 bits; by length - 1.
     u32 limit[16];

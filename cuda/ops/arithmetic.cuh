@@ -1,4 +1,4 @@
-//! How 32-bit floats become grey levels: `src/augment/ops/arithmetic.rs`.
+//! How 32-bit floats become grey levels: `src/pixels/augment/ops/arithmetic.rs`.
 
 #ifndef FORELOAD_ARITHMETIC
 #define FORELOAD_ARITHMETIC

@@ -1,5 +1,5 @@
-//! Gaussian blur, as `src/augment/ops/blur.rs`: along rows, then along columns, with integer weights and reflected
-//! borders.
+//! Gaussian blur, as `src/pixels/augment/ops/blur.rs`: along rows, then along columns, with integer weights and
+//! reflected borders.
 
 #ifndef FORELOAD_BLUR
 #define FORELOAD_BLUR

@@ -1,4 +1,4 @@
-//! Rectangles of the finished image that are overwritten: `erase.rs` and `noise.rs` of `src/augment/ops/`.
+//! Rectangles of the finished image that are overwritten: `erase.rs` and `noise.rs` of `src/pixels/augment/ops/`.
 
 #ifndef FORELOAD_ERASE
 #define FORELOAD_ERASE

@@ -1,4 +1,4 @@
-//! The weighted sum of sets, by which AugMix joins its chains: `src/augment/ops/augmix.rs`.
+//! The weighted sum of sets, by which AugMix joins its chains: `src/pixels/augment/ops/augmix.rs`.
 
 #ifndef FORELOAD_MIXED
 #define FORELOAD_MIXED

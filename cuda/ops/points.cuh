@@ -1,5 +1,5 @@
-//! Instructions that see each pixel by itself: `grey.rs`, `hue.rs` and `table.rs` of `src/augment/ops/`, and the store
-//! of the finished image.
+//! Instructions that see each pixel by itself: `grey.rs`, `hue.rs` and `table.rs` of `src/pixels/augment/ops/`, and the
+//! store of the finished image.
 
 #ifndef FORELOAD_POINTS
 #define FORELOAD_POINTS

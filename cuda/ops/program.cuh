@@ -1,5 +1,5 @@
 //! What is done to the grey levels of one image, as data: a list of instructions. The Rust side, which makes them of an
-//! image's drawn operations, is `src/augment/cuda/program.rs`.
+//! image's drawn operations, is `src/pixels/augment/cuda/program.rs`.
 //!
 //! The levels lie in *sets*: three planes, R, G and B, of the output's size. An instruction reads one set and writes
 //! one, perhaps the same. The augmentation pass has written set 0 before.

@@ -1,4 +1,4 @@
-//! Sharpness: `src/augment/ops/sharpness.rs`.
+//! Sharpness: `src/pixels/augment/ops/sharpness.rs`.
 
 #ifndef FORELOAD_SHARPNESS
 #define FORELOAD_SHARPNESS

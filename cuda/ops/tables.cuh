@@ -1,5 +1,5 @@
 //! Tables of levels, most of which need to know something of the whole image first: `table.rs` and `statistics.rs` of
-//! `src/augment/ops/`.
+//! `src/pixels/augment/ops/`.
 
 #ifndef FORELOAD_TABLES
 #define FORELOAD_TABLES

@@ -1,5 +1,5 @@
-//! Pixels that come from elsewhere: `warp.rs`, `resample.rs` and `shift.rs` of `src/augment/ops/`, which are torch's
-//! `grid_sample` with zeros outside and torchvision's fill; and `mirror.rs`.
+//! Pixels that come from elsewhere: `warp.rs`, `resample.rs` and `shift.rs` of `src/pixels/augment/ops/`, which are
+//! torch's `grid_sample` with zeros outside and torchvision's fill; and `mirror.rs`.
 
 #ifndef FORELOAD_WARP
 #define FORELOAD_WARP
@@ -128,7 +128,7 @@ INLINE void warp(const Block* block, const Canvas* canvas, const u32* op, u32 t)
     }
 }
 
-/// Thread `t` makes its pixels of an image whose rows move: `src/augment/ops/shift.rs`.
+/// Thread `t` makes its pixels of an image whose rows move: `src/pixels/augment/ops/shift.rs`.
 INLINE void shift_rows(const Block* block, const Canvas* canvas, const u32* op, u32 t) {
     const Source source = source_of(canvas, op);
     const u32 pixels = pixels_of(canvas);

@@ -1,5 +1,5 @@
 //! A row of MCUs of a packed image: its wanted blocks become samples of the image's planes. The form is specified in
-//! `docs/packed-image.md`, and the samples are those of `src/decode/jpeg/packed/region.rs`.
+//! `docs/packed-image.md`, and the samples are those of `src/pixels/decode/jpeg/packed/region.rs`.
 //!
 //! The host has checked the head of the image, by which the row is long enough for the lengths of its units, and
 //! nothing else. So nothing that a row says leads to memory beyond the row, beyond the planes or beyond what the block

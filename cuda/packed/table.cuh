@@ -2,7 +2,7 @@
 //! that is wanted of them, in device memory. The host has checked the head of each image, and only the head. The form
 //! is specified in `docs/packed-image.md`.
 //!
-//! The Rust side is `src/decode/cuda/packed.rs`; both assert the same sizes and offsets.
+//! The Rust side is `src/pixels/decode/cuda/packed.rs`; both assert the same sizes and offsets.
 
 #ifndef FORELOAD_PACKED_TABLE
 #define FORELOAD_PACKED_TABLE

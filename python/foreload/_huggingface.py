@@ -229,7 +229,7 @@ def _ranks(schema: Any) -> dict[str, int | None]:
 
 
 def _label_column(ranks: dict[str, int | None]) -> str | None:
-    """Find the column that is the label, by the rule of the core (`src/dataset/label_column.rs`).
+    """Find the column that is the label, by the rule of the core (`src/data/dataset/label_column.rs`).
 
     The core also looks at the values. If columns with usual names all have types that labels never have, it is the
     first of them: the core then says why it has no labels.

@@ -1,11 +1,11 @@
 //! The command `foreload cache`, which shows what a cache directory holds, and empties it.
 
 use super::output;
-use crate::error::Result;
-use crate::tier::store::inspect::{self, CacheContents, CachedDataset, Cleared};
+use base::error::Result;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
+use store::tier::store::inspect::{self, CacheContents, CachedDataset, Cleared};
 
 /// The commands of `foreload cache`.
 #[derive(Debug, clap::Subcommand)]
@@ -33,7 +33,7 @@ pub(super) enum CacheCommand {
 /// The report that `--json` prints.
 #[derive(Serialize)]
 struct CacheReport<T: Serialize> {
-    version: String,
+    version: &'static str,
     #[serde(flatten)]
     found: T,
 }
@@ -50,7 +50,7 @@ pub(super) fn run(command: &CacheCommand) -> Result<()> {
 
 fn print<T: Serialize>(found: T, json: bool, describe: impl Fn(&T) -> String) -> Result<()> {
     if json {
-        output::print_json(&CacheReport { version: super::version(), found })
+        output::print_json(&CacheReport { version: base::version::get(), found })
     } else {
         output::print(&describe(&found))
     }

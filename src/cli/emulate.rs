@@ -1,10 +1,10 @@
 //! The flag `--emulate-pfs`, which makes the dataset's storage as slow as a parallel file system.
 
-use crate::config::parse_pfs;
-use crate::error::Result;
-use crate::io::{Pfs, PfsRates, Throttled};
-use crate::pipeline::{self, OpenReader};
+use base::error::Result;
+use engine::config::parse_pfs;
+use engine::pipeline::{self, OpenReader};
 use std::sync::Arc;
+use store::io::{Pfs, PfsRates, Throttled};
 
 /// Parses the rates that were asked for.
 pub(super) fn rates(text: &str) -> Result<PfsRates> {

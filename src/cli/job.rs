@@ -1,11 +1,11 @@
 //! The job of several processes that a command takes part in: how they find one another (`--peers`).
 
-use crate::error::{Error, Result};
-use crate::tier::RankMeeting;
+use base::error::{Error, Result};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use store::tier::RankMeeting;
 
 /// Who finds the other processes of a job: Python's side of the program, which knows launchers and frameworks.
 pub trait FindsJob {

@@ -1,8 +1,8 @@
 //! The output of commands: results on stdout, progress on stderr, sizes and counts in words for people.
 
-use crate::Result;
-use crate::dataset::BlockCosts;
-use crate::notices::{Notice, NoticeKind, Notices};
+use base::error::Result;
+use base::notices::{Notice, NoticeKind, Notices};
+use data::dataset::BlockCosts;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{BufRead, Write};
 
@@ -19,20 +19,20 @@ pub(crate) fn print(text: &str) -> Result<()> {
     match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
         // The reader has seen enough (`| head`), which is not our failure.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        done => done.map_err(|error| crate::Error::io("write to", "stdout", error)),
+        done => done.map_err(|error| base::error::Error::io("write to", "stdout", error)),
     }
 }
 
 /// Prints one JSON object to stdout.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<()> {
-    print(&serde_json::to_string(value).map_err(|error| crate::Error::Internal(error.to_string()))?)
+    print(&serde_json::to_string(value).map_err(|error| base::error::Error::Internal(error.to_string()))?)
 }
 
 /// Waits for a line on stdin, which it returns without spaces at either end. At the end of stdin there is none.
 pub(crate) fn next_line() -> Result<Option<String>> {
     let mut line = Vec::new();
     let read = std::io::stdin().lock().read_until(b'\n', &mut line);
-    let length = read.map_err(|error| crate::Error::io("read", "stdin", error))?;
+    let length = read.map_err(|error| base::error::Error::io("read", "stdin", error))?;
     Ok((length > 0).then(|| String::from_utf8_lossy(&line).trim().to_owned()))
 }
 

@@ -4,10 +4,10 @@
 use super::choice;
 use super::output;
 use super::settings::{Settings, TakesSettings};
-use crate::dataset::{Contents, IndexOptions, Skipped};
-use crate::error::{Error, Result};
-use crate::notices::Notice;
-use crate::pack::{self, PackOptions, PackReport, PackedAs, TarReport};
+use base::error::{Error, Result};
+use base::notices::Notice;
+use data::dataset::{Contents, IndexOptions, Skipped};
+use data::pack::{self, PackOptions, PackReport, PackedAs, TarReport};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ impl TakesSettings for PackedIndexSettings {
 /// The report that `--json` prints.
 #[derive(Serialize)]
 struct PackSummary {
-    version: String,
+    version: &'static str,
     #[serde(flatten)]
     report: PackReport,
     /// The images that were packed a second, in this run.
@@ -67,7 +67,7 @@ struct PackSummary {
 /// The report on tar shards that `--json` prints.
 #[derive(Serialize)]
 struct TarSummary {
-    version: String,
+    version: &'static str,
     #[serde(flatten)]
     report: TarReport,
     notices: Vec<Notice>,
@@ -95,7 +95,7 @@ pub(super) fn run(args: &PackArgs) -> Result<()> {
     if args.to == PackedAs::Tar {
         let report = with_bar("samples", |progress| pack::pack_as_tars(&options, progress));
         let notices = output::print_notices(&notices);
-        let summary = TarSummary { version: super::version(), report: report?, notices };
+        let summary = TarSummary { version: base::version::get(), report: report?, notices };
         let text = || describe_tars(args, &summary.report);
         return if args.json { output::print_json(&summary) } else { output::print(&text()) };
     }
@@ -104,7 +104,7 @@ pub(super) fn run(args: &PackArgs) -> Result<()> {
     let report = report?;
     let done = report.tally.samples.saturating_sub(report.samples_before);
     let summary = PackSummary {
-        version: super::version(),
+        version: base::version::get(),
         samples_per_second: done as f64 / report.seconds.max(f64::MIN_POSITIVE),
         ratio: report.bytes as f64 / report.tally.source_bytes.max(1) as f64,
         report,
@@ -137,7 +137,7 @@ fn describe(args: &PackArgs, summary: &PackSummary) -> String {
             output::bytes(*bytes),
             summary.ratio,
             output::bytes(tally.source_bytes),
-            crate::source::shown(&args.source).display()
+            data::source::shown(&args.source).display()
         ),
         format!("  packed       {} files", tally.packed),
     ];

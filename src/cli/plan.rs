@@ -6,16 +6,16 @@ mod ways;
 use super::calibrate::{self, KnownRates};
 use super::settings::{Settings, TakesSettings};
 use super::{DATASET, output};
-use crate::config::{LoaderOptions, parse_bytes, parse_duration};
-use crate::dataset::{BlockCosts, Contents, DatasetIndex, MOST_OF_STRETCH, Stretches};
-use crate::error::{Error, Result};
-use crate::notices::Notice;
-use crate::schedule::Shuffling;
-use crate::simulate::predict::{EpochCost, Limit, PredictedJob, Prediction, predict};
-use crate::tier::{Machine, TierRates};
+use base::error::{Error, Result};
+use base::notices::Notice;
+use data::dataset::{BlockCosts, Contents, DatasetIndex, MOST_OF_STRETCH, Stretches};
+use data::schedule::Shuffling;
+use engine::config::{LoaderOptions, parse_bytes, parse_duration};
 use serde::Serialize;
+use simulate::predict::{EpochCost, Limit, PredictedJob, Prediction, predict};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use store::tier::{Machine, TierRates};
 use ways::{OtherWay, by_block, ways};
 
 /// The arguments of `foreload plan`.
@@ -88,7 +88,7 @@ impl TakesSettings for PlanSettings {
 /// The report that `--json` prints. Later versions add fields; the meaning of these stays.
 #[derive(Debug, Serialize)]
 struct PlanReport {
-    version: String,
+    version: &'static str,
     dataset: PathBuf,
     samples: u64,
     dataset_bytes: u64,
@@ -203,7 +203,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
     let without_peers = |_| predict(&PredictedJob { network: None, ..job }, &machine);
     let plan = predict(&job, &machine);
     let report = PlanReport {
-        version: super::version(),
+        version: base::version::get(),
         dataset: index.root().to_owned(),
         samples: job.samples,
         dataset_bytes: job.bytes,
@@ -225,7 +225,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
             &job,
             &machine,
             &plan,
-            crate::pack::can_pack(&index),
+            data::pack::can_pack(&index),
             by_blocks.filter(|_| !args.is_by_blocks()),
         ),
         plan,

@@ -1,8 +1,8 @@
 //! Plots of simulations as SVG, for which no font and no library of the system is needed.
 
-use crate::error::{Error, Result};
-use crate::simulate::PolicyOutcome;
+use base::error::{Error, Result};
 use plotters::prelude::*;
+use simulate::PolicyOutcome;
 use std::path::{Path, PathBuf};
 
 const SIZE: (u32, u32) = (1100, 480);

@@ -2,10 +2,10 @@
 
 use super::output;
 use super::settings::{Settings, TakesSettings};
-use crate::config::Given;
-use crate::error::Result;
-use crate::serve::Producer;
-use crate::sharing::{BatchPosition, ProducerStart, TOGETHER};
+use base::error::Result;
+use engine::config::Given;
+use engine::serve::Producer;
+use engine::sharing::{BatchPosition, ProducerStart, TOGETHER};
 use std::path::PathBuf;
 
 /// `foreload serve` takes all settings that have a flag.
@@ -33,7 +33,7 @@ pub(super) struct ServeArgs {
 /// Runs the command until it is interrupted.
 ///
 /// # Errors
-/// The errors of the loader; [`Error::Unavailable`](crate::Error::Unavailable) where nothing can be shared.
+/// The errors of the loader; [`Error::Unavailable`](base::error::Error::Unavailable) where nothing can be shared.
 pub(super) fn run(args: &ServeArgs) -> Result<()> {
     let mut settings = args.settings.given().clone();
     if !settings.has("shared") {
@@ -62,7 +62,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<()> {
         "serves batches of {} to this user's loaders with shared={name} and the same settings, until interrupted\n",
         args.dirs
             .iter()
-            .map(|dir| crate::source::shown(dir).display().to_string())
+            .map(|dir| data::source::shown(dir).display().to_string())
             .collect::<Vec<_>>()
             .join(", ")
     ))?;

@@ -1,10 +1,10 @@
 //! The loader's settings as flags, with the names, defaults and help of the table of settings.
 
-use crate::Error;
-use crate::config::{Given, GivenSettings, LoaderKind, LoaderOptions, SETTINGS, Setting, check_given_once};
+use base::error::Error;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
+use engine::config::{Given, GivenSettings, LoaderKind, LoaderOptions, SETTINGS, Setting, check_given_once};
 use std::ffi::OsString;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -213,7 +213,7 @@ mod tests {
             (Some(false), true, Some(1_000_000_000))
         );
         assert_eq!((options.flip, options.last_batch), (0.0, None));
-        assert_eq!(options.cache_fill, crate::tier::FillChoice::Ahead);
+        assert_eq!(options.cache_fill, store::tier::FillChoice::Ahead);
     }
 
     #[test]

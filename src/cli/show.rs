@@ -2,10 +2,10 @@
 
 use super::output;
 use super::settings::{Settings, TakesSettings};
-use crate::dataset::{Contents, DatasetIndex};
-use crate::error::{Error, Result};
-use crate::pipeline::Pipeline;
-use crate::show::{SheetRequest, sheet};
+use base::error::{Error, Result};
+use data::dataset::{Contents, DatasetIndex};
+use engine::pipeline::Pipeline;
+use engine::show::{SheetRequest, sheet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

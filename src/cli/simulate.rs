@@ -2,9 +2,9 @@
 //! and as a plot.
 
 use super::{output, plot};
-use crate::error::Result;
-use crate::simulate::{Policy, PolicyOutcome, Scenario, Simulation, counts};
+use base::error::Result;
 use serde::Serialize;
+use simulate::{Policy, PolicyOutcome, Scenario, Simulation, counts};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -49,7 +49,7 @@ pub(super) struct SimulateArgs {
 /// The report that `--json` prints. Later versions add fields; the meaning of these stays.
 #[derive(Debug, Serialize)]
 struct SimulateReport {
-    version: String,
+    version: &'static str,
     scenario: String,
     nodes: u32,
     repeats: u32,
@@ -98,7 +98,7 @@ pub(super) fn run(args: &SimulateArgs) -> Result<()> {
     let outcomes = simulation.run(&policies)?;
     let scenario = simulation.scenario();
     let report = SimulateReport {
-        version: super::version(),
+        version: base::version::get(),
         scenario: scenario.name.clone(),
         nodes: scenario.nodes,
         repeats: scenario.repeats,

@@ -2,8 +2,8 @@
 
 use super::output;
 use super::pack::{left_out, with_bar};
-use crate::error::Result;
-use crate::pack::{self, UnpackReport};
+use base::error::Result;
+use data::pack::{self, UnpackReport};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ pub(super) struct UnpackArgs {
 /// The report that `--json` prints.
 #[derive(Serialize)]
 struct UnpackSummary {
-    version: String,
+    version: &'static str,
     #[serde(flatten)]
     report: UnpackReport,
 }
@@ -38,7 +38,7 @@ pub(super) fn run(args: &UnpackArgs) -> Result<()> {
     let threads = args.threads.map_or_else(here, usize::from);
     let report = with_bar("files", |progress| pack::unpack(&args.source, &args.into, threads, progress))?;
     if args.json {
-        return output::print_json(&UnpackSummary { version: super::version(), report });
+        return output::print_json(&UnpackSummary { version: base::version::get(), report });
     }
     let UnpackReport { files, bytes, archives, seconds, .. } = &report;
     let inside = if *archives > 0 { format!(" in {archives} shards") } else { String::new() };

@@ -1,10 +1,10 @@
 //! The statistics of caches as Python's dicts.
 
-use crate::peers::PeerValue;
-use crate::tier::{Cache, CacheStats};
-use crate::trace::TraceNumber;
+use base::trace::TraceNumber;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
+use store::peers::PeerValue;
+use store::tier::{Cache, CacheStats};
 
 /// What was asked of each node since the cache was opened, by its name, and what this process did for the others.
 pub(super) fn peer_stats<'py>(py: Python<'py>, cache: Option<&Cache>) -> PyResult<Bound<'py, PyDict>> {

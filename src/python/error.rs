@@ -1,8 +1,8 @@
 //! One Python exception per kind of error, all under `foreload.Error`.
 
-use crate::config::python_name;
-use crate::dataset::DatasetIndex;
-use crate::error::Error as Cause;
+use base::error::Error as Cause;
+use data::dataset::DatasetIndex;
+use engine::config::python_name;
 use pyo3::exceptions::{PyAttributeError, PyException, PyUserWarning};
 use pyo3::prelude::*;
 

@@ -11,8 +11,8 @@ mod streams;
 mod tensor;
 mod tuner;
 
-use crate::augment::{Fidelity, ImageSize, MemoryFormat, Recipe, Transforms};
-use crate::error::Result;
+use base::error::Result;
+use pixels::augment::{Fidelity, ImageSize, MemoryFormat, Recipe, Transforms};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -38,10 +38,10 @@ mod _core {
         same_transforms, without_secrets,
     };
 
-    use crate::augment::{DType, Filter, Padding};
-    use crate::dataset::kind::IMAGE_EXTENSIONS;
-    use crate::dataset::label_column::{LABELS, MORE_LABELS};
-    use crate::names::NamedValue;
+    use base::names::NamedValue;
+    use data::dataset::kind::IMAGE_EXTENSIONS;
+    use data::dataset::label_column::{LABELS, MORE_LABELS};
+    use pixels::augment::{DType, Filter, Padding};
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
     use std::path::PathBuf;
@@ -50,8 +50,9 @@ mod _core {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         // These are the directories where pip puts NVIDIA's wheels.
         let packages: Vec<PathBuf> = module.py().import("sys")?.getattr("path")?.extract()?;
-        crate::config::look_for_libraries_in(packages);
+        engine::config::look_for_libraries_in(packages);
         super::settings::describe(module)?;
+        base::version::set(env!("FORELOAD_VERSION"));
         // At exit, the libraries still work.
         module.py().import("atexit")?.call_method1("register", (module.getattr("release_gpus")?,))?;
         module.add("IMAGE_EXTENSIONS", PyTuple::new(module.py(), IMAGE_EXTENSIONS)?)?;
@@ -72,13 +73,13 @@ mod _core {
 /// Frees what this process keeps on GPUs for its next loader.
 #[pyfunction]
 fn release_gpus(py: Python<'_>) {
-    py.detach(crate::pipeline::release_gpus);
+    py.detach(engine::pipeline::release_gpus);
 }
 
 /// A path, URL or command as messages may show it.
 #[pyfunction]
 fn without_secrets(place: std::path::PathBuf) -> std::path::PathBuf {
-    crate::source::shown(&place).into_owned()
+    data::source::shown(&place).into_owned()
 }
 
 /// The height and width of the images that a list of transforms makes, if they are the same for every image.
@@ -93,7 +94,7 @@ fn compiled_size(py: Python<'_>, transforms: &str) -> PyResult<Option<(u32, u32)
 /// Whether a split is for evaluation, by its name.
 #[pyfunction]
 fn is_for_evaluation(split: &str) -> bool {
-    crate::dataset::is_for_evaluation(split)
+    data::dataset::is_for_evaluation(split)
 }
 
 /// Whether any transform of a list draws random numbers.
@@ -139,7 +140,7 @@ fn replay_operations<'py>(
     width: u32,
     height: u32,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let made = py.detach(|| crate::augment::replay_operations(ops, levels, (width, height)));
+    let made = py.detach(|| pixels::augment::replay_operations(ops, levels, (width, height)));
     error::raise(py, made).map(|made| PyBytes::new(py, &made))
 }
 

@@ -1,6 +1,6 @@
 //! Delivers notices as Python's warnings, and lines of its log.
 
-use crate::notices::{Notice, NoticeKind, Notices};
+use base::notices::{Notice, NoticeKind, Notices};
 use pyo3::prelude::*;
 
 /// Delivers the notices that were not delivered yet.

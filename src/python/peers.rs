@@ -1,14 +1,14 @@
 //! The meeting of ranks, which Python does: it knows the cluster's engines.
 
 use super::error::{ConfigError, Error as AnyError};
-use crate::cli::{FindsJob, FoundJob, JobQuestion};
-use crate::error::{Error, Result};
-use crate::tier::{RankMeeting, RanksMet};
+use base::error::{Error, Result};
+use cli::{FindsJob, FoundJob, JobQuestion};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
+use store::tier::{RankMeeting, RanksMet};
 
 /// An object of `foreload._peers.Meetings`, and the exception that it raised, which the caller is to see as it is.
 pub(super) struct PythonMeeting {

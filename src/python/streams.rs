@@ -1,15 +1,15 @@
 //! Python's own parts of a stream: an iterator that gives samples, and a function that scores them.
 
-use crate::error::{Error, Result};
-use crate::stream::{
-    Arrival, RankShare, RankVotes, Received, Record, Replay, ScoreFunction, SourcePosition, StreamSource,
-    members,
-};
+use base::error::{Error, Result};
 use pyo3::exceptions::{PyException, PyStopIteration};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyString, PyTuple};
 use std::sync::Arc;
 use std::time::Duration;
+use stream::{
+    Arrival, RankShare, RankVotes, Received, Record, Replay, ScoreFunction, SourcePosition, StreamSource,
+    members,
+};
 
 /// How long an iterator that has nothing now is left alone.
 const NOTHING_NOW: Duration = Duration::from_millis(1);

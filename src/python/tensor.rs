@@ -1,9 +1,9 @@
 //! A tensor of a batch in Python: the DLPack protocol, and the CUDA array interface.
 
 use super::error::raise;
-use crate::batch::{self, Element, Loan, Place};
 use crate::dlpack::{self, Share};
-use crate::gpu::StreamRef;
+use engine::batch::{self, Element, Loan, Place};
+use pixels::gpu::StreamRef;
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;

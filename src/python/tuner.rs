@@ -1,6 +1,6 @@
 //! What a loader's tuner stands at, as a dict of `stats()`.
 
-use crate::tune::{Decision, KnobState, TunerState};
+use engine::tune::{Decision, KnobState, TunerState};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 

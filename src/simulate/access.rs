@@ -2,10 +2,10 @@
 
 use super::nodes;
 use super::scenario::{DatasetSpec, Scenario};
-use crate::dataset::{DatasetIndex, Fingerprint};
-use crate::error::{Error, Result};
-use crate::rng::{RandomKey, Use};
-use crate::schedule::{Order, RepeatSpread};
+use base::error::{Error, Result};
+use base::rng::{RandomKey, Use};
+use data::dataset::{DatasetIndex, Fingerprint};
+use data::schedule::{Order, RepeatSpread};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The sizes of all samples, in bytes.
@@ -148,7 +148,7 @@ impl AccessSchedule {
 
     /// What all nodes use in a step of an epoch, in the epoch's order, so that repeats stand in a row: the place in the
     /// global batch, which says whose it is, and the sample.
-    pub(crate) fn of_step(&self, epoch: u64, step: u64) -> impl Iterator<Item = (usize, u32)> + '_ {
+    pub fn of_step(&self, epoch: u64, step: u64) -> impl Iterator<Item = (usize, u32)> + '_ {
         let (order, first) = (&self.orders[epoch as usize], step * self.global_batch);
         (first..first + self.global_batch).map(move |position| {
             ((self.spread.place(position) - first) as usize, order.sample(position) as u32)
@@ -182,7 +182,7 @@ impl AccessSchedule {
 }
 
 /// Stands for a next use that never comes.
-pub(crate) const NEVER: u32 = u32::MAX;
+pub const NEVER: u32 = u32::MAX;
 
 /// Stands for the next use of an access whose sample the node has, because an earlier access of the same step used it.
 const AGAIN: u32 = u32::MAX - 1;
@@ -263,11 +263,11 @@ impl AccessTrace {
 
 /// The earliest copy of each sample in the caches of all nodes. Many threads fill it at once.
 #[derive(Debug)]
-pub(crate) struct PublishedCopies(Vec<AtomicU32>);
+pub struct PublishedCopies(Vec<AtomicU32>);
 
 /// A cached copy of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CachedCopy {
+pub struct CachedCopy {
     /// The step from which it can be read.
     pub step: u64,
     /// The cache that holds it.
@@ -276,18 +276,18 @@ pub(crate) struct CachedCopy {
 
 impl PublishedCopies {
     /// Makes a table for `samples` samples that holds no copy.
-    pub(crate) fn none(samples: u64) -> Self {
+    pub fn none(samples: u64) -> Self {
         Self((0..samples).map(|_| AtomicU32::new(u32::MAX)).collect())
     }
 
     /// Notes a copy of `sample`; the earliest copy stays.
-    pub(crate) fn publish(&self, sample: u32, copy: CachedCopy) {
+    pub fn publish(&self, sample: u32, copy: CachedCopy) {
         let word = (copy.step.min(LAST_STEP) as u32) << 3 | u32::from(copy.cache);
         self.0[sample as usize].fetch_min(word, Ordering::Relaxed);
     }
 
     /// The copy of `sample` that can be read in `step`, if there is one.
-    pub(crate) fn copy(&self, sample: u32, step: u64) -> Option<CachedCopy> {
+    pub fn copy(&self, sample: u32, step: u64) -> Option<CachedCopy> {
         let word = self.0[sample as usize].load(Ordering::Relaxed);
         let copy = CachedCopy { step: u64::from(word >> 3), cache: (word & 7) as u8 };
         (copy.step <= step && copy.step < LAST_STEP).then_some(copy)

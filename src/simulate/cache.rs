@@ -1,12 +1,12 @@
-//! Caches of one node, decision by decision: LRU, never-evict, Belady, and what [`crate::tier::plan`] does.
+//! Caches of one node, decision by decision: LRU, never-evict, Belady, and what [`store::tier::plan`] does.
 
 use super::access::{AccessTrace, NEVER};
 use super::scenario::Scenario;
-use crate::tier::plan::{Admission, GroupId, RetentionRule, TierPlan};
 use std::collections::{BTreeMap, BinaryHeap};
+use store::tier::plan::{Admission, GroupId, RetentionRule, TierPlan};
 
 /// A cache that one node fills with what it reads.
-pub(crate) trait NodeCache {
+pub trait NodeCache {
     /// Uses the sample of access `access`. Returns the cache that has it, or `None` when it comes from the slow tier,
     /// and decides what stays and what leaves.
     fn access(&mut self, trace: &AccessTrace, access: usize) -> Option<u8>;
@@ -14,31 +14,31 @@ pub(crate) trait NodeCache {
 
 /// The free space in a node's caches, the preferred cache first.
 #[derive(Debug, Clone)]
-pub(crate) struct Shelves {
+pub struct Shelves {
     free: Vec<f64>,
     largest: f64,
 }
 
 impl Shelves {
     /// Makes the empty caches of a node of `scenario`.
-    pub(crate) fn of(scenario: &Scenario, node: u32) -> Self {
+    pub fn of(scenario: &Scenario, node: u32) -> Self {
         Self::new(scenario.capacities(node))
     }
 
     /// Makes empty caches of these capacities, in bytes.
-    pub(crate) fn new(capacities: Vec<f64>) -> Self {
+    pub fn new(capacities: Vec<f64>) -> Self {
         Self { largest: capacities.iter().copied().fold(0.0, f64::max), free: capacities }
     }
 
     /// Puts `bytes` into the first cache with enough space.
-    pub(crate) fn put(&mut self, bytes: f64) -> Option<u8> {
+    pub fn put(&mut self, bytes: f64) -> Option<u8> {
         let cache = self.free.iter().position(|free| *free >= bytes)?;
         self.free[cache] -= bytes;
         Some(cache as u8)
     }
 
     /// Gives the space of `bytes` back to a cache.
-    pub(crate) fn take(&mut self, cache: u8, bytes: f64) {
+    pub fn take(&mut self, cache: u8, bytes: f64) {
         self.free[usize::from(cache)] += bytes;
     }
 
@@ -61,14 +61,14 @@ fn held(place: u8) -> Option<u8> {
 
 /// A cache that keeps what came first until it is full, and evicts nothing.
 #[derive(Debug)]
-pub(crate) struct NeverEvict {
+pub struct NeverEvict {
     shelves: Shelves,
     places: Vec<u8>,
 }
 
 impl NeverEvict {
     /// Makes an empty cache for the samples of `trace`.
-    pub(crate) fn new(shelves: Shelves, trace: &AccessTrace) -> Self {
+    pub fn new(shelves: Shelves, trace: &AccessTrace) -> Self {
         Self { shelves, places: vec![OUT; trace.samples.len()] }
     }
 }
@@ -86,7 +86,7 @@ impl NodeCache for NeverEvict {
 
 /// A cache that evicts the sample whose last use is the longest ago (LRU).
 #[derive(Debug)]
-pub(crate) struct Lru {
+pub struct Lru {
     shelves: Shelves,
     places: Vec<u8>,
     /// The last access, by id. A sample's entry in the queue counts only if it is that access.
@@ -97,7 +97,7 @@ pub(crate) struct Lru {
 
 impl Lru {
     /// Makes an empty cache for the samples of `trace`.
-    pub(crate) fn new(shelves: Shelves, trace: &AccessTrace) -> Self {
+    pub fn new(shelves: Shelves, trace: &AccessTrace) -> Self {
         let ids = trace.samples.len();
         Self { shelves, places: vec![OUT; ids], used: vec![NEVER; ids], oldest: 0 }
     }
@@ -128,7 +128,7 @@ impl NodeCache for Lru {
 /// A cache that evicts the sample whose next use is the furthest away, unless the new sample's is further still
 /// (Belady, "A study of replacement algorithms for a virtual-storage computer", 1966, with bypass).
 #[derive(Debug)]
-pub(crate) struct Belady {
+pub struct Belady {
     shelves: Shelves,
     places: Vec<u8>,
     /// The next use of each held sample, by id.
@@ -139,7 +139,7 @@ pub(crate) struct Belady {
 
 impl Belady {
     /// Makes an empty cache for the samples of `trace`.
-    pub(crate) fn new(shelves: Shelves, trace: &AccessTrace) -> Self {
+    pub fn new(shelves: Shelves, trace: &AccessTrace) -> Self {
         let ids = trace.samples.len();
         Self { shelves, places: vec![OUT; ids], next: vec![NEVER; ids], farthest: BinaryHeap::new() }
     }
@@ -190,7 +190,7 @@ impl NodeCache for Belady {
 /// A cache that does what the pipeline does: it follows the decisions of [`TierPlan`], where whole groups leave
 /// together.
 #[derive(Debug)]
-pub(crate) struct PlannedCache {
+pub struct PlannedCache {
     plan: TierPlan,
     rule: RetentionRule,
     capacities: Vec<f64>,
@@ -214,7 +214,7 @@ struct GroupBytes {
 impl PlannedCache {
     /// Makes empty caches of `capacities` bytes, the preferred first, whose samples are kept by `rule`. Its moments are
     /// accesses.
-    pub(crate) fn new(rule: RetentionRule, capacities: Vec<f64>, trace: &AccessTrace) -> Self {
+    pub fn new(rule: RetentionRule, capacities: Vec<f64>, trace: &AccessTrace) -> Self {
         Self {
             plan: TierPlan::new(rule, capacities.iter().sum::<f64>() as u64),
             rule,
@@ -229,12 +229,12 @@ impl PlannedCache {
 
     /// The number of bytes written into the caches so far. What is kept for a later use is written again, into the
     /// group of that use.
-    pub(crate) fn written(&self) -> f64 {
+    pub fn written(&self) -> f64 {
         self.written
     }
 
     /// The cache that has the sample of this id.
-    pub(crate) fn find(&self, id: usize) -> Option<u8> {
+    pub fn find(&self, id: usize) -> Option<u8> {
         let (group, number, cache) = self.places[id];
         held(cache).filter(|_| self.batches.get(&group).is_some_and(|batch| batch.number == number))
     }

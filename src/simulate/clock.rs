@@ -14,7 +14,7 @@ use super::scenario::Scenario;
 
 /// How a policy reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reading {
+pub enum Reading {
     /// Nothing is waited for: every sample is there when it is needed.
     Perfect,
     /// Samples are read one after the other, none ahead of its step; the staging threads share only the preprocessing.
@@ -26,7 +26,7 @@ pub(crate) enum Reading {
 }
 
 /// When each cell ends, in seconds from the start.
-pub(crate) fn ends(scenario: &Scenario, ledger: &Ledger, reading: Reading) -> Vec<f64> {
+pub fn ends(scenario: &Scenario, ledger: &Ledger, reading: Reading) -> Vec<f64> {
     let model = ClockModel::new(scenario, ledger, reading);
     let mut ends: Vec<f64> = Vec::with_capacity(ledger.cells.count());
     let mut staged = vec![0.0f64; ledger.nodes()];

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// Where bytes come from, as a column of a [`Ledger`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ByteSource {
+pub enum ByteSource {
     /// The slow tier.
     Slow,
     /// A cache of the node itself.
@@ -27,7 +27,7 @@ impl ByteSource {
 
 /// The counts of an epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct EpochCounts {
+pub struct EpochCounts {
     /// The number of samples used, each once a step and node.
     pub uses: u64,
     /// The number of used samples that came from the node's own caches.
@@ -40,7 +40,7 @@ pub(crate) struct EpochCounts {
 
 impl EpochCounts {
     /// The share of the uses that a cache served.
-    pub(crate) fn hits(&self) -> f64 {
+    pub fn hits(&self) -> f64 {
         (self.local + self.peer) as f64 / self.uses.max(1) as f64
     }
 
@@ -55,7 +55,7 @@ impl EpochCounts {
     }
 
     /// Adds the counts of `other`.
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.uses += other.uses;
         self.local += other.local;
         self.peer += other.peer;
@@ -65,7 +65,7 @@ impl EpochCounts {
 
 /// How epochs are divided into cells: one cell a step, or as many steps as keep the ledger small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LedgerCells {
+pub struct LedgerCells {
     /// The number of steps of a cell; the last cell of an epoch may have fewer.
     pub steps: u64,
     /// The number of cells of an epoch.
@@ -82,7 +82,7 @@ const MOST: u64 = 100_000_000;
 
 impl LedgerCells {
     /// Makes the cells for the accesses of a scenario.
-    pub(crate) fn of(scenario: &Scenario, accesses: &AccessSchedule) -> Self {
+    pub fn of(scenario: &Scenario, accesses: &AccessSchedule) -> Self {
         let columns = 1 + 2 * scenario.cache.len();
         let all = u64::from(scenario.nodes) * accesses.steps() * accesses.epochs() * columns as u64;
         let steps = all.div_ceil(MOST).clamp(1, accesses.steps());
@@ -91,42 +91,42 @@ impl LedgerCells {
     }
 
     /// The number of cells of all epochs.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         (self.per_epoch * self.epochs) as usize
     }
 
     /// The cell of a step that is counted through all epochs.
-    pub(crate) fn of_step(&self, step: u64) -> usize {
+    pub fn of_step(&self, step: u64) -> usize {
         (step / self.epoch_steps * self.per_epoch + step % self.epoch_steps / self.steps) as usize
     }
 
     /// The first step of a cell, counted through all epochs.
-    pub(crate) fn first_step(&self, cell: usize) -> u64 {
+    pub fn first_step(&self, cell: usize) -> u64 {
         let (epoch, cell) = (cell as u64 / self.per_epoch, cell as u64 % self.per_epoch);
         epoch * self.epoch_steps + cell * self.steps
     }
 
     /// The cells of an epoch.
-    pub(crate) fn of_epoch(&self, epoch: usize) -> Range<usize> {
+    pub fn of_epoch(&self, epoch: usize) -> Range<usize> {
         let each = self.per_epoch as usize;
         epoch * each..(epoch + 1) * each
     }
 
     /// The steps of a cell, counted within its epoch.
-    pub(crate) fn steps_of(&self, cell: usize) -> Range<u64> {
+    pub fn steps_of(&self, cell: usize) -> Range<u64> {
         let first = cell as u64 % self.per_epoch * self.steps;
         first..(first + self.steps).min(self.epoch_steps)
     }
 
     /// The epoch of a cell.
-    pub(crate) fn epoch(&self, cell: usize) -> usize {
+    pub fn epoch(&self, cell: usize) -> usize {
         cell / self.per_epoch as usize
     }
 }
 
 /// What one node reads, by cell and source.
 #[derive(Debug, Clone)]
-pub(crate) struct NodeLedger {
+pub struct NodeLedger {
     cells: LedgerCells,
     bytes: Vec<f32>,
     /// The bytes of each cell that are used again; empty where none are.
@@ -142,7 +142,7 @@ pub(crate) struct NodeLedger {
 
 /// What one node reads in one cell, to be added to its ledger.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct CellReads {
+pub struct CellReads {
     bytes: [f32; 1 + 2 * MOST_CACHES],
     again: f32,
     /// The bytes that other nodes give to this one to keep.
@@ -154,20 +154,20 @@ pub(crate) struct CellReads {
 
 impl CellReads {
     /// Notes that a sample of `bytes` comes from `source`.
-    pub(crate) fn read(&mut self, source: ByteSource, bytes: f32) {
+    pub fn read(&mut self, source: ByteSource, bytes: f32) {
         self.bytes[source.column()] += bytes;
         self.counts.read(source, bytes);
     }
 
     /// Notes that a sample of `bytes` is used once more, where the node has it.
-    pub(crate) fn used_again(&mut self, bytes: f32) {
+    pub fn used_again(&mut self, bytes: f32) {
         self.again += bytes;
     }
 }
 
 impl NodeLedger {
     /// Makes an empty ledger.
-    pub(crate) fn new(cells: LedgerCells) -> Self {
+    pub fn new(cells: LedgerCells) -> Self {
         let epochs = vec![EpochCounts::default(); cells.epochs as usize];
         let bytes = vec![0.0; cells.count() * cells.columns];
         let none = Vec::new;
@@ -175,7 +175,7 @@ impl NodeLedger {
     }
 
     /// Adds what was read in a cell.
-    pub(crate) fn add(&mut self, cell: usize, reads: &CellReads) {
+    pub fn add(&mut self, cell: usize, reads: &CellReads) {
         let columns = self.cells.columns;
         let bytes = &mut self.bytes[cell * columns..(cell + 1) * columns];
         bytes.iter_mut().zip(reads.bytes).for_each(|(all, bytes)| *all += bytes);
@@ -191,20 +191,20 @@ impl NodeLedger {
     }
 
     /// Notes that a sample of `bytes`, used in `step` (counted through all epochs), comes from `source`.
-    pub(crate) fn read(&mut self, step: u64, source: ByteSource, bytes: f32) {
+    pub fn read(&mut self, step: u64, source: ByteSource, bytes: f32) {
         let cell = self.cells.of_step(step);
         self.bytes[cell * self.cells.columns + source.column()] += bytes;
         self.epochs[self.cells.epoch(cell)].read(source, bytes);
     }
 
     /// Notes that a sample of `bytes` is used once more in `step`, where the node has it.
-    pub(crate) fn used_again(&mut self, step: u64, bytes: f32) {
+    pub fn used_again(&mut self, step: u64, bytes: f32) {
         self.again.resize(self.cells.count(), 0.0);
         self.again[self.cells.of_step(step)] += bytes;
     }
 
     /// Notes that a sample of `bytes` was brought into a cache ahead of its use, in cell `cell`.
-    pub(crate) fn prefetched(&mut self, cell: usize, bytes: f32) {
+    pub fn prefetched(&mut self, cell: usize, bytes: f32) {
         self.epochs[self.cells.epoch(cell)].slow_bytes += f64::from(bytes);
         self.filling_until = self.filling_until.max(cell);
     }
@@ -212,7 +212,7 @@ impl NodeLedger {
 
 /// What all nodes read.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub struct Ledger {
     /// How epochs are divided into cells.
     pub cells: LedgerCells,
     nodes: Vec<NodeLedger>,
@@ -220,56 +220,56 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// The ledgers of all nodes, in any order.
-    pub(crate) fn new(cells: LedgerCells, nodes: Vec<NodeLedger>) -> Self {
+    pub fn new(cells: LedgerCells, nodes: Vec<NodeLedger>) -> Self {
         Self { cells, nodes }
     }
 
     /// The number of nodes.
-    pub(crate) fn nodes(&self) -> usize {
+    pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
 
     /// The bytes that `node` takes from `source` in `cell`.
-    pub(crate) fn bytes(&self, node: usize, cell: usize, source: ByteSource) -> f64 {
+    pub fn bytes(&self, node: usize, cell: usize, source: ByteSource) -> f64 {
         f64::from(self.nodes[node].bytes[cell * self.cells.columns + source.column()])
     }
 
     /// The bytes that `node` uses again in `cell`, which it has.
-    pub(crate) fn again(&self, node: usize, cell: usize) -> f64 {
+    pub fn again(&self, node: usize, cell: usize) -> f64 {
         self.nodes[node].again.get(cell).map_or(0.0, |&bytes| bytes.into())
     }
 
     /// The bytes that `node` uses in `cell`, from all sources and again.
-    pub(crate) fn all_bytes(&self, node: usize, cell: usize) -> f64 {
+    pub fn all_bytes(&self, node: usize, cell: usize) -> f64 {
         let first = cell * self.cells.columns;
         let fetched = &self.nodes[node].bytes[first..first + self.cells.columns];
         fetched.iter().map(|&bytes| f64::from(bytes)).sum::<f64>() + self.again(node, cell)
     }
 
     /// The bytes that come to `node` from others in `cell`: what it uses, and what it keeps for all.
-    pub(crate) fn received(&self, node: usize, cell: usize) -> f64 {
+    pub fn received(&self, node: usize, cell: usize) -> f64 {
         let caches = (0..(self.cells.columns / 2) as u8).map(ByteSource::Peer);
         let read: f64 = caches.map(|source| self.bytes(node, cell, source)).sum();
         read + self.nodes[node].pushed.get(cell).map_or(0.0, |&bytes| bytes.into())
     }
 
     /// The bytes that `node` gives to others in `cell`, as far as that is known.
-    pub(crate) fn sent(&self, node: usize, cell: usize) -> f64 {
+    pub fn sent(&self, node: usize, cell: usize) -> f64 {
         self.nodes[node].sent.get(cell).map_or(0.0, |&bytes| bytes.into())
     }
 
     /// The bytes that `node` takes from the slow tier in an epoch, with those prefetched for later.
-    pub(crate) fn slow_bytes(&self, node: usize, epoch: usize) -> f64 {
+    pub fn slow_bytes(&self, node: usize, epoch: usize) -> f64 {
         self.nodes[node].epochs[epoch].slow_bytes
     }
 
     /// Whether `node` reads the slow tier in `cell`.
-    pub(crate) fn reads_slow(&self, node: usize, cell: usize) -> bool {
+    pub fn reads_slow(&self, node: usize, cell: usize) -> bool {
         self.bytes(node, cell, ByteSource::Slow) > 0.0 || cell < self.nodes[node].filling_until
     }
 
     /// The counts of an epoch, over all nodes.
-    pub(crate) fn count(&self, epoch: usize) -> EpochCounts {
+    pub fn count(&self, epoch: usize) -> EpochCounts {
         let mut sum = EpochCounts::default();
         self.nodes.iter().for_each(|node| sum.add(&node.epochs[epoch]));
         sum

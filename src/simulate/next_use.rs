@@ -7,8 +7,8 @@ use super::cache::{NodeCache, PlannedCache};
 use super::ledger::{ByteSource, Ledger, NodeLedger};
 use super::nodes;
 use super::shared::SimulationWorld;
-use crate::tier::plan::RetentionRule;
 use std::collections::HashMap;
+use store::tier::plan::RetentionRule;
 
 /// The ledger of private caches by `rule`, where a sample that a node does not have comes from any other that has it at
 /// that step.

@@ -8,10 +8,10 @@ use super::cache::Shelves;
 use super::ledger::{ByteSource, CellReads, Ledger, NodeLedger};
 use super::nodes;
 use super::shared::SimulationWorld;
-use crate::error::Result;
-use crate::schedule::Assignment;
-use crate::schedule::locality::Locality;
-use crate::tier::placement::{NodeShare, Placement};
+use base::error::Result;
+use data::schedule::Assignment;
+use data::schedule::locality::Locality;
+use store::tier::placement::{NodeShare, Placement};
 
 /// Stands for a sample that was not used yet.
 const UNUSED: u8 = u8::MAX;

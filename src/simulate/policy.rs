@@ -1,6 +1,6 @@
 //! The policies: which samples are kept where, and how they are read.
 
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use serde::Serialize;
 
 /// Which samples are kept where, and how they are read.

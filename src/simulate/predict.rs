@@ -7,16 +7,16 @@
 
 use super::access::{AccessTrace, NEVER, Sizes};
 use super::cache::{NodeCache, PlannedCache};
-use crate::dataset::Fingerprint;
-use crate::schedule::Order;
-use crate::tier::fill::{self, PIECE};
-use crate::tier::plan::RetentionRule;
-use crate::tier::{Fill, FillChoice, Machine, TierRates};
+use data::dataset::Fingerprint;
+use data::schedule::Order;
 use serde::Serialize;
+use store::tier::fill::{self, PIECE};
+use store::tier::plan::RetentionRule;
+use store::tier::{Fill, FillChoice, Machine, TierRates};
 
 /// The job whose cost is predicted.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct PredictedJob {
+pub struct PredictedJob {
     /// The number of samples of the dataset.
     pub samples: u64,
     /// The number of bytes of all samples.
@@ -84,7 +84,7 @@ const STAGING_READS: f64 = 2.0;
 /// What an epoch waits for most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Limit {
+pub enum Limit {
     /// The bandwidth of the slow tier.
     SourceBandwidth,
     /// The latency of the slow tier: it answers late, and no more requests are in flight.
@@ -101,7 +101,7 @@ pub(crate) enum Limit {
 
 impl Limit {
     /// The limit in words.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::SourceBandwidth => "the slow tier's bandwidth",
             Self::SourceLatency => "the slow tier's latency",
@@ -115,7 +115,7 @@ impl Limit {
 
 /// The seconds that each stage works in an epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub(crate) struct StageSeconds {
+pub struct StageSeconds {
     /// The seconds in which the slow tier reads samples that are waited for.
     pub source: f64,
     /// The seconds in which the cache reads and writes.
@@ -130,7 +130,7 @@ pub(crate) struct StageSeconds {
 
 /// What one epoch costs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(crate) struct EpochCost {
+pub struct EpochCost {
     /// The seconds of the epoch.
     pub seconds: f64,
     /// The seconds in which the consumer waits.
@@ -149,7 +149,7 @@ pub(crate) struct EpochCost {
 
 /// What the whole job costs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Prediction {
+pub struct Prediction {
     /// The size of each node's cache in bytes.
     pub cache_bytes: u64,
     /// The largest share of the dataset that a node's cache holds.
@@ -173,7 +173,7 @@ pub(crate) struct Prediction {
 }
 
 /// Predicts what `job` will cost on nodes like `machine`.
-pub(crate) fn predict(job: &PredictedJob, machine: &Machine) -> Prediction {
+pub fn predict(job: &PredictedJob, machine: &Machine) -> Prediction {
     let work = fill::FillJob {
         samples: job.samples,
         bytes: job.bytes,

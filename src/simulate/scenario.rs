@@ -1,12 +1,12 @@
 //! What is simulated: nodes, caches, rates, dataset and epochs, from a TOML file or one of the built-in scenarios.
 
-use crate::config::parse_bytes;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
+use engine::config::parse_bytes;
 use serde::{Deserialize, Deserializer};
 use std::path::{Path, PathBuf};
 
 /// The scenarios of Dryden et al. (SC'21), by the names of `--scenario`.
-pub(crate) const BUILT_IN: &[(&str, &str)] = &[
+pub const BUILT_IN: &[(&str, &str)] = &[
     ("nopfs-1", include_str!("scenarios/nopfs-1.toml")),
     ("nopfs-2", include_str!("scenarios/nopfs-2.toml")),
     ("nopfs-3", include_str!("scenarios/nopfs-3.toml")),

@@ -6,13 +6,13 @@ use super::cache::Shelves;
 use super::ledger::{ByteSource, Ledger, LedgerCells, NodeLedger};
 use super::nodes;
 use super::scenario::Scenario;
-use crate::dataset::Fingerprint;
-use crate::tier::plan::{Admission, RetentionRule, TierPlan};
+use data::dataset::Fingerprint;
 use std::sync::atomic::{AtomicU32, Ordering};
+use store::tier::plan::{Admission, RetentionRule, TierPlan};
 
 /// What a policy works on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SimulationWorld<'a> {
+pub struct SimulationWorld<'a> {
     /// The nodes, caches and rates.
     pub scenario: &'a Scenario,
     /// The sizes of the samples.
@@ -31,7 +31,7 @@ pub(crate) struct SimulationWorld<'a> {
 ///
 /// Prefetching is measured against a consumer that never waits.
 #[derive(Debug)]
-pub(crate) struct FrequencyPlacement<'a> {
+pub struct FrequencyPlacement<'a> {
     world: SimulationWorld<'a>,
     /// The copies that peers can read; `None` without a network.
     held: Option<PublishedCopies>,
@@ -41,7 +41,7 @@ pub(crate) struct FrequencyPlacement<'a> {
 
 impl<'a> FrequencyPlacement<'a> {
     /// Makes a placement in which nothing is held yet.
-    pub(crate) fn new(world: SimulationWorld<'a>) -> Self {
+    pub fn new(world: SimulationWorld<'a>) -> Self {
         let held = world.scenario.network.map(|_| PublishedCopies::none(world.sizes.samples()));
         let cell_bytes =
             (world.cells.steps * u64::from(world.scenario.node_batch())) as f64 * world.sizes.mean();
@@ -49,7 +49,7 @@ impl<'a> FrequencyPlacement<'a> {
     }
 
     /// Tells all nodes what the node of `trace` will hold and from when on.
-    pub(crate) fn publish(&self, node: u32, trace: &AccessTrace) {
+    pub fn publish(&self, node: u32, trace: &AccessTrace) {
         let Some(held) = &self.held else { return };
         for (&sample, copy) in trace.samples.iter().zip(FrequentCopies::new(self, node, trace).copies) {
             if let Some(copy) = copy {
@@ -59,7 +59,7 @@ impl<'a> FrequencyPlacement<'a> {
     }
 
     /// What all nodes read; called when all have published.
-    pub(crate) fn ledger(&self) -> Ledger {
+    pub fn ledger(&self) -> Ledger {
         let read = |node| {
             let trace = self.world.accesses.trace(node, self.world.sizes);
             let kept = FrequentCopies::new(self, node, &trace);
@@ -144,7 +144,7 @@ impl FrequentCopies {
 
 /// The ledger of one copy of each sample among all nodes: the node that uses a sample first keeps it, by the plan of
 /// its caches, and gives it to the others. While the caches have space no sample is read twice from the slow tier.
-pub(crate) fn first_user(world: SimulationWorld) -> Ledger {
+pub fn first_user(world: SimulationWorld) -> Ledger {
     let SimulationWorld { scenario, sizes, accesses, cells, .. } = world;
     let owners = Owners::none(sizes.samples());
     let mut nodes: Vec<Keeper> = (0..scenario.nodes).map(|node| Keeper::new(scenario, node, cells)).collect();

@@ -10,10 +10,10 @@ use super::policy::Policy;
 use super::scenario::Scenario;
 use super::shared::{self, FrequencyPlacement, SimulationWorld};
 use super::{next_use, nodes, scenario};
-use crate::dataset::{DatasetIndex, Fingerprint, IndexOptions};
-use crate::error::{Error, Result};
-use crate::schedule::Assignment;
-use crate::tier::plan::RetentionRule;
+use base::error::{Error, Result};
+use data::dataset::{DatasetIndex, Fingerprint, IndexOptions};
+use data::schedule::Assignment;
+use store::tier::plan::RetentionRule;
 
 /// A scenario that is ready to run, with its sizes and its order.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Counters of samples. At every instant what was received is in one of the places below it, and in no two.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct StreamAccount {
+pub struct StreamAccount {
     /// The samples that sources gave.
     pub received: u64,
     /// Those that were handed over in batches for the first time.
@@ -32,17 +32,17 @@ pub(crate) struct StreamAccount {
 
 impl StreamAccount {
     /// The samples that are somewhere, which must be as many as were received.
-    pub(crate) fn accounted(&self) -> u64 {
+    pub fn accounted(&self) -> u64 {
         self.delivered + self.queued + self.spilled + self.dropped + self.failed + self.withdrawn + self.lost
     }
 
     /// Whether every sample that was received is somewhere.
-    pub(crate) fn balances(&self) -> bool {
+    pub fn balances(&self) -> bool {
         self.received == self.accounted()
     }
 
     /// The counters with their names, in order.
-    pub(crate) fn by_name(&self) -> [(&'static str, u64); 11] {
+    pub fn by_name(&self) -> [(&'static str, u64); 11] {
         [
             ("received", self.received),
             ("delivered", self.delivered),

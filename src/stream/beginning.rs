@@ -5,8 +5,8 @@ use super::buffer::RehearsalBuffer;
 use super::share::RankShare;
 use super::source::{Replay, SourcePosition, StreamSource};
 use super::state::{LoadedState, StreamState};
-use crate::error::{Error, Result};
-use crate::notices::Notices;
+use base::error::{Error, Result};
+use base::notices::Notices;
 use std::collections::BTreeSet;
 
 /// What a run begins with.

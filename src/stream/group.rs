@@ -1,7 +1,7 @@
 //! What the ranks that divide a stream agree on before each step, so that all of them take equally many.
 
 use super::mix::MixDecision;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use crossbeam_channel::{Sender, bounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Gives a rank's bytes to all ranks, and theirs to it. Every rank asks as often as all others, with as many bytes.
-pub(crate) trait RankVotes: Send + Sync {
+pub trait RankVotes: Send + Sync {
     /// What each rank gave, by rank.
     ///
     /// # Errors

@@ -14,9 +14,9 @@ use super::record::{Record, unusable};
 use super::source::{Arrival, Replay, SourcePosition};
 use super::spill::{Spill, SpilledSample};
 use super::waiting::{StreamPolicy, WaitingSample, WaitingSamples};
-use crate::error::{Error, Result};
-use crate::notices::Notices;
-use crate::trace::Histogram;
+use base::error::{Error, Result};
+use base::notices::Notices;
+use base::trace::Histogram;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -238,7 +238,7 @@ impl Inlet {
                 state.account.dropped += 1;
                 state.leave(&dropped);
                 self.options.notices.inform_once("dropped samples", || {
-                    let policy = crate::names::NamedValue::name(self.options.policy);
+                    let policy = base::names::NamedValue::name(self.options.policy);
                     format!(
                         "more samples arrive than are used, and policy=\"{policy}\" drops some: \
                          `stats()[\"stream\"][\"dropped\"]` counts them"

@@ -5,8 +5,8 @@
 //! when a replay goes astray. A last line that is cut short, as by a crash, is as good as absent.
 
 use super::state::StreamIdentity;
-use crate::crc::checksum;
-use crate::error::{Error, Result};
+use base::crc::checksum;
+use base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};

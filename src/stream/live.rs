@@ -1,8 +1,8 @@
 //! The samples of a stream that are in use: those of batches that are planned and not delivered yet.
 
 use super::record::{self, Record};
-use crate::dataset::kind::image_rank;
-use crate::dataset::{Extent, FileId, Fingerprint, IMAGE, LiveSamples, choices};
+use data::dataset::kind::image_rank;
+use data::dataset::{Extent, FileId, Fingerprint, IMAGE, LiveSamples, choices};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::ops::Range;

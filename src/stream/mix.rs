@@ -1,12 +1,12 @@
 //! How many samples of a step are new, and how many are rehearsed. Pure.
 
-use crate::error::{Error, Result};
-use crate::names::named;
+use base::error::{Error, Result};
+use base::names::named;
 use std::time::{Duration, Instant};
 
 /// What happens when fewer samples wait than a batch needs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum WhenDry {
+pub enum WhenDry {
     /// The batch waits for them.
     #[default]
     Wait,
@@ -20,7 +20,7 @@ named!(WhenDry: "wait" => Wait, "short" => Short, "rehearse" => Rehearse);
 
 /// What the shares of a batch go by.
 #[derive(Debug, Clone)]
-pub(crate) struct MixOptions {
+pub struct MixOptions {
     pub batch_size: u32,
     /// The least and the greatest share of a batch that is rehearsed; both are the same unless it adapts.
     pub share: (f64, f64),
@@ -71,7 +71,7 @@ impl MixOptions {
     ///
     /// # Errors
     /// [`Error::Config`] for shares outside [0, 1) and bounds that cannot be kept.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         let (least, greatest) = self.share;
         if !(0.0 <= least && least <= greatest && greatest < 1.0) {
             let message = format!("is {least} to {greatest}, must be at least 0 and below 1");

@@ -11,9 +11,9 @@ use super::live::{LiveBytes, LiveTable};
 use super::mix::{MixDecision, MixView, Mixer};
 use super::share::RankShare;
 use super::waiting::WaitingSample;
-use crate::error::{Error, Result};
-use crate::rng::{RandomKey, Use};
-use crate::schedule::{BatchEntry, Draw};
+use base::error::{Error, Result};
+use base::rng::{RandomKey, Use};
+use data::schedule::{BatchEntry, Draw};
 use std::collections::{HashSet, VecDeque};
 use std::time::Instant;
 
@@ -52,7 +52,7 @@ pub(super) struct PlannedStep {
 
 /// What comes next of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum NextBatch {
+pub enum NextBatch {
     /// The places of the batch.
     Places(Vec<BatchEntry>),
     /// Too few samples are there: ask again when some arrive, or at this instant.

@@ -2,12 +2,12 @@
 //! buffer's files are read by whatever reads files.
 
 use super::live::{LiveBytes, LiveTable};
-use crate::crc::checksum;
-use crate::error::{Error, Result};
-use crate::io::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker};
-use crate::slot::Slot;
+use base::crc::checksum;
+use base::error::{Error, Result};
+use base::slot::Slot;
 use std::collections::HashMap;
 use std::sync::Arc;
+use store::io::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker};
 
 /// Reads a sample in use here and now.
 type ReadAgain = dyn Fn(u64) -> Result<Vec<u8>> + Send;

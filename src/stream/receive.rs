@@ -4,7 +4,7 @@ use super::inlet::{Inlet, RoomAnswer};
 use super::record::Record;
 use super::run::ScoreFunction;
 use super::source::{Received, SourcePosition, StreamSource};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

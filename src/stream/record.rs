@@ -8,16 +8,16 @@
 //! All numbers are little-endian. The first two members are the names by which the sample is known. The same bytes wait
 //! in memory, lie in segments and arrive in a slot, so nothing else has to be kept of where members are.
 
-use crate::crc::checksum;
-use crate::dataset::{class_number_in_json, class_number_in_text};
-use crate::error::{DecodeError, Error, Result};
+use base::crc::checksum;
+use base::error::{DecodeError, Error, Result};
+use data::dataset::{class_number_in_json, class_number_in_text};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 
 /// The member that holds a sample's key, which tells it from all others of its stream.
-pub(crate) const KEY: &str = "__key__";
+pub const KEY: &str = "__key__";
 /// The member that holds the name of the stream that a sample came by.
-pub(crate) const STREAM: &str = "__stream__";
+pub const STREAM: &str = "__stream__";
 
 /// The most bytes of a sample's key.
 const LONGEST_KEY: usize = 1024;
@@ -68,7 +68,7 @@ impl Record {
     ///
     /// # Errors
     /// Those of [`Record::new`] and of `fill`.
-    pub(crate) fn filled(
+    pub fn filled(
         stream: &str,
         key: &str,
         members: &[(&str, usize)],
@@ -140,7 +140,7 @@ impl Record {
     }
 
     /// The checksum of all bytes of the sample.
-    pub(crate) fn checksum(&self) -> u32 {
+    pub fn checksum(&self) -> u32 {
         checksum(&self.bytes)
     }
 
@@ -180,7 +180,7 @@ fn label<'a>(members: impl Iterator<Item = (&'a str, &'a [u8])> + Clone) -> Resu
 
 /// The members of a sample with these bytes: the name of each, and where it lies. A table that is cut off or wrong ends
 /// them.
-pub(crate) fn members(bytes: &[u8]) -> impl Iterator<Item = (&str, Range<usize>)> + Clone {
+pub fn members(bytes: &[u8]) -> impl Iterator<Item = (&str, Range<usize>)> + Clone {
     let count = bytes.first_chunk().map_or(0, |count| u32::from_le_bytes(*count)) as usize;
     let entry = |at: usize| -> Option<(usize, usize)> {
         let entry = bytes.get(at..)?.first_chunk::<ENTRY>()?;
@@ -204,12 +204,12 @@ pub(crate) fn members(bytes: &[u8]) -> impl Iterator<Item = (&str, Range<usize>)
 }
 
 /// Where the member called `name` lies in a sample with these bytes.
-pub(crate) fn find(bytes: &[u8], name: &str) -> Option<Range<usize>> {
+pub fn find(bytes: &[u8], name: &str) -> Option<Range<usize>> {
     members(bytes).find(|(found, _)| *found == name).map(|(_, range)| range)
 }
 
 /// The error of a sample that a source gave and that cannot be one.
-pub(crate) fn unusable(stream: &str, key: &str, what: &str) -> Error {
+pub fn unusable(stream: &str, key: &str, what: &str) -> Error {
     Error::Decode(DecodeError::Damaged(format!("sample {key:?} of stream {stream:?} cannot be used: {what}")))
 }
 

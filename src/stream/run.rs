@@ -17,26 +17,26 @@ use super::source::{Replay, SourcePosition, StreamSource};
 use super::spill::{Spill, SpillOptions};
 use super::state::{LoadedState, SavedStates, SourceState, StreamIdentity, StreamState};
 use super::waiting::StreamPolicy;
-use crate::dataset::LiveSamples;
-use crate::error::{Error, Result};
-use crate::io::{Direct, IoChoice, Reader};
-use crate::notices::Notices;
-use crate::rng::RandomStream;
-use crate::slot::SlotPool;
-use crate::trace::Histogram;
+use base::error::{Error, Result};
+use base::notices::Notices;
+use base::rng::RandomStream;
+use base::slot::SlotPool;
+use base::trace::Histogram;
+use data::dataset::LiveSamples;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use store::io::{Direct, IoChoice, Reader};
 
 /// The most keys of a position that a state has itself, where a snapshot can have them.
 const MOST_KEYS: usize = 1000;
 
 /// What scores samples.
-pub(crate) type ScoreFunction = dyn Fn(&Record) -> Result<f64> + Send + Sync;
+pub type ScoreFunction = dyn Fn(&Record) -> Result<f64> + Send + Sync;
 
 /// What a stream is made of and does.
-pub(crate) struct StreamOptions {
+pub struct StreamOptions {
     pub seed: u64,
     pub mix: MixOptions,
     pub policy: StreamPolicy,
@@ -64,7 +64,7 @@ pub(crate) struct StreamOptions {
 }
 
 /// A stream of samples.
-pub(crate) struct SampleStream {
+pub struct SampleStream {
     options: StreamOptions,
     identity: StreamIdentity,
     live: Arc<LiveTable>,
@@ -97,7 +97,7 @@ impl SampleStream {
     ///
     /// # Errors
     /// [`Error::Config`] for options that cannot work, and for two sources of one name.
-    pub(crate) fn new(options: StreamOptions, sources: Vec<Box<dyn StreamSource>>) -> Result<Arc<Self>> {
+    pub fn new(options: StreamOptions, sources: Vec<Box<dyn StreamSource>>) -> Result<Arc<Self>> {
         options.mix.check()?;
         if let (Some(_), Some(source)) =
             (&options.replay, sources.iter().find(|source| source.replay() == Replay::Never))
@@ -138,7 +138,7 @@ impl SampleStream {
     }
 
     /// The samples in use.
-    pub(crate) fn live(&self) -> Arc<dyn LiveSamples> {
+    pub fn live(&self) -> Arc<dyn LiveSamples> {
         self.live.clone()
     }
 
@@ -146,7 +146,7 @@ impl SampleStream {
     ///
     /// # Errors
     /// [`Error::Config`] for states of another stream or of too few ranks, or when the stream runs already.
-    pub(crate) fn load(&self, states: SavedStates) -> Result<()> {
+    pub fn load(&self, states: SavedStates) -> Result<()> {
         let loaded = states.for_rank(&self.identity)?;
         let mut idle = self.idle();
         if self.running.get().is_some() {
@@ -162,7 +162,7 @@ impl SampleStream {
     ///
     /// # Errors
     /// Those of the directory and of threads.
-    pub(crate) fn begin(&self, wake: impl Fn() + Send + Sync + 'static) -> Result<(u64, u64)> {
+    pub fn begin(&self, wake: impl Fn() + Send + Sync + 'static) -> Result<(u64, u64)> {
         let iteration = self.iteration.fetch_add(1, Ordering::SeqCst) + 1;
         let mut idle = self.idle();
         let running = match self.running.get() {
@@ -245,7 +245,7 @@ impl SampleStream {
     ///
     /// # Errors
     /// What keeps the stream from going on.
-    pub(crate) fn next(&self, iteration: u64, step: u64) -> Result<NextBatch> {
+    pub fn next(&self, iteration: u64, step: u64) -> Result<NextBatch> {
         let running = self.running()?;
         let mut plan = running.plan();
         if self.iteration.load(Ordering::SeqCst) != iteration {
@@ -272,12 +272,12 @@ impl SampleStream {
     }
 
     /// The number of steps of the stream, once it is known; else the greatest there is.
-    pub(crate) fn steps(&self) -> u64 {
+    pub fn steps(&self) -> u64 {
         self.steps.load(Ordering::SeqCst)
     }
 
     /// The number of samples of a step that is planned.
-    pub(crate) fn batch_len(&self, step: u64) -> u32 {
+    pub fn batch_len(&self, step: u64) -> u32 {
         let len =
             |running: &RunningStream| running.plan().planned(step).map_or(0, |planned| planned.entries.len());
         self.running.get().map_or(0, len) as u32
@@ -287,7 +287,7 @@ impl SampleStream {
     ///
     /// # Errors
     /// Those of the rehearsal buffer.
-    pub(crate) fn deliver(&self, step: u64, failed: &[u64]) -> Result<()> {
+    pub fn deliver(&self, step: u64, failed: &[u64]) -> Result<()> {
         let running = self.running()?;
         let failed: HashSet<u64> = failed.iter().copied().collect();
         running.plan().deliver(step, &failed, &running.inlet, &self.live).map(drop)
@@ -298,7 +298,7 @@ impl SampleStream {
     ///
     /// # Errors
     /// Those of the rehearsal buffer.
-    pub(crate) fn give_up(&self, failed: &[u64]) -> Result<()> {
+    pub fn give_up(&self, failed: &[u64]) -> Result<()> {
         if let Some(running) = self.running.get() {
             let mut plan = running.plan();
             running.inlet.settle(failed.iter().map(|&id| (id, Fate::Failed)));
@@ -310,7 +310,7 @@ impl SampleStream {
     }
 
     /// A sample of the same batch, drawn by `stream`, that may take the place of one that failed.
-    pub(crate) fn substitute(&self, step: u64, stream: &mut RandomStream) -> Option<u64> {
+    pub fn substitute(&self, step: u64, stream: &mut RandomStream) -> Option<u64> {
         let running = self.running.get()?;
         let plan = running.plan();
         let entries = &plan.planned(step)?.entries;
@@ -321,7 +321,7 @@ impl SampleStream {
     ///
     /// # Errors
     /// Those of the rehearsal buffer.
-    pub(crate) fn read(&self, sample: u64) -> Result<Vec<u8>> {
+    pub fn read(&self, sample: u64) -> Result<Vec<u8>> {
         if let Some(record) = self.live.record(sample) {
             return Ok(record.bytes().to_vec());
         }
@@ -335,7 +335,7 @@ impl SampleStream {
     ///
     /// # Errors
     /// Those of readers of files.
-    pub(crate) fn open_reader(
+    pub fn open_reader(
         self: &Arc<Self>,
         slots: &SlotPool,
         io: IoChoice,
@@ -353,7 +353,7 @@ impl SampleStream {
     ///
     /// # Errors
     /// Those of the directory.
-    pub(crate) fn state(&self, errors: u64) -> Result<StreamState> {
+    pub fn state(&self, errors: u64) -> Result<StreamState> {
         let Some(running) = self.running.get() else {
             return match &self.idle().loaded {
                 None => Ok(StreamState::first(self.identity.clone())),
@@ -397,7 +397,7 @@ impl SampleStream {
     ///
     /// # Errors
     /// Those of the sources and of the directory; the same state may be acknowledged again.
-    pub(crate) fn acknowledge(&self, states: SavedStates) -> Result<()> {
+    pub fn acknowledge(&self, states: SavedStates) -> Result<()> {
         let LoadedState::Own(state) = states.for_rank(&self.identity)? else {
             let message = "is of other ranks: acknowledge a state of this run";
             return Err(Error::config("state", message));
@@ -423,7 +423,7 @@ impl SampleStream {
     ///
     /// # Errors
     /// Those of the directory.
-    pub(crate) fn withdraw(&self, ids: &HashSet<u64>) -> Result<u64> {
+    pub fn withdraw(&self, ids: &HashSet<u64>) -> Result<u64> {
         let running = self.running()?;
         let mut plan = running.plan();
         let waited = running.inlet.withdraw(ids)?;
@@ -431,13 +431,13 @@ impl SampleStream {
     }
 
     /// The account of this iteration, without waiting for the plan; empty before the first one.
-    pub(crate) fn account(&self) -> StreamAccount {
+    pub fn account(&self) -> StreamAccount {
         self.running.get().map_or_else(StreamAccount::default, |running| running.inlet.account())
     }
 
     /// The account now, how long samples took from their arrival to their batch, and what the rehearsal buffer has:
     /// samples and bytes.
-    pub(crate) fn stats(&self) -> (StreamAccount, Histogram, (u64, u64)) {
+    pub fn stats(&self) -> (StreamAccount, Histogram, (u64, u64)) {
         match self.running.get() {
             Some(running) => {
                 let kept = running.plan().buffer().map_or((0, 0), |buffer| (buffer.len(), buffer.bytes()));
@@ -453,12 +453,12 @@ impl SampleStream {
     }
 
     /// The names of the streams.
-    pub(crate) fn names(&self) -> &[String] {
+    pub fn names(&self) -> &[String] {
         &self.identity.streams
     }
 
     /// The failures before the stream went on from a state.
-    pub(crate) fn loaded_errors(&self) -> u64 {
+    pub fn loaded_errors(&self) -> u64 {
         let idle = self.idle();
         let loaded = idle.loaded.iter().flat_map(LoadedState::states).map(|state| state.errors);
         if self.takes_over(&idle) { loaded.sum() } else { 0 }

@@ -23,23 +23,23 @@ impl Default for RankShare {
 
 impl RankShare {
     /// Whether a sample is this rank's.
-    pub(crate) fn takes(self, stream: &str, key: &str) -> bool {
+    pub fn takes(self, stream: &str, key: &str) -> bool {
         self.world_size <= 1 || self.takes_id(sample_id(stream, key))
     }
 
     /// Whether the sample with this id is this rank's.
-    pub(crate) fn takes_id(self, id: u64) -> bool {
+    pub fn takes_id(self, id: u64) -> bool {
         Self::owner(self.world_size, id) == self.rank
     }
 
     /// Which of so many ranks the sample with this id is of.
-    pub(crate) fn owner(world_size: u32, id: u64) -> u32 {
+    pub fn owner(world_size: u32, id: u64) -> u32 {
         (id % u64::from(world_size.max(1))) as u32
     }
 
     /// The key of a sample that came without one and is the rank's sample of this number. Where there are several ranks
     /// each counts by itself.
-    pub(crate) fn key(self, number: u64) -> String {
+    pub fn key(self, number: u64) -> String {
         match self.world_size {
             1 => number.to_string(),
             _ => format!("{}-{number}", self.rank),
@@ -47,12 +47,12 @@ impl RankShare {
     }
 
     /// The number in a key of [`RankShare::key`], of this rank or of another.
-    pub(crate) fn number_in(key: &str) -> Option<u64> {
+    pub fn number_in(key: &str) -> Option<u64> {
         key.rsplit('-').next()?.parse().ok()
     }
 
     /// The file or directory of this rank: where there are several, its name ends in the rank.
-    pub(crate) fn path(self, path: &Path) -> PathBuf {
+    pub fn path(self, path: &Path) -> PathBuf {
         if self.world_size == 1 {
             return path.to_owned();
         }
@@ -63,7 +63,7 @@ impl RankShare {
 
     /// What is called like the file or directory of a rank at `path`, and no rank has now, as far as this rank is to
     /// look after it. What cannot be listed has none.
-    pub(crate) fn forsaken(self, path: &Path) -> Vec<PathBuf> {
+    pub fn forsaken(self, path: &Path) -> Vec<PathBuf> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
         else {
             return Vec::new();
@@ -88,7 +88,7 @@ impl RankShare {
     }
 
     /// What is wrong with it, in words.
-    pub(crate) fn check(self) -> Result<(), String> {
+    pub fn check(self) -> Result<(), String> {
         if self.rank < self.world_size {
             return Ok(());
         }

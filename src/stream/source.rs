@@ -2,7 +2,7 @@
 
 use super::record::Record;
 use super::share::RankShare;
-use crate::error::Result;
+use base::error::Result;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -53,20 +53,20 @@ pub struct SourcePosition {
 
 impl SourcePosition {
     /// The highest number in a key of [`RankShare::key`] that this position has.
-    pub(crate) fn highest_number(&self) -> Option<u64> {
+    pub fn highest_number(&self) -> Option<u64> {
         let keys = self.after.iter().chain(&self.settled);
         keys.filter_map(|key| RankShare::number_in(key)).max()
     }
 
     /// The position of a source that numbers its samples and gives none of them again: behind the highest number.
-    pub(crate) fn behind_all(positions: Vec<Self>) -> Self {
+    pub fn behind_all(positions: Vec<Self>) -> Self {
         let afters = positions.iter().filter_map(|position| position.after.clone());
         let after = afters.max_by_key(|after| RankShare::number_in(after));
         Self { after, ..Self::union(positions) }
     }
 
     /// The position at which what any of these has settled is settled, by name.
-    pub(crate) fn union(positions: Vec<Self>) -> Self {
+    pub fn union(positions: Vec<Self>) -> Self {
         let mut seen = HashSet::new();
         let settled = positions.into_iter().flat_map(|position| position.settled);
         Self { settled: settled.filter(|key| seen.insert(key.clone())).collect(), ..Self::default() }
@@ -84,8 +84,8 @@ pub trait StreamSource: Send {
     /// Connects, and goes on at `position`; called once, before anything else is asked.
     ///
     /// # Errors
-    /// [`crate::Error::Unavailable`] or [`crate::Error::Io`] with the remedy, where it cannot be reached or has lost
-    /// what the position needs.
+    /// [`base::error::Error::Unavailable`] or [`base::error::Error::Io`] with the remedy, where it cannot be reached or
+    /// has lost what the position needs.
     fn open(&mut self, position: &SourcePosition) -> Result<()>;
 
     /// Where an ordered source that is open begins, if it had no position to go on at and its first sample is not the
@@ -97,7 +97,7 @@ pub trait StreamSource: Send {
     /// The position at which this rank goes on where other ranks, more or fewer, stood at these, by rank.
     ///
     /// # Errors
-    /// [`crate::Error::Config`] where only the same ranks can go on.
+    /// [`base::error::Error::Config`] where only the same ranks can go on.
     fn divide_anew(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
         Ok(SourcePosition::union(former))
     }
@@ -128,7 +128,7 @@ pub trait StreamSource: Send {
     /// samples were used; where the source can only be read in order, what lies between is passed over.
     ///
     /// # Errors
-    /// [`crate::Error::Unavailable`] where the source no longer has it, or cannot replay.
+    /// [`base::error::Error::Unavailable`] where the source no longer has it, or cannot replay.
     fn fetch(&mut self, key: &str) -> Result<Record>;
 
     /// The source in words, without secrets: `redis stream "images" at 127.0.0.1:6379, group "train"`.

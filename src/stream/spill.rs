@@ -6,8 +6,8 @@
 use super::record::Record;
 use super::segments::{AppendError, ForeignStore, MovedRecord, RecordPlace, SegmentOptions, SegmentStore};
 use super::share::RankShare;
-use crate::error::{Error, Result};
-use crate::notices::Notices;
+use base::error::{Error, Result};
+use base::notices::Notices;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
@@ -18,7 +18,7 @@ const SPILLED: u32 = u32::MAX;
 
 /// Where samples spill to.
 #[derive(Debug, Clone)]
-pub(crate) struct SpillOptions {
+pub struct SpillOptions {
     /// The directory of one rank; where there are several, their numbers follow its name.
     pub directory: PathBuf,
     /// The bytes that the directory may take.

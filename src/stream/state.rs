@@ -2,8 +2,8 @@
 
 use super::account::StreamAccount;
 use super::source::SourcePosition;
-use crate::crc::checksum;
-use crate::error::{Error, Result};
+use base::crc::checksum;
+use base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -15,7 +15,7 @@ const MOST_COUNTED: u64 = 1 << 53;
 /// How far a stream has come. It is small: what grows with the stream lies in a snapshot, where there is a directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct StreamState {
+pub struct StreamState {
     /// The version of the state.
     pub stream_state: u32,
     /// What the state must agree with.
@@ -44,7 +44,7 @@ pub(crate) struct StreamState {
 /// What a stream is made of. A run that goes on must have the same.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct StreamIdentity {
+pub struct StreamIdentity {
     pub streams: Vec<String>,
     pub seed: u64,
     pub batch_size: u32,
@@ -57,7 +57,7 @@ pub(crate) struct StreamIdentity {
 /// How far one source has come.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct SourceState {
+pub struct SourceState {
     /// The position; none where the snapshot has it.
     pub position: Option<SourcePosition>,
     /// The samples that had arrived and were not settled.
@@ -67,7 +67,7 @@ pub(crate) struct SourceState {
 /// A file of the directory, as a state knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct SnapshotRef {
+pub struct SnapshotRef {
     pub number: u64,
     pub bytes: u64,
     pub crc: u32,
@@ -87,14 +87,14 @@ impl SnapshotRef {
 
 /// What a run goes on from: the state of this rank, or those of all ranks of a former run.
 #[derive(Debug, Clone)]
-pub(crate) struct SavedStates(Vec<StreamState>);
+pub struct SavedStates(Vec<StreamState>);
 
 impl SavedStates {
     /// Reads one state or a list of them, saved as JSON.
     ///
     /// # Errors
     /// [`Error::Config`] for what is no state of a stream, or of another version.
-    pub(crate) fn from_json(text: &str) -> Result<Self> {
+    pub fn from_json(text: &str) -> Result<Self> {
         let wrong = |message: String| Error::config("state", message);
         let not_a_state = |error: serde_json::Error| {
             wrong(format!(

@@ -1,15 +1,15 @@
 //! What waits to be used: samples in the order of their arrival, as many as there is room for. Pure.
 
 use super::record::Record;
-use crate::names::named;
-use crate::rng::{RandomKey, Use};
+use base::names::named;
+use base::rng::{RandomKey, Use};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 /// What happens when more samples arrive than are used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum StreamPolicy {
+pub enum StreamPolicy {
     /// Sources wait until there is room.
     #[default]
     Block,

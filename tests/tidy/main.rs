@@ -1,115 +1,17 @@
-//! The house rules, kept by a test: who imports whom, where foreign crates live, what every file must have.
-//!
-//! `ARCHITECTURE.md` gives the reasons and the table of who may know whom. A rule that is wrong is changed there or
-//! here.
+//! The house rules that the compiler cannot keep: what every file must have, names, dependencies and items that nobody
+//! uses. Who may know whom is said by the manifests of the crates.
 
 mod texts;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The modules that may name a foreign crate. A crate of one purpose has one home; those of the last group may be used
-/// anywhere.
-const HOMES: &[(&str, &[&str])] = &[
-    ("async-trait", &["source"]),
-    ("base64", &["http"]),
-    ("bytes", &["http", "peers"]),
-    ("clap", &["cli"]),
-    ("crc-fast", &["crc"]),
-    ("csv", &["dataset"]),
-    ("cudarc", &["gpu"]),
-    ("flate2", &["dataset"]),
-    ("font8x8", &["show"]),
-    ("glob", &["dataset"]),
-    ("half", &["augment", "dataset"]),
-    ("http-body-util", &["http", "peers"]),
-    ("httpdate", &["http", "source"]),
-    ("hyper", &["http", "peers"]),
-    ("hyper-util", &["http", "peers"]),
-    ("image-webp", &["decode"]),
-    ("io-uring", &["io"]),
-    ("jpeg-encoder", &["cli"]),
-    ("libm", &["augment", "stream"]),
-    ("lz4_flex", &["dataset"]),
-    ("memmap2", &["batch"]),
-    ("nvjpeg-sys", &["decode"]),
-    ("object_store", &["source"]),
-    ("percent-encoding", &["http"]),
-    ("plotters", &["cli"]),
-    ("png", &["cli", "decode", "show"]),
-    ("pyo3", &["python"]),
-    ("rcgen", &["http"]),
-    ("redis", &["stream"]),
-    ("ruzstd", &["dataset"]),
-    ("saphyr-parser", &["dataset"]),
-    ("snap", &["dataset"]),
-    ("subtle", &["http"]),
-    ("tar", &["cli"]),
-    ("rustls-native-certs", &["http"]),
-    ("tokio", &["http", "io", "peers", "source", "stream"]),
-    ("tokio-rustls", &["http", "peers", "stream"]),
-    ("toml", &["simulate"]),
-    ("unicode-width", &["cli"]),
-    ("zeromq", &["stream"]),
-    (
-        "crossbeam-channel",
-        &["cli", "dataset", "http", "io", "peers", "pipeline", "serve", "stream", "tier", "trace"],
-    ),
-    ("indicatif", &["cli", "dataset"]),
-    ("libc", &["batch", "cli", "gpu", "io", "node", "sharing", "slot", "source", "tier"]),
-    ("libloading", &["gpu"]),
-    (
-        "rustix",
-        &[
-            "batch", "cli", "dataset", "http", "io", "node", "pack", "peers", "pipeline", "sharing", "slot",
-            "source", "status", "stream", "tier",
-        ],
-    ),
-    (
-        "serde",
-        &[
-            "augment",
-            "batch",
-            "cli",
-            "config",
-            "dataset",
-            "error",
-            "gpu",
-            "io",
-            "json",
-            "names",
-            "notices",
-            "pack",
-            "peers",
-            "pipeline",
-            "python",
-            "sharing",
-            "simulate",
-            "state",
-            "status",
-            "stream",
-            "tier",
-            "tier_name",
-            "trace",
-        ],
-    ),
-    (
-        "serde_json",
-        &[
-            "augment", "batch", "cli", "config", "dataset", "json", "pack", "pipeline", "python", "sharing",
-            "show", "simulate", "state", "status", "stream", "tier", "trace",
-        ],
-    ),
-    ("sha2", &["cli", "dataset", "http", "peers", "rng", "schedule", "sharing", "source", "stream", "tier"]),
-    ("thiserror", &["error"]),
-];
-
-/// The modules without `unsafe`, whose logic gains nothing by it.
+/// The modules and crates without `unsafe`, whose logic gains nothing by it.
 const SAFE: &[&str] = &["config", "error", "pipeline", "rng", "schedule", "simulate", "state", "trace"];
 
 /// The exception: here a kernel is launched, and only the lane can vouch for its memory.
-const LAUNCHES: &str = "src/pipeline/cuda/lane.rs";
+const LAUNCHES: &str = "src/engine/pipeline/cuda/lane.rs";
 
 const LONGEST: usize = 500;
 
@@ -145,12 +47,20 @@ fn sources() -> BTreeMap<PathBuf, String> {
     sources
 }
 
-/// The top-level module that a source file belongs to, and how many `super::` lead from it to the crate's root.
-fn module(path: &Path) -> (String, usize) {
-    let parts: Vec<&str> = path.components().skip(1).map(|part| part.as_os_str().to_str().unwrap()).collect();
-    let top = parts[0].trim_end_matches(".rs").to_owned();
-    let depth = parts.len() - usize::from(parts[parts.len() - 1] == "mod.rs");
-    (top, depth)
+/// The folders of `src` that are crates of their own: those with a manifest.
+fn crates() -> Vec<String> {
+    let folders = fs::read_dir(root().join("src")).unwrap().map(|entry| entry.unwrap().path());
+    let crates = folders.filter(|path| path.join("Cargo.toml").exists());
+    crates.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+/// The crate and the module in it that a source file belongs to: `store` and `io` of `src/store/io/uring/ring.rs`.
+fn place(path: &Path) -> (String, String) {
+    let parts = path.components().skip(1).map(|part| part.as_os_str().to_str().unwrap().to_owned());
+    let mut parts = parts.peekable();
+    let own = parts.next_if(|part| crates().contains(part)).unwrap_or_else(|| "foreload".into());
+    let module = parts.next().unwrap_or_default().trim_end_matches(".rs").to_owned();
+    (own, module)
 }
 
 /// The lines of code outside of tests, with their numbers: no comments, and no test module at the end of the file.
@@ -164,141 +74,84 @@ fn word(text: &str) -> &str {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or("")
 }
 
-/// The names directly behind `prefix` in a line: `crate::{a::B, c}` names `a` and `c` behind `crate::`.
-fn names_behind<'a>(line: &'a str, prefix: &str) -> Vec<&'a str> {
-    let mut names = Vec::new();
-    for (at, _) in line.match_indices(prefix) {
-        let rest = &line[at + prefix.len()..];
-        let before = line[..at].chars().next_back();
-        if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':' || c == '$') {
-            continue;
-        }
-        if let Some(group) = rest.strip_prefix('{') {
-            let mut depth = 0;
-            let mut start = 0;
-            for (i, c) in group.char_indices() {
-                match c {
-                    '{' => depth += 1,
-                    '}' if depth > 0 => depth -= 1,
-                    ',' | '}' if depth == 0 => {
-                        names.push(word(group[start..i].trim()));
-                        start = i + 1;
-                        if c == '}' {
-                            break;
-                        }
-                    }
-                    _ => {}
-                }
-            }
-        } else {
-            names.push(word(rest));
-        }
-    }
-    names
-}
-
 fn report(broken: Vec<String>) {
     assert!(broken.is_empty(), "{} broken rules:\n{}", broken.len(), broken.join("\n"));
 }
 
-/// The modules of the crate that a module may know beside itself, and which of them its row names one by one.
-#[derive(Default)]
-struct Known {
-    allowed: BTreeSet<String>,
-    named: BTreeSet<String>,
-}
-
-/// What each module may know, by the table of ARCHITECTURE.md: the last column of a row is for each of its places in
-/// `src/`, or has a part for each. Tests inside a file may know all.
-fn may_know() -> BTreeMap<String, Known> {
-    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    let mut table = BTreeMap::<String, Known>::new();
-    for row in text.lines().filter(|line| line.starts_with("| `src/")) {
-        let columns: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let &[places, _, known] = columns.as_slice() else { panic!("three columns: {row}") };
-        let above: BTreeSet<String> = table.keys().cloned().collect();
-        let parts: Vec<&str> = known.split("; ").collect();
-        for (number, place) in places.split(", ").enumerate() {
-            let place = place.trim_matches('`').trim_start_matches("src/");
-            let place = place.trim_end_matches('/').trim_end_matches(".rs");
-            let known = match *parts.get(number).unwrap_or(&parts[0]) {
-                "–" => Known::default(),
-                "all of the above" => Known { allowed: above.clone(), named: BTreeSet::new() },
-                names => {
-                    let named: BTreeSet<String> = names.split(", ").map(str::to_owned).collect();
-                    Known { allowed: named.clone(), named }
-                }
-            };
-            // A file and a folder beside it are one module.
-            table.entry(place.to_owned()).or_insert(known);
-        }
-    }
-    assert!(table.len() > 20, "{} modules in ARCHITECTURE.md's table", table.len());
-    let unknown = table.values().flat_map(|known| &known.allowed).find(|name| !table.contains_key(*name));
-    assert_eq!(unknown, None, "ARCHITECTURE.md's table has no row for it");
-    table
+/// The dependencies that a manifest lists, as code names them.
+fn dependencies(manifest: &Path) -> Vec<String> {
+    let manifest = fs::read_to_string(manifest).unwrap();
+    let listed = manifest.split("\n[dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
+    let name = |line: &str| line.split_once([' ', '.']).map(|(name, _)| name.replace('-', "_"));
+    listed.lines().filter(|line| line.contains('=') && !line.starts_with('#')).filter_map(name).collect()
 }
 
 #[test]
-fn modules_know_only_what_they_may() {
-    let table = may_know();
+fn a_crate_depends_on_what_it_uses() {
+    let sources = sources();
     let mut broken = Vec::new();
-    let mut used = BTreeSet::new();
-    for (path, text) in sources() {
-        let (own, depth) = module(&path);
-        let Some(Known { allowed, .. }) = table.get(&own) else {
-            broken.push(format!("{}: module {own} is not in ARCHITECTURE.md's table", path.display()));
-            continue;
-        };
-        let to_root = "super::".repeat(depth);
-        for (number, line) in code(&text) {
-            let mut known = names_behind(line, "crate::");
-            known.extend(names_behind(line, "foreload::"));
-            if depth > 0 {
-                known.extend(names_behind(line, &to_root).into_iter().filter(|name| *name != "super"));
+    for own in crates() {
+        let texts: Vec<&String> =
+            sources.iter().filter(|(path, _)| place(path).0 == own).map(|(_, text)| text).collect();
+        for name in dependencies(&root().join("src").join(&own).join("Cargo.toml")) {
+            let used = texts.iter().any(|text| {
+                code(text)
+                    .any(|(_, line)| words(line).any(|(word, rest)| word == name && rest.starts_with("::")))
+            });
+            if !used {
+                broken.push(format!("src/{own}/Cargo.toml: nothing uses {name}"));
             }
-            for name in known {
-                let name = if matches!(name, "Error" | "Result") { "error" } else { name };
-                used.insert((own.clone(), name.to_owned()));
-                if name != own && table.contains_key(name) && !allowed.contains(name) {
-                    broken.push(format!("{}:{number}: {own} may not know {name}", path.display()));
-                }
-            }
-        }
-    }
-    // A row that allows what nobody does would let it in unseen.
-    for (own, Known { named, .. }) in &table {
-        for name in named.iter().filter(|name| !used.contains(&(own.clone(), (*name).clone()))) {
-            broken.push(format!("ARCHITECTURE.md: {own} may know {name}, and does not"));
         }
     }
     report(broken);
 }
 
+/// The words of a line, each with what follows it.
+fn words(line: &str) -> impl Iterator<Item = (&str, &str)> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let mut left = line;
+    std::iter::from_fn(move || {
+        left = &left[left.find(is_part)?..];
+        let end = left.find(|c| !is_part(c)).unwrap_or(left.len());
+        let (word, rest) = left.split_at(end);
+        left = rest;
+        Some((word, rest))
+    })
+}
+
+/// The name of the item that a line makes public, if it does.
+fn public_item(line: &str) -> Option<&str> {
+    let mut words = words(line.trim_start().strip_prefix("pub ")?).map(|(word, _)| word);
+    let mut keyword = words.next()?;
+    while matches!(keyword, "unsafe" | "async" | "extern" | "C" | "const") {
+        let next = words.next()?;
+        if keyword == "const" && next != "fn" && next != "unsafe" {
+            return Some(next);
+        }
+        keyword = next;
+    }
+    matches!(keyword, "fn" | "struct" | "enum" | "trait" | "type" | "static").then(|| words.next()).flatten()
+}
+
+/// The compiler says so within a crate; what a crate shows to others it takes for used. Here a name counts as used that
+/// stands somewhere else, but for where it is only shown again: common names pass unseen.
 #[test]
-fn foreign_crates_stay_at_home() {
-    let homes: BTreeMap<String, &[&str]> =
-        HOMES.iter().map(|(name, homes)| (name.replace('-', "_"), *homes)).collect();
-    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
-    let listed = manifest.split("\n[dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
-    let listed: BTreeSet<String> =
-        listed.lines().filter_map(|line| Some(line.split_once(" = ")?.0.replace('-', "_"))).collect();
-    assert_eq!(listed, homes.keys().cloned().collect(), "dependencies of Cargo.toml and HOMES");
+fn what_is_public_is_used() {
+    let sources = sources();
+    let others = files(&["tests", "benches"], &[".rs"]);
+    let mut counts = BTreeMap::<&str, usize>::new();
+    for text in sources.values().chain(others.values()) {
+        let lines = code(text).filter(|(_, line)| !line.trim_start().starts_with("pub use "));
+        for (word, _) in lines.flat_map(|(_, line)| words(line)) {
+            *counts.entry(word).or_default() += 1;
+        }
+    }
     let mut broken = Vec::new();
-    for (path, text) in sources() {
-        let (own, _) = module(&path);
-        for (number, line) in code(&text) {
-            for (name, homes) in &homes {
-                let used = line.match_indices(&format!("{name}::")).any(|(at, _)| {
-                    !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':' || c == '"')
-                });
-                if used && !homes.contains(&own.as_str()) {
-                    broken.push(format!(
-                        "{}:{number}: {name} has its home in {}",
-                        path.display(),
-                        homes.join(", ")
-                    ));
-                }
+    for (path, text) in &sources {
+        let shown = place(path).0 != "foreload";
+        for (number, line) in code(text).filter(|_| shown) {
+            if let Some(name) = public_item(line).filter(|name| counts[name] == 1) {
+                broken.push(format!("{}:{number}: nobody uses {name}", path.display()));
             }
         }
     }
@@ -372,7 +225,7 @@ fn type_names_are_unique() {
 fn unsafe_has_a_reason_and_few_homes() {
     let mut broken = Vec::new();
     for (path, text) in sources() {
-        let (own, _) = module(&path);
+        let (of, own) = place(&path);
         let lines: Vec<&str> = text.lines().collect();
         for (index, line) in lines.iter().enumerate() {
             let trimmed = line.trim();
@@ -381,7 +234,10 @@ fn unsafe_has_a_reason_and_few_homes() {
             }
             let block = line.contains("unsafe {") || line.contains("unsafe impl");
             let function = line.contains("unsafe fn ") || line.contains("unsafe extern");
-            if (block || function) && SAFE.contains(&own.as_str()) && path != Path::new(LAUNCHES) {
+            if (block || function)
+                && [&of, &own].iter().any(|name| SAFE.contains(&name.as_str()))
+                && path != Path::new(LAUNCHES)
+            {
                 broken.push(format!("{}:{}: {own} does without unsafe", path.display(), index + 1));
             }
             // The reason stands above the statement; the statement may begin a few lines above the block.
@@ -396,20 +252,20 @@ fn unsafe_has_a_reason_and_few_homes() {
 
 #[test]
 fn the_rules_see_what_they_should() {
-    assert_eq!(
-        names_behind("use crate::{Error, io::{self, Reader}, slot};", "crate::"),
-        ["Error", "io", "slot"]
-    );
-    assert_eq!(names_behind("fn f(x: crate::rng::Key) -> crate::Result<()>", "crate::"), ["rng", "Result"]);
-    assert_eq!(names_behind("use super::super::simd;", "super::super::"), ["simd"]);
-    assert_eq!(names_behind("pub(crate) mod x; mycrate::y", "crate::"), [""; 0]);
+    let found: Vec<_> = words("use x::y_2;").collect();
+    assert_eq!(found, [("use", " x::y_2;"), ("x", "::y_2;"), ("y_2", ";")]);
+    assert_eq!(public_item("    pub const fn of(x: u8) -> Self {"), Some("of"));
+    assert_eq!(public_item("pub const LONGEST: usize = 1;"), Some("LONGEST"));
+    assert_eq!(public_item("pub mod x;"), None);
+    assert_eq!(public_item("pub(super) fn f() {"), None);
     assert_eq!(defined_type("pub(in crate::io) struct Ring<'a> {"), Some("Ring"));
     assert_eq!(defined_type("    pub unsafe trait Source: Send {"), Some("Source"));
     assert_eq!(defined_type("type Row = u32;"), Some("Row"));
     assert_eq!(defined_type("    type Target = [u8];"), None);
     assert_eq!(defined_type("let structure = 1;"), None);
-    assert_eq!(module(Path::new("src/io/uring/ring.rs")), ("io".to_owned(), 3));
-    assert_eq!(module(Path::new("src/io/mod.rs")), ("io".to_owned(), 1));
-    assert_eq!(module(Path::new("src/rng.rs")), ("rng".to_owned(), 1));
+    let of = |path: &str| place(Path::new(path));
+    assert_eq!(of("src/store/io/uring/ring.rs"), ("store".to_owned(), "io".to_owned()));
+    assert_eq!(of("src/base/rng.rs"), ("base".to_owned(), "rng".to_owned()));
+    assert_eq!(of("src/python/mod.rs"), ("foreload".to_owned(), "python".to_owned()));
     assert_eq!(code("a\n// b\n#[cfg(test)]\nmod tests {\nc").collect::<Vec<_>>(), [(1, "a")]);
 }

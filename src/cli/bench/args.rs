@@ -1,15 +1,15 @@
 //! The arguments of `foreload bench`.
 
 use super::place::BenchPlace;
-use crate::cli::DATASET;
-use crate::cli::emulate;
-use crate::cli::job::{self, FindsJob, NodeArgs};
-use crate::cli::settings::{Settings, TakesSettings};
-use crate::config::{Given, GivenSettings, LoaderOptions, Peers, parse_duration};
-use crate::error::{Error, Result};
-use crate::io::PfsRates;
+use crate::DATASET;
+use crate::emulate;
+use crate::job::{self, FindsJob, NodeArgs};
+use crate::settings::{Settings, TakesSettings};
+use base::error::{Error, Result};
+use engine::config::{Given, GivenSettings, LoaderOptions, Peers, parse_duration};
 use std::path::PathBuf;
 use std::time::Duration;
+use store::io::PfsRates;
 
 /// `foreload bench` takes all settings that have a flag.
 #[derive(Debug, Clone)]
@@ -25,7 +25,7 @@ const RANK: &str = "{rank}";
 
 /// The arguments of `foreload bench`.
 #[derive(clap::Args, Debug)]
-pub(in crate::cli) struct BenchArgs {
+pub(crate) struct BenchArgs {
     #[arg(value_name = "DATASET", help = DATASET)]
     pub(super) dir: PathBuf,
     /// Epochs to run, at least 1; the n-th has number n, from 0

@@ -1,7 +1,7 @@
 //! The flag `--checksum`: a hash of every byte that the consumer sees.
 
-use crate::batch::{Batch, FieldValues, Tensor};
-use crate::error::Result;
+use base::error::Result;
+use engine::batch::{Batch, FieldValues, Tensor};
 use sha2::{Digest, Sha256};
 
 /// The hash of all batches of an epoch, in their order.
@@ -12,7 +12,7 @@ impl EpochChecksum {
     /// Adds all that a batch holds.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu) where the batch cannot be copied from its GPU.
+    /// [`Error::Gpu`](base::error::Error::Gpu) where the batch cannot be copied from its GPU.
     pub(super) fn add(&mut self, batch: &Batch) -> Result<()> {
         let images = (1..batch.num_images()).map(|number| batch.images_of(number));
         let columns = (0..batch.num_further()).map(|number| batch.further(number));

@@ -5,14 +5,14 @@ use super::checksum::EpochChecksum;
 use super::place::BenchPlace;
 use super::report::{EpochReport, Latency, Percentiles};
 use super::text;
-use crate::cli::output;
-use crate::cli::usage::ProcessUsage;
-use crate::error::Result;
-use crate::notices::Notice;
-use crate::pipeline::{Epoch, EpochStats, Pipeline};
-use crate::tier::Cache;
-use crate::tier_name::TierName;
+use crate::output;
+use crate::usage::ProcessUsage;
+use base::error::Result;
+use base::notices::Notice;
+use base::tier_name::TierName;
+use engine::pipeline::{Epoch, EpochStats, Pipeline};
 use std::time::{Duration, Instant};
+use store::tier::Cache;
 
 /// The run of all epochs of a pipeline.
 #[derive(Default)]

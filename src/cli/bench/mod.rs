@@ -14,19 +14,19 @@ pub(super) use args::BenchArgs;
 
 use super::job::FindsJob;
 use super::{emulate, output};
-use crate::dataset::{Contents, DatasetIndex};
-use crate::error::{Error, Result};
-use crate::io::Resident;
-use crate::notices::NoticeKind;
-use crate::pipeline::Pipeline;
-use crate::schedule::{Assignment, LastBatch};
-use crate::trace::Trace;
+use base::error::{Error, Result};
+use base::notices::NoticeKind;
+use base::trace::Trace;
+use data::dataset::{Contents, DatasetIndex};
+use data::schedule::{Assignment, LastBatch};
+use engine::pipeline::Pipeline;
 use epochs::BenchRun;
 use place::BenchPlace;
 use report::BenchReport;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
+use store::io::Resident;
 
 /// Runs the command.
 ///

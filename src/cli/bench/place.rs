@@ -1,7 +1,7 @@
 //! The place of a benchmark's process among those of its job.
 
-use crate::config::{LoaderOptions, Peers};
-use crate::error::Result;
+use base::error::Result;
+use engine::config::{LoaderOptions, Peers};
 
 /// Which of a job's processes this is, and how it meets the others, if it does.
 #[derive(Default)]
@@ -23,7 +23,7 @@ impl BenchPlace {
     /// Waits until all ranks have come so far: who has ended serves nobody any more.
     ///
     /// # Errors
-    /// Those of [`RankMeeting::meet`](crate::tier::RankMeeting::meet).
+    /// Those of [`RankMeeting::meet`](store::tier::RankMeeting::meet).
     pub(super) fn wait_for_all(&self) -> Result<()> {
         let Some(meeting) = &self.peers.meeting else { return Ok(()) };
         meeting.meet("the end of an epoch", &[], self.rank, self.world_size).map(drop)

@@ -4,24 +4,24 @@ use super::epochs::{BenchRun, EpochWork};
 use super::place::BenchPlace;
 use super::stall::Stall;
 use super::tuner::TunerReport;
-use crate::cli::usage::ProcessUsage;
-use crate::config::{Device, LoaderConfig};
-use crate::decode::DecodedBy;
-use crate::names::NamedValue;
-use crate::notices::Notice;
-use crate::peers::{PeerStats, ServerStats};
-use crate::pipeline::{EpochStats, Pipeline, StageTimes};
-use crate::tier::{Cache, CacheStats};
-use crate::tier_name::TierName;
-use crate::trace::Histogram;
+use crate::usage::ProcessUsage;
+use base::names::NamedValue;
+use base::notices::Notice;
+use base::tier_name::TierName;
+use base::trace::Histogram;
+use engine::config::{Device, LoaderConfig};
+use engine::pipeline::{EpochStats, Pipeline, StageTimes};
+use pixels::decode::DecodedBy;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::time::Instant;
+use store::peers::{PeerStats, ServerStats};
+use store::tier::{Cache, CacheStats};
 
 /// The report that `--json` prints. Later versions add fields; the meaning of these stays.
 #[derive(Debug, Serialize)]
 pub(super) struct BenchReport {
-    pub(super) version: String,
+    pub(super) version: &'static str,
     pub(super) rank: u32,
     pub(super) world_size: u32,
     pub(super) device: String,
@@ -75,7 +75,7 @@ impl BenchReport {
         let waited: f64 = pass.epochs.iter().map(|epoch| epoch.wait_seconds).sum();
         let total = &pass.total;
         Self {
-            version: crate::cli::version(),
+            version: base::version::get(),
             rank: place.rank,
             world_size: place.world_size,
             device: if config.device == Device::Cpu { "cpu" } else { "cuda" }.into(),
@@ -84,7 +84,7 @@ impl BenchReport {
             dtype: config.output().dtype.name(),
             memory_format: config.output().format.name(),
             image_size: config.output().height,
-            simd: crate::simd::Level::detect().name(),
+            simd: base::simd::Level::detect().name(),
             io: pipeline.io(),
             threads: config.threads,
             batch_size: config.batch_size,

@@ -1,11 +1,11 @@
 //! The way of `foreload bench` to batches that another process makes.
 
 use super::BenchArgs;
-use crate::cli::job::FindsJob;
-use crate::config::LoaderOptions;
-use crate::error::{Error, Result};
-use crate::pipeline::Pipeline;
-use crate::sharing::Sharing;
+use crate::job::FindsJob;
+use base::error::{Error, Result};
+use engine::config::LoaderOptions;
+use engine::pipeline::Pipeline;
+use engine::sharing::Sharing;
 
 /// The pipeline, with its batches shared where that is asked for.
 ///
@@ -26,7 +26,7 @@ pub(super) fn shared(
     }
     let (roots, settings) = (std::slice::from_ref(&args.dir), args.given());
     let (index, identity) = (pipeline.index().clone(), pipeline.identity());
-    let command = crate::cli::job::own_command(finder)?;
+    let command = crate::job::own_command(finder)?;
     Ok(match Sharing::new(roots, &settings, options, (&index, identity), command)? {
         Some(sharing) => pipeline.sharing(sharing),
         None => pipeline,

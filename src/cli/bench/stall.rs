@@ -4,12 +4,12 @@ use super::args::BenchArgs;
 use super::epochs::BenchRun;
 use super::place::BenchPlace;
 use super::report::EpochReport;
-use crate::cli::output;
-use crate::config::LoaderConfig;
-use crate::error::Result;
-use crate::io::{Reader, Resident};
-use crate::pipeline::Pipeline;
+use crate::output;
+use base::error::Result;
+use engine::config::LoaderConfig;
+use engine::pipeline::Pipeline;
 use serde::Serialize;
+use store::io::{Reader, Resident};
 
 /// The fewest pairs of epochs that are compared after the first, which starts threads and fills caches; and the most,
 /// where they do not agree.

@@ -2,9 +2,9 @@
 
 use super::report::{BenchReport, EpochReport, Percentiles, StageReports};
 use super::stall::{HeldUpBy, Stall, StallVerdict};
-use crate::cli::output;
-use crate::decode::Backend;
-use crate::trace::TraceTotals;
+use crate::output;
+use base::trace::TraceTotals;
+use pixels::decode::Backend;
 use std::path::Path;
 
 /// The line of an epoch.

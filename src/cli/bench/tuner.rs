@@ -1,6 +1,6 @@
 //! What the tuner did, for `foreload bench`.
 
-use crate::tune::{Decision, KnobState, TunerState};
+use engine::tune::{Decision, KnobState, TunerState};
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -1,16 +1,17 @@
 //! Measures how many bytes of samples the workers decode and augment, by the pipeline itself with samples that are in
 //! memory.
 
-use crate::config::LoaderOptions;
-use crate::dataset::DatasetIndex;
-use crate::error::Result;
-use crate::io::{Reader, Resident, read_blocking};
-use crate::pipeline::Pipeline;
-use crate::{Error, config};
+use base::error::Error;
+use base::error::Result;
+use data::dataset::DatasetIndex;
+use engine::config;
+use engine::config::LoaderOptions;
+use engine::pipeline::Pipeline;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use store::io::{Reader, Resident, read_blocking};
 
 /// The measured rate of decoding.
 #[derive(Debug, Serialize)]

@@ -7,18 +7,18 @@ mod text;
 
 use super::settings::{Settings, TakesSettings};
 use super::{emulate, output};
-use crate::config::{LoaderConfig, LoaderOptions};
-use crate::dataset::{Contents, DatasetIndex};
-use crate::error::{Error, Result};
-use crate::io::storage::{Storage, StorageKind};
-use crate::io::{Direct, PfsRates};
-use crate::slot::SlotPool;
-use crate::tier::measure::{self, MeasuredTier};
-use crate::tier::{Machine, TierRates};
+use base::error::{Error, Result};
+use base::slot::SlotPool;
+use data::dataset::{Contents, DatasetIndex};
+use engine::config::{LoaderConfig, LoaderOptions};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use store::io::storage::{Storage, StorageKind};
+use store::io::{Direct, PfsRates};
+use store::tier::measure::{self, MeasuredTier};
+use store::tier::{Machine, TierRates};
 
 /// The arguments of `foreload calibrate`.
 #[derive(Debug, clap::Args)]
@@ -57,7 +57,7 @@ impl TakesSettings for CalibrateSettings {
 /// The report of what was measured.
 #[derive(Debug, Serialize)]
 struct CalibrateReport {
-    version: String,
+    version: &'static str,
     source: Option<SourceReport>,
     nvme: Option<NvmeReport>,
     decode: Option<decode::DecodeReport>,
@@ -142,8 +142,13 @@ fn measure(args: &CalibrateArgs) -> Result<CalibrateReport> {
     let options = &*args.settings;
     let checked = options.validate()?;
     let limit = Duration::from_secs_f64(args.seconds);
-    let mut report =
-        CalibrateReport { version: super::version(), source: None, nvme: None, decode: None, machine: None };
+    let mut report = CalibrateReport {
+        version: base::version::get(),
+        source: None,
+        nvme: None,
+        decode: None,
+        machine: None,
+    };
     let mut sample = USUAL_SAMPLE;
     let mut depth = options.queue_depth.unwrap_or(32) as usize;
     if let Some(directory) = &args.directory {

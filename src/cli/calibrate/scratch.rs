@@ -1,19 +1,19 @@
 //! Measures the cache's drive with a file that is written, read back and deleted.
 
 use super::{NvmeReport, absolute, goes_direct};
-use crate::dataset::{Extent, FileId, Stamp};
-use crate::error::{Error, Result};
-use crate::io::storage::Storage;
-use crate::io::{DataSource, Direct, Files, IoChoice, open_source};
-use crate::rng::{RandomKey, Use};
-use crate::slot::SlotPool;
-use crate::tier::measure;
+use base::error::{Error, Result};
+use base::rng::{RandomKey, Use};
+use base::slot::SlotPool;
+use data::dataset::{Extent, FileId, Stamp};
 use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use store::io::storage::Storage;
+use store::io::{DataSource, Direct, Files, IoChoice, open_source};
+use store::tier::measure;
 
 /// The most bytes of the file.
 const LARGEST: u64 = 256 << 20;

@@ -1,9 +1,9 @@
 //! The report of what was measured, as a table.
 
 use super::CalibrateReport;
-use crate::cli::output::{bytes, seconds};
-use crate::tier::TierRates;
-use crate::tier::measure::{MeasuredTier, Reads};
+use crate::output::{bytes, seconds};
+use store::tier::TierRates;
+use store::tier::measure::{MeasuredTier, Reads};
 
 pub(super) fn table(report: &CalibrateReport) -> String {
     let mut lines = Vec::new();

@@ -5,18 +5,18 @@ mod mesh;
 
 use super::job::FindsJob;
 use super::output;
-use crate::config;
-use crate::decode::cuda::OWN_DECODERS;
-use crate::decode::nvjpeg;
-use crate::gpu;
-use crate::io::{IoChoice, PathReport, ProbeReport, probe};
-use crate::names::NamedValue;
-use crate::simd::Level;
-use crate::{Error, Result};
+use base::error::{Error, Result};
+use base::names::NamedValue;
+use base::simd::Level;
+use engine::config;
+use pixels::decode::cuda::OWN_DECODERS;
+use pixels::decode::nvjpeg;
+use pixels::gpu;
 use rustix::param::page_size;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use store::io::{IoChoice, PathReport, ProbeReport, probe};
 
 /// The arguments of `foreload doctor`.
 #[derive(Debug, clap::Args)]
@@ -34,7 +34,7 @@ pub(crate) struct DoctorArgs {
 /// The report of what was found.
 #[derive(Debug, Serialize)]
 struct DoctorReport {
-    version: String,
+    version: &'static str,
     kernel: String,
     architecture: &'static str,
     /// The number of processors that this process may use.
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &DoctorArgs, finder: Option<&dyn FindsJob>) -> Result<()
     let path = args.path.as_deref().map(|path| look_at(path, &probe)).transpose()?;
     let system = rustix::system::uname();
     let report = DoctorReport {
-        version: super::version(),
+        version: base::version::get(),
         kernel: format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()),
         architecture: std::env::consts::ARCH,
         processors: std::thread::available_parallelism().map_or(1, usize::from),
@@ -209,9 +209,9 @@ fn gpus(DoctorReport { gpu, nvjpeg, decoders, abilities, .. }: &DoctorReport) ->
 const COUNT_LIMIT: Duration = Duration::from_secs(2);
 
 fn look_at(path: &Path, probe: &ProbeReport) -> Result<PathFindings> {
-    if crate::source::url(path).is_some() {
+    if data::source::url(path).is_some() {
         return Err(Error::dataset(
-            crate::source::shown(path),
+            data::source::shown(path),
             "is a URL: give a path, whose file system is looked at",
         ));
     }

@@ -1,8 +1,8 @@
 //! How the classes of a dataset differ from those of another, as validation may from training.
 
-use crate::dataset::{DatasetIndex, IndexOptions};
-use crate::notices::Notices;
-use crate::{Error, Result};
+use base::error::{Error, Result};
+use base::notices::Notices;
+use data::dataset::{DatasetIndex, IndexOptions};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -2,19 +2,19 @@
 //! ones are listed. Of packed datasets all members are read, and compared with the checksums in their shards' footers.
 
 use super::packed::{MemberSum, PackedSums};
-use crate::cli::output;
-use crate::config::LoaderOptions;
-use crate::crc::checksum;
-use crate::dataset::kind::IMAGE_EXTENSIONS;
-use crate::dataset::{DatasetIndex, Extent, FieldKind, IMAGE, MemberBytes, TableField};
-use crate::decode::{Damaged as Handling, Decoder, Mask, Planes, Region};
-use crate::error::{DecodeError, Error, Result};
-use crate::io::read_blocking;
+use crate::output;
+use base::crc::checksum;
+use base::error::{DecodeError, Error, Result};
+use data::dataset::kind::IMAGE_EXTENSIONS;
+use data::dataset::{DatasetIndex, Extent, FieldKind, IMAGE, MemberBytes, TableField};
+use engine::config::LoaderOptions;
+use pixels::decode::{Damaged as Handling, Decoder, Mask, Planes, Region};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
+use store::io::read_blocking;
 
 /// The number of samples that a thread takes at a time. They are neighbours, so that shards are read in order.
 const AT_ONCE: u64 = 16;

@@ -7,14 +7,14 @@ mod samples;
 
 use super::settings::{Settings, TakesSettings};
 use super::{DATASET, choice, output};
-use crate::dataset::{
+use base::error::{Error, Result};
+use base::names::NamedValue;
+use base::notices::{Notice, Notices};
+use classes::ClassComparison;
+use data::dataset::{
     BadShard, BadShards, BlockCosts, Changed, Contents, DatasetIndex, IndexOptions, IndexOrigin,
     IndexRequests, IndexSummary, Layout, Notes, SampleBytes, TableField,
 };
-use crate::names::NamedValue;
-use crate::notices::{Notice, Notices};
-use crate::{Error, Result};
-use classes::ClassComparison;
 use decode::{DecodedImages, ImageMembers};
 use samples::FirstSamples;
 use serde::Serialize;
@@ -74,7 +74,7 @@ impl TakesSettings for IndexSettings {
 
 #[derive(Serialize)]
 struct IndexReport {
-    version: String,
+    version: &'static str,
     #[serde(flatten)]
     summary: IndexSummary,
     /// Whether the index was verified. Present with `--verify` or `--decode`, and then true: a failed check is an
@@ -258,7 +258,7 @@ fn and_others(count: u64, how: &str) -> String {
 
 impl IndexReport {
     fn of(summary: IndexSummary, verified: bool) -> Self {
-        Self { version: super::version(), summary, verified }
+        Self { version: base::version::get(), summary, verified }
     }
 }
 

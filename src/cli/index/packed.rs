@@ -1,7 +1,7 @@
 //! What the footers of packed shards say of members: where each is, its checksum, and what it was called.
 
-use crate::dataset::{DatasetIndex, Extent, FileId};
-use crate::error::Result;
+use base::error::Result;
+use data::dataset::{DatasetIndex, Extent, FileId};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;

@@ -1,10 +1,10 @@
 //! The flag `foreload index --samples`: what the fields of the first samples hold, shortly.
 
-use crate::dataset::{DatasetIndex, Extent, FieldKind, MemberBytes, TableField};
-use crate::io::read_blocking;
-use crate::{Error, Result};
+use base::error::{Error, Result};
+use data::dataset::{DatasetIndex, Extent, FieldKind, MemberBytes, TableField};
 use serde_json::{Map, Value, json};
 use std::path::Path;
+use store::io::read_blocking;
 
 /// The samples that are shown of tables if nothing else is said.
 pub(super) const USUAL: u64 = 10;

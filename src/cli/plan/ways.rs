@@ -1,8 +1,8 @@
 //! How else the dataset could lie or come into the cache, and what that would change.
 
-use crate::simulate::predict::{PredictedJob, Prediction, predict};
-use crate::tier::{FillChoice, Machine};
 use serde::Serialize;
+use simulate::predict::{PredictedJob, Prediction, predict};
+use store::tier::{FillChoice, Machine};
 
 /// The bytes of a shard where loose files are put into shards.
 const SHARD: u64 = 256_000_000;

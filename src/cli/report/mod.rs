@@ -7,8 +7,8 @@ mod text;
 mod tuner;
 
 use super::output;
-use crate::error::{Error, Result};
-use crate::trace;
+use base::error::{Error, Result};
+use base::trace;
 use std::path::PathBuf;
 
 /// The arguments of `foreload report`.

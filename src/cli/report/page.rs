@@ -2,8 +2,8 @@
 
 use super::text::{bandwidth, facts, percent};
 use super::{peers, tuner};
-use crate::cli::output;
-use crate::trace::{EpochSummary, StageSummary, TraceSummary};
+use crate::output;
+use base::trace::{EpochSummary, StageSummary, TraceSummary};
 use std::fmt::Write;
 
 /// The height of a stage's course in pixels, which a full one has.

@@ -1,8 +1,8 @@
 //! What a process asked of the job's other nodes, as a table: the worst nodes by name, and the rest together.
 
 use super::page::escaped;
-use crate::cli::output;
-use crate::trace::{PeerNumbers, PeersSummary};
+use crate::output;
+use base::trace::{PeerNumbers, PeersSummary};
 use std::fmt::Write;
 
 const COLUMNS: [&str; 9] =

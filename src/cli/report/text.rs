@@ -1,8 +1,8 @@
 //! The report as tables, one for each epoch.
 
 use super::{peers, tuner};
-use crate::cli::output;
-use crate::trace::{EpochSummary, StageSummary, TraceSummary};
+use crate::output;
+use base::trace::{EpochSummary, StageSummary, TraceSummary};
 
 /// Formats the whole report.
 pub(super) fn tables(summary: &TraceSummary) -> String {

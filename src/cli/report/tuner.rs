@@ -1,8 +1,8 @@
 //! What a process changed of itself, as a table: when, what, and why.
 
 use super::page::escaped;
-use crate::cli::output;
-use crate::trace::TunerSummary;
+use crate::output;
+use base::trace::TunerSummary;
 use std::fmt::Write;
 
 const COLUMNS: [&str; 5] = ["after", "setting", "from", "to", "because"];

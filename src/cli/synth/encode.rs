@@ -4,7 +4,7 @@
 use super::huffman;
 use super::photos::{Pixel, PixelGrid};
 use super::recipe::{JpegCoding, PhotoRecipe, normal};
-use crate::rng::RandomStream;
+use base::rng::RandomStream;
 use jpeg_encoder::{ChromaSubsamplingMethod, ColorType, Encoder, EncodingError, SamplingFactor};
 
 /// One encoded image.

@@ -298,7 +298,7 @@ impl EntropyWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::{RandomKey, Use};
+    use base::rng::{RandomKey, Use};
 
     #[test]
     fn optimal_codes_are_prefix_free_short_enough_and_never_all_ones() {

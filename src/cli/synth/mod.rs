@@ -11,8 +11,8 @@ mod summary;
 mod warp;
 
 use super::output;
-use crate::rng::{RandomKey, Use};
-use crate::{Error, Result};
+use base::error::{Error, Result};
+use base::rng::{RandomKey, Use};
 use crossbeam_channel::bounded;
 use photos::Photo;
 use recipe::PhotoRecipe;

@@ -1,7 +1,7 @@
 //! The photographs that a dataset is made from: found, decoded and kept at several scales.
 
-use crate::decode::{Decoder, Planes, Region};
-use crate::{Error, Result};
+use base::error::{Error, Result};
+use pixels::decode::{Decoder, Planes, Region};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -2,7 +2,7 @@
 //!
 //! ImageNet's training set has 1.28 million files of 138 GB: 108 KB each, most of them 500 pixels on the long side.
 
-use crate::rng::RandomStream;
+use base::rng::RandomStream;
 
 /// How the pixels are coded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +109,7 @@ fn size(random: &mut RandomStream) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::{RandomKey, Use};
+    use base::rng::{RandomKey, Use};
 
     #[test]
     fn shares_hold_in_any_run_of_images() {

@@ -1,6 +1,6 @@
 //! Writes the images to class directories or tar shards, published whole under the dataset's name.
 
-use crate::{Error, Result};
+use base::error::{Error, Result};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::{self, File};

@@ -2,7 +2,7 @@
 
 use super::recipe::{JpegCoding, PhotoRecipe};
 use super::store::SynthLayout;
-use crate::cli::output;
+use crate::output;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ pub(crate) struct Statistics {
 /// The summary that `foreload synth` prints.
 #[derive(Debug, Serialize)]
 pub(crate) struct SynthSummary {
-    version: String,
+    version: &'static str,
     layout: SynthLayout,
     images: usize,
     classes: u32,
@@ -67,7 +67,7 @@ impl Statistics {
         let rates = sorted(self.rates);
         let (widths, heights) = (sorted(self.widths), sorted(self.heights));
         SynthSummary {
-            version: crate::cli::version(),
+            version: base::version::get(),
             layout,
             images,
             classes,

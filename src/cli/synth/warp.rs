@@ -1,7 +1,7 @@
 //! A new view of a photograph: cropped, rotated, sheared, seen at a slant, flipped, with its colours shifted.
 
 use super::photos::{Photo, Pixel, PixelGrid};
-use crate::rng::RandomStream;
+use base::rng::RandomStream;
 
 /// A projective map from an output pixel to source coordinates: `(a·x + b·y + c) / (g·x + h·y + 1)` and likewise.
 struct Homography {
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_view_stays_inside_the_photograph() {
-        let key = crate::rng::RandomKey::new(b"warp", 0, 0, crate::rng::Use::Augment);
+        let key = base::rng::RandomKey::new(b"warp", 0, 0, base::rng::Use::Augment);
         let full = ramp(451, 300);
         for sample in 0..200 {
             let (corners, scale) = quadrilateral(&full, 500, 375, &mut key.stream(sample));

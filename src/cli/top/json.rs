@@ -1,6 +1,6 @@
 //! What is seen as JSON: of each process its loaders, as they tell of themselves, with `rates`.
 
-use crate::status::{LoaderRates, LoaderSnapshot, ProcessState, SeenProcess};
+use engine::status::{LoaderRates, LoaderSnapshot, ProcessState, SeenProcess};
 use serde::Serialize;
 
 #[derive(Serialize)]

@@ -10,10 +10,10 @@ mod tests;
 mod view;
 
 use super::{choice, output};
-use crate::error::{Error, Result};
-use crate::names::{NamedValue, named};
-use crate::status::StatusWatch;
-use crate::units::parse_duration;
+use base::error::{Error, Result};
+use base::names::{NamedValue, named};
+use base::units::parse_duration;
+use engine::status::StatusWatch;
 use rows::TopRows;
 use screen::{Happening, Key, Screen};
 use std::io::IsTerminal;

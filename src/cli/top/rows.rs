@@ -1,8 +1,8 @@
 //! The rows of the table: a loader each, or a process that does not tell of any.
 
 use super::Sorting;
-use crate::cli::output;
-use crate::status::{LoaderRates, LoaderSnapshot, ProcessState, SeenProcess};
+use crate::output;
+use engine::status::{LoaderRates, LoaderSnapshot, ProcessState, SeenProcess};
 
 /// A loader, or a process without one to show.
 #[derive(Clone, Copy)]

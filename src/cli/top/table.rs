@@ -2,8 +2,8 @@
 
 use super::cells;
 use super::rows::TopRow;
-use crate::cli::output::{self, harmless};
-use crate::status::{LoaderRates, LoaderSnapshot};
+use crate::output::{self, harmless};
+use engine::status::{LoaderRates, LoaderSnapshot};
 
 /// A column of the table.
 struct TopColumn {

@@ -4,8 +4,8 @@ use super::Sorting;
 use super::cells;
 use super::rows::TopRows;
 use super::view::{LineStyle, TopView, once};
-use crate::cli::output::harmless;
-use crate::status::{
+use crate::output::harmless;
+use engine::status::{
     LoaderRates, LoaderSnapshot, ProcessState, QueueNumbers, SeenProcess, SharingNumbers, StageNumbers,
     StallNumbers, TierNumbers, TunerNumbers,
 };

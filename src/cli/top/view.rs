@@ -4,9 +4,9 @@ use super::Sorting;
 use super::cells;
 use super::rows::{TopRow, TopRows};
 use super::table::{self, percent};
-use crate::cli::output::{self, harmless};
-use crate::names::NamedValue;
-use crate::status::{LoaderRates, LoaderSnapshot, SharingNumbers};
+use crate::output::{self, harmless};
+use base::names::NamedValue;
+use engine::status::{LoaderRates, LoaderSnapshot, SharingNumbers};
 use std::path::Path;
 use std::time::Duration;
 

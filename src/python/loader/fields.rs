@@ -1,8 +1,8 @@
 //! What the batches of any loader of images hold, for Python.
 
-use crate::config::LoaderConfig;
-use crate::names::NamedValue;
 use crate::python::error::raise;
+use base::names::NamedValue;
+use engine::config::LoaderConfig;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 

@@ -1,9 +1,9 @@
 //! `foreload.FileLoader`.
 
 use super::Loader;
-use crate::config::LoaderKind;
-use crate::dataset::Contents;
 use crate::python::settings;
+use data::dataset::Contents;
+use engine::config::LoaderKind;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 

@@ -1,14 +1,14 @@
 //! `foreload.ImageLoader`.
 
 use super::{Loader, fields};
-use crate::augment::{DrawnView, MixRegion};
-use crate::config::LoaderKind;
-use crate::dataset::Contents;
-use crate::names::NamedValue;
 use crate::python::error::raise;
 use crate::python::settings::{self, whole_number};
-use crate::schedule::Draw;
-use crate::show::{SheetRequest, sheet};
+use base::names::NamedValue;
+use data::dataset::Contents;
+use data::schedule::Draw;
+use engine::config::LoaderKind;
+use engine::show::{SheetRequest, sheet};
+use pixels::augment::{DrawnView, MixRegion};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};

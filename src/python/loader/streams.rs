@@ -1,22 +1,22 @@
 //! `foreload._core.StreamEngine`, which `foreload.StreamLoader` is made of.
 
 use super::{SharedPipeline, fields, lock};
-use crate::config::{LoaderKind, OnError, Setting};
-use crate::dataset::{Contents, DatasetIndex};
-use crate::error::{Error, Result};
-use crate::names::NamedValue;
-use crate::pipeline::{ConcealedLog, FailureLog, Pipeline};
 use crate::python::batches::Batches;
 use crate::python::error::raise;
 use crate::python::notices::deliver;
 use crate::python::settings;
 use crate::python::streams::{PythonScore, PythonSource, PythonVotes};
-use crate::stream::{RankShare, SampleStream, SavedStates, SourceSpec, StreamSpec, sample_id};
-use crate::tier::RankPlace;
+use base::error::{Error, Result};
+use base::names::NamedValue;
+use data::dataset::{Contents, DatasetIndex};
+use engine::config::{LoaderKind, OnError, Setting};
+use engine::pipeline::{ConcealedLog, FailureLog, Pipeline};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
+use store::tier::RankPlace;
+use stream::{RankShare, SampleStream, SavedStates, SourceSpec, StreamSpec, sample_id};
 
 /// The class `foreload._core.StreamEngine`; see `_core.pyi` for the documentation.
 #[pyclass(frozen, subclass, module = "foreload")]
@@ -29,7 +29,7 @@ pub(in crate::python) struct StreamEngine {
     failures: Mutex<FailureLog>,
     concealed: Mutex<ConcealedLog>,
     /// The failures before the latest iteration, and its log of progress.
-    errors: Mutex<Option<Arc<crate::pipeline::Progress>>>,
+    errors: Mutex<Option<Arc<engine::pipeline::Progress>>>,
 }
 
 #[pymethods]

@@ -1,7 +1,7 @@
 //! What `help()` and `inspect.signature` say of the classes whose arguments are settings.
 
 use super::objects::attribute;
-use crate::config::{LoaderKind, SettingsClass, SettingsObject, docstring, signature};
+use engine::config::{LoaderKind, SettingsClass, SettingsObject, docstring, signature};
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict};
 use std::ffi::CString;

@@ -1,6 +1,6 @@
 //! Converts Python's objects to values that a setting can be given, and back.
 
-use crate::config::Given;
+use engine::config::Given;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple};
 use std::path::PathBuf;

@@ -11,7 +11,7 @@ pub(super) use objects::{Directory, Ram, Resources};
 pub(super) use read::{LoaderArguments, read, read_named};
 
 use super::error::ConfigError;
-use crate::config::{Given, Setting};
+use engine::config::{Given, Setting};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 

@@ -2,8 +2,8 @@
 
 use super::given::{given, object};
 use super::{GivenSetting, check_count, keywords, wrong};
-use crate::config::{Given, LoaderOptions, Setting, SettingsObject};
 use crate::python::error::raise;
+use engine::config::{Given, LoaderOptions, Setting, SettingsObject};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};

@@ -3,11 +3,11 @@
 use super::given::{given, shown};
 use super::objects::members;
 use super::{GivenSetting, check_count, keywords, wrong};
-use crate::config::{
+use crate::python::error::{ConfigError, raise};
+use engine::config::{
     Given, GivenSettings, LoaderKind, LoaderOptions, Setting, SettingsObject, check_given_once,
     unknown_setting,
 };
-use crate::python::error::{ConfigError, raise};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};

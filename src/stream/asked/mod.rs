@@ -2,7 +2,7 @@
 
 mod sources;
 
-pub(crate) use sources::SourceSpec;
+pub use sources::SourceSpec;
 
 use super::buffer::RehearsalOptions;
 use super::mix::{MixOptions, WhenDry};
@@ -11,10 +11,10 @@ use super::run::StreamOptions;
 use super::share::RankShare;
 use super::spill::SpillOptions;
 use super::waiting::StreamPolicy;
-use crate::error::{Error, Result};
-use crate::names::NamedValue;
-use crate::notices::Notices;
-use crate::units::{parse_bytes, parse_duration};
+use base::error::{Error, Result};
+use base::names::NamedValue;
+use base::notices::Notices;
+use base::units::{parse_bytes, parse_duration};
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ const SPARE_BYTES: u64 = 256 << 20;
 /// A stream, as it is asked for.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct StreamSpec {
+pub struct StreamSpec {
     policy: String,
     rehearsal: Option<RehearsalSpec>,
     samples_per_insert: Option<(f64, f64)>,
@@ -76,7 +76,7 @@ enum KeepName {
     Score,
 }
 
-crate::names::named!(
+base::names::named!(
     KeepName: "uniform" => Uniform, "class" => Class, "recency" => Recency, "score" => Score
 );
 
@@ -85,7 +85,7 @@ impl StreamSpec {
     ///
     /// # Errors
     /// [`Error::Config`] for what cannot be read.
-    pub(crate) fn from_json(text: &str) -> Result<Self> {
+    pub fn from_json(text: &str) -> Result<Self> {
         serde_json::from_str(text).map_err(|error| Error::config("StreamLoader", error.to_string()))
     }
 
@@ -94,7 +94,7 @@ impl StreamSpec {
     ///
     /// # Errors
     /// [`Error::Config`] that names the setting.
-    pub(crate) fn options(
+    pub fn options(
         &self,
         batch_size: u32,
         seed: u64,
@@ -156,7 +156,7 @@ impl StreamSpec {
     ///
     /// # Errors
     /// [`Error::Config`].
-    pub(crate) fn max_bytes(&self) -> Result<u32> {
+    pub fn max_bytes(&self) -> Result<u32> {
         let most = parse_bytes("max_bytes", &self.max_bytes)?;
         u32::try_from(most).map_err(|_| Error::config("max_bytes", format!("is {most}, must be below 4 GiB")))
     }
@@ -220,11 +220,11 @@ impl RehearsalSpec {
             return Err(Error::config("rehearsal.keep_states", "is 0, must be at least 1"));
         }
         if let (None, Capacity::Bytes(bytes)) = (&directory, capacity)
-            && bytes > crate::io::storage::memory_limit()
+            && bytes > store::io::storage::memory_limit()
         {
             let message = format!(
                 "is {bytes} bytes, and this machine has {} of memory: give a directory on local NVMe",
-                crate::io::storage::memory_limit()
+                store::io::storage::memory_limit()
             );
             return Err(Error::config("rehearsal.capacity", message));
         }

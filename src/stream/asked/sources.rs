@@ -1,20 +1,21 @@
 //! The sources of a stream, as Python describes them.
 
-use crate::error::{Error, Result};
-use crate::names::NamedValue;
-use crate::notices::Notices;
-use crate::stream::{
-    FolderAfter, FolderOptions, FolderSource, RankShare, RedisOptions, RedisSource, StreamSource,
-    WatchChoice, ZeroMqKind, ZeroMqOptions, ZeroMqSource,
-};
-use crate::units::parse_duration;
+use crate::{FolderAfter, FolderOptions, FolderSource, RankShare, StreamSource, WatchChoice};
+#[cfg(feature = "redis")]
+use crate::{RedisOptions, RedisSource};
+#[cfg(feature = "zeromq")]
+use crate::{ZeroMqKind, ZeroMqOptions, ZeroMqSource};
+use base::error::{Error, Result};
+use base::names::NamedValue;
+use base::notices::Notices;
+use base::units::parse_duration;
 use serde::Deserialize;
 use std::path::PathBuf;
 
 /// A source, as it is asked for.
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
-pub(crate) enum SourceSpec {
+pub enum SourceSpec {
     Folder(FolderSpec),
     Redis(RedisSpec),
     ZeroMq(ZeroMqSpec),
@@ -27,7 +28,7 @@ pub(crate) enum SourceSpec {
 /// A directory that grows, as it is asked for.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct FolderSpec {
+pub struct FolderSpec {
     path: PathBuf,
     name: String,
     members: Option<Vec<String>>,
@@ -42,7 +43,8 @@ pub(crate) struct FolderSpec {
 /// A stream in Redis, as it is asked for. It may hold a password, and so is never shown.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RedisSpec {
+#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "it is read, and then refused"))]
+pub struct RedisSpec {
     url: String,
     stream: String,
     name: String,
@@ -60,7 +62,7 @@ impl SourceSpec {
     ///
     /// # Errors
     /// [`Error::Config`] for what cannot be read.
-    pub(crate) fn from_json(text: &str) -> Result<Self> {
+    pub fn from_json(text: &str) -> Result<Self> {
         serde_json::from_str(text).map_err(|error| Error::config("source", error.to_string()))
     }
 
@@ -68,7 +70,7 @@ impl SourceSpec {
     ///
     /// # Errors
     /// [`Error::Config`] that names the setting.
-    pub(crate) fn open(
+    pub fn open(
         self,
         max_bytes: u32,
         share: RankShare,
@@ -119,7 +121,8 @@ impl FolderSpec {
 /// A socket of ZeroMQ, as it is asked for.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ZeroMqSpec {
+#[cfg_attr(not(feature = "zeromq"), expect(dead_code, reason = "it is read, and then refused"))]
+pub struct ZeroMqSpec {
     name: String,
     socket: String,
     endpoints: Vec<String>,
@@ -127,6 +130,7 @@ pub(crate) struct ZeroMqSpec {
     topics: Vec<String>,
 }
 
+#[cfg(feature = "zeromq")]
 impl ZeroMqSpec {
     fn open(self, max_bytes: u32, share: RankShare, notices: &Notices) -> Result<Box<dyn StreamSource>> {
         let kind = match self.socket.as_str() {
@@ -149,6 +153,7 @@ impl ZeroMqSpec {
     }
 }
 
+#[cfg(feature = "redis")]
 impl RedisSpec {
     fn open(self, max_bytes: u32, share: RankShare, notices: &Notices) -> Result<Box<dyn StreamSource>> {
         let options = RedisOptions {
@@ -165,5 +170,19 @@ impl RedisSpec {
             ..RedisOptions::new(self.url, self.stream)
         };
         Ok(Box::new(RedisSource::new(options, notices.clone())?))
+    }
+}
+
+#[cfg(not(feature = "zeromq"))]
+impl ZeroMqSpec {
+    fn open(self, _: u32, _: RankShare, _: &Notices) -> Result<Box<dyn StreamSource>> {
+        Err(Error::left_out("streams of ZeroMQ", "zeromq"))
+    }
+}
+
+#[cfg(not(feature = "redis"))]
+impl RedisSpec {
+    fn open(self, _: u32, _: RankShare, _: &Notices) -> Result<Box<dyn StreamSource>> {
+        Err(Error::left_out("streams of Redis", "redis"))
     }
 }

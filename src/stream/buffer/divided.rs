@@ -8,13 +8,13 @@
 use super::RehearsalBuffer;
 use super::saved::{has_states, ids_of, no_directory};
 use super::snapshot::{BufferSnapshot, SnapshotHeader};
-use crate::error::{Error, Result};
-use crate::stream::ids::IdSet;
-use crate::stream::reservoir::{KeptSample, Reservoir};
-use crate::stream::segments::ForeignStore;
-use crate::stream::share::RankShare;
-use crate::stream::source::SourcePosition;
-use crate::stream::state::SnapshotRef;
+use crate::ids::IdSet;
+use crate::reservoir::{KeptSample, Reservoir};
+use crate::segments::ForeignStore;
+use crate::share::RankShare;
+use crate::source::SourcePosition;
+use crate::state::SnapshotRef;
+use base::error::{Error, Result};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
@@ -27,11 +27,11 @@ struct FormerBuffer {
 }
 
 /// What all former ranks saved, by rank: none where a directory is out of reach.
-pub(in crate::stream) struct FormerBuffers(Vec<Option<FormerBuffer>>);
+pub(crate) struct FormerBuffers(Vec<Option<FormerBuffer>>);
 
 impl FormerBuffers {
     /// The positions of a rank's sources.
-    pub(in crate::stream) fn positions(&self, rank: usize) -> Option<&[SourcePosition]> {
+    pub(crate) fn positions(&self, rank: usize) -> Option<&[SourcePosition]> {
         Some(&self.0.get(rank)?.as_ref()?.snapshot.header.positions)
     }
 
@@ -45,7 +45,7 @@ impl RehearsalBuffer {
     ///
     /// # Errors
     /// [`Error::Unavailable`] for snapshots that are not those of the states; those of the directories.
-    pub(in crate::stream) fn find_former(&mut self, former: &[Option<SnapshotRef>]) -> Result<FormerBuffers> {
+    pub(crate) fn find_former(&mut self, former: &[Option<SnapshotRef>]) -> Result<FormerBuffers> {
         let world_size = former.len() as u32;
         let of_rank = |(rank, saved): (u32, &Option<SnapshotRef>)| match saved {
             Some(saved) => self.find_one(RankShare { rank, world_size }, saved),
@@ -90,7 +90,7 @@ impl RehearsalBuffer {
     /// # Errors
     /// [`Error::Config`] where the directory has the states of another run, [`Error::Unavailable`] where there is no
     /// room for the samples; those of the directories.
-    pub(in crate::stream) fn take_part(
+    pub(crate) fn take_part(
         &mut self,
         former: &FormerBuffers,
         (run, lineage): (Option<u32>, Vec<u32>),

@@ -4,12 +4,12 @@ use super::super::ids::{IdSet, IdTable};
 use super::super::live::{LiveBytes, LiveTable};
 use super::super::record::Record;
 use super::super::segments::{AppendError, MovedRecord, RecordPlace, SegmentStore};
-use crate::dataset::{Extent, FileId};
-use crate::error::{Error, Result};
-use crate::io::{DataSource, Direct, IoChoice, Reader, open_source};
-use crate::slot::SlotPool;
+use base::error::{Error, Result};
+use base::slot::SlotPool;
+use data::dataset::{Extent, FileId};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use store::io::{DataSource, Direct, IoChoice, Reader, open_source};
 
 /// Segments of which less than this part is still asked for are written anew when room is needed.
 const SPARSE: f64 = 0.8;

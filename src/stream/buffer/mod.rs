@@ -14,16 +14,16 @@ use super::record::Record;
 use super::reservoir::{Capacity, KeepBy, NO_CLASS, Offered, Reservoir, StepChange};
 use super::segments::{ForeignStore, SegmentOptions, SegmentStore};
 use super::share::RankShare;
-use crate::error::{Error, Result};
-use crate::io::{Direct, IoChoice, Reader};
-use crate::notices::Notices;
-use crate::slot::SlotPool;
+use base::error::{Error, Result};
+use base::notices::Notices;
+use base::slot::SlotPool;
 use kept::KeptBytes;
 use saved::has_states;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use store::io::{Direct, IoChoice, Reader};
 
 /// After so many steps a sample that failed in a batch leaves the buffer. No step is planned so far ahead, so that what
 /// is drawn does not depend on how far ahead steps are planned.
@@ -31,7 +31,7 @@ const FAILED_LEAVE_AFTER: u64 = 64;
 
 /// What is kept, and where.
 #[derive(Debug, Clone)]
-pub(crate) struct RehearsalOptions {
+pub struct RehearsalOptions {
     pub by: KeepBy,
     pub capacity: Capacity,
     /// The directory that has the bytes of all kept samples; none where memory has them. Where there are several ranks,

@@ -2,12 +2,12 @@
 
 use super::RehearsalBuffer;
 use super::snapshot::{BufferSnapshot, SnapshotHeader};
-use crate::crc::checksum;
-use crate::error::{Error, Result};
-use crate::stream::ids::IdSet;
-use crate::stream::reservoir::Reservoir;
-use crate::stream::source::SourcePosition;
-use crate::stream::state::SnapshotRef;
+use crate::ids::IdSet;
+use crate::reservoir::Reservoir;
+use crate::source::SourcePosition;
+use crate::state::SnapshotRef;
+use base::crc::checksum;
+use base::error::{Error, Result};
 use std::path::Path;
 
 impl RehearsalBuffer {
@@ -16,7 +16,7 @@ impl RehearsalBuffer {
     ///
     /// # Errors
     /// [`Error::Unavailable`] where too many states wait to be acknowledged; those of the directory.
-    pub(in crate::stream) fn save(&mut self, positions: &[SourcePosition]) -> Result<Option<SnapshotRef>> {
+    pub(crate) fn save(&mut self, positions: &[SourcePosition]) -> Result<Option<SnapshotRef>> {
         let Some(store) = self.bytes.store() else {
             self.notices.warn_once("unsaved rehearsal", || {
                 "the rehearsal buffer is in memory alone, so a state does not have it, and a run that goes on from the \
@@ -59,11 +59,7 @@ impl RehearsalBuffer {
     ///
     /// # Errors
     /// [`Error::Unavailable`] for a snapshot that is not the one of the state; those of the directory.
-    pub(in crate::stream) fn restore(
-        &mut self,
-        saved: &SnapshotRef,
-        lineage: &[u32],
-    ) -> Result<Vec<SourcePosition>> {
+    pub(crate) fn restore(&mut self, saved: &SnapshotRef, lineage: &[u32]) -> Result<Vec<SourcePosition>> {
         let snapshot = self.snapshot(saved)?;
         self.lineage = lineage.to_vec();
         self.take_forsaken()?;
@@ -122,7 +118,7 @@ impl RehearsalBuffer {
     ///
     /// # Errors
     /// Those of [`RehearsalBuffer::restore`].
-    pub(in crate::stream) fn positions(&mut self, saved: &SnapshotRef) -> Result<Vec<SourcePosition>> {
+    pub(crate) fn positions(&mut self, saved: &SnapshotRef) -> Result<Vec<SourcePosition>> {
         self.snapshot(saved).map(|snapshot| snapshot.header.positions)
     }
 
@@ -140,7 +136,7 @@ impl RehearsalBuffer {
     ///
     /// # Errors
     /// Those of the directory.
-    pub(in crate::stream) fn forget_before(&mut self, number: u64) -> Result<()> {
+    pub(crate) fn forget_before(&mut self, number: u64) -> Result<()> {
         self.acknowledged = self.acknowledged.max(Some(number));
         let later = self.snapshots.split_off(&number);
         let older = std::mem::replace(&mut self.snapshots, later);

@@ -8,8 +8,8 @@
 use super::super::reservoir::{KeptSample, ReservoirPart};
 use super::super::source::SourcePosition;
 use super::super::state::SnapshotRef;
-use crate::crc::checksum;
-use crate::error::Error;
+use base::crc::checksum;
+use base::error::Error;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

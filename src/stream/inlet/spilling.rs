@@ -4,10 +4,10 @@
 //! never looked for where it was.
 
 use super::{Inlet, InletState};
-use crate::error::Result;
-use crate::stream::segments::{MovedRecord, RecordPlace};
-use crate::stream::spill::{Spill, SpilledSample};
-use crate::stream::waiting::WaitingSample;
+use crate::segments::{MovedRecord, RecordPlace};
+use crate::spill::{Spill, SpilledSample};
+use crate::waiting::WaitingSample;
+use base::error::Result;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
@@ -45,7 +45,7 @@ impl Inlet {
     ///
     /// # Errors
     /// Those of the directory.
-    pub(in crate::stream) fn bring_back(&self) -> Result<()> {
+    pub(crate) fn bring_back(&self) -> Result<()> {
         let Some(spill) = &self.options.spill else { return Ok(()) };
         let mut state = self.lock();
         while !state.closed {

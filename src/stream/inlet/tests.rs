@@ -1,8 +1,8 @@
 //! The account under whatever may happen in whatever order.
 
 use super::*;
-use crate::stream::share::RankShare;
-use crate::stream::spill::SpillOptions;
+use crate::share::RankShare;
+use crate::spill::SpillOptions;
 use proptest::prelude::*;
 
 /// What happens to an inlet.
@@ -89,7 +89,7 @@ proptest! {
                 }
                 Happening::Withdraw(part) => {
                     let keys = (0..next + 5).filter(|number| number % 5 == u64::from(part) % 5);
-                    let ids = keys.map(|number| crate::stream::sample_id("s", &number.to_string())).collect();
+                    let ids = keys.map(|number| crate::sample_id("s", &number.to_string())).collect();
                     inlet.withdraw(&ids).unwrap();
                 }
             }

@@ -20,7 +20,7 @@ pub(super) enum ReservoirChange {
 
 /// All that one step changed, in order.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct StepChange {
+pub struct StepChange {
     pub(super) log: Vec<ReservoirChange>,
 }
 

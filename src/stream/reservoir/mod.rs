@@ -25,11 +25,11 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use change::StepChange;
+pub use change::StepChange;
 
 use super::ids::IdTable;
-use crate::error::Result;
-use crate::rng::{RandomKey, Use};
+use base::error::Result;
+use base::rng::{RandomKey, Use};
 
 use change::ReservoirChange;
 use order::KeepOrder;
@@ -37,13 +37,13 @@ use sorted::{Position, ReservoirEntry, SortedEntries};
 use std::collections::{BTreeMap, HashMap};
 
 /// The class of samples that have none.
-pub(crate) const NO_CLASS: u32 = u32::MAX;
+pub const NO_CLASS: u32 = u32::MAX;
 /// The threshold of a part that never lacked room.
 const NEVER: (u64, u64) = (u64::MAX, u64::MAX);
 
 /// What decides how likely a sample is kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum KeepBy {
+pub enum KeepBy {
     /// All samples alike.
     Uniform,
     /// All samples of a class alike, and as many of each class.
@@ -56,7 +56,7 @@ pub(crate) enum KeepBy {
 
 /// How much a reservoir holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Capacity {
+pub enum Capacity {
     /// So many samples.
     Samples(u64),
     /// Samples of so many bytes together. One that is larger than all of this is never kept, and counts for nothing.
@@ -65,7 +65,7 @@ pub(crate) enum Capacity {
 
 /// A sample that may be kept.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Offered {
+pub struct Offered {
     pub id: u64,
     pub class: Option<u32>,
     pub bytes: u32,
@@ -77,7 +77,7 @@ pub(crate) struct Offered {
 
 /// A sample that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct KeptSample {
+pub struct KeptSample {
     pub id: u64,
     /// The key: the smaller, the longer it stays.
     pub order: u64,
@@ -90,7 +90,7 @@ pub(crate) struct KeptSample {
 
 /// What became of an offer.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct OfferOutcome {
+pub struct OfferOutcome {
     /// Whether the sample is kept from now on. One that is there already stays as it is, and this says `false`.
     pub kept: bool,
     /// The samples that gave way.
@@ -99,7 +99,7 @@ pub(crate) struct OfferOutcome {
 
 /// A part of a reservoir, as a snapshot has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ReservoirPart {
+pub struct ReservoirPart {
     /// The class, where samples are kept by class, else 0.
     pub part: u32,
     /// The smallest (key, id) that was ever refused or evicted for want of room.
@@ -117,7 +117,7 @@ struct Part {
 
 /// Which samples are kept.
 #[derive(Debug, Clone)]
-pub(crate) struct Reservoir {
+pub struct Reservoir {
     by: KeepBy,
     capacity: Capacity,
     order: KeepOrder,
@@ -132,8 +132,8 @@ impl Reservoir {
     /// An empty reservoir.
     ///
     /// # Errors
-    /// [`crate::Error::Config`] for a half-life that is not finite and above 0.
-    pub(crate) fn new(seed: u64, by: KeepBy, capacity: Capacity) -> Result<Self> {
+    /// [`base::error::Error::Config`] for a half-life that is not finite and above 0.
+    pub fn new(seed: u64, by: KeepBy, capacity: Capacity) -> Result<Self> {
         Ok(Self {
             by,
             capacity,
@@ -148,8 +148,8 @@ impl Reservoir {
     /// Offers a sample, and notes in `change` what that changes.
     ///
     /// # Errors
-    /// [`crate::Error::Config`] for a score that is not finite and above 0; nothing is changed then.
-    pub(crate) fn offer(&mut self, offered: &Offered, change: &mut StepChange) -> Result<OfferOutcome> {
+    /// [`base::error::Error::Config`] for a score that is not finite and above 0; nothing is changed then.
+    pub fn offer(&mut self, offered: &Offered, change: &mut StepChange) -> Result<OfferOutcome> {
         let order = self.order.of(offered)?;
         let mut outcome = OfferOutcome::default();
         let too_large = matches!(self.capacity, Capacity::Bytes(all) if u64::from(offered.bytes) > all);
@@ -175,7 +175,7 @@ impl Reservoir {
 
     /// Removes a sample for good, and from what the steps in `pending` changed, so that undoing them does not bring it
     /// back. Returns it where it was kept, or would have been again.
-    pub(crate) fn withdraw<'a>(
+    pub fn withdraw<'a>(
         &mut self,
         id: u64,
         pending: impl IntoIterator<Item = &'a mut StepChange>,
@@ -185,7 +185,7 @@ impl Reservoir {
     }
 
     /// Notes that the samples with these ids were rehearsed once more. Ids that are not there are passed over.
-    pub(crate) fn used(&mut self, ids: &[u64], change: &mut StepChange) {
+    pub fn used(&mut self, ids: &[u64], change: &mut StepChange) {
         for &id in ids {
             if let Some(kept) = self.positions.get(&id).and_then(|&at| self.entries.get_mut(at)) {
                 kept.uses = kept.uses.saturating_add(1);
@@ -196,7 +196,7 @@ impl Reservoir {
 
     /// The ids of `count` samples that step number `step` rehearses, all different and each as likely; of all where
     /// there are fewer. They depend on seed, step and content alone.
-    pub(crate) fn draw(&self, step: u64, count: usize) -> Vec<u64> {
+    pub fn draw(&self, step: u64, count: usize) -> Vec<u64> {
         let mut random = self.rehearse.stream(step);
         let len = self.entries.len();
         // The beginning of a shuffle of all ranks, of which only those that were moved are written down.
@@ -214,7 +214,7 @@ impl Reservoir {
     }
 
     /// Undoes what a step changed. Steps are undone from the last to the first; what was withdrawn meanwhile stays so.
-    pub(crate) fn undo(&mut self, change: StepChange) {
+    pub fn undo(&mut self, change: StepChange) {
         for change in change.log.into_iter().rev() {
             match change {
                 ReservoirChange::Inserted(id) => drop(self.remove(id)),
@@ -233,34 +233,34 @@ impl Reservoir {
     }
 
     /// The number of samples that are kept.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// The bytes of the samples that are kept.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.parts.values().map(|part| part.bytes).sum()
     }
 
     /// Removes a sample that turned out to be of no use; undoing `change` brings it back. Says whether it was kept.
-    pub(crate) fn discard(&mut self, id: u64, change: &mut StepChange) -> bool {
+    pub fn discard(&mut self, id: u64, change: &mut StepChange) -> bool {
         let entry = self.remove(id);
         change.log.extend(entry.map(ReservoirChange::Evicted));
         entry.is_some()
     }
 
     /// The sample with this id, where it is kept.
-    pub(crate) fn get(&self, id: u64) -> Option<KeptSample> {
+    pub fn get(&self, id: u64) -> Option<KeptSample> {
         self.positions.get(&id).and_then(|&at| self.entries.get(at)).copied()
     }
 
     /// Whether the sample with this id is kept.
-    pub(crate) fn contains(&self, id: u64) -> bool {
+    pub fn contains(&self, id: u64) -> bool {
         self.positions.contains_key(&id)
     }
 
     /// What each part may hold. With more classes than samples fit, that is nothing.
-    pub(crate) fn share(&self) -> Capacity {
+    pub fn share(&self) -> Capacity {
         let parts = self.parts.len().max(1) as u64;
         match self.capacity {
             Capacity::Samples(all) => Capacity::Samples(all / parts),

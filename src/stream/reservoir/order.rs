@@ -1,8 +1,8 @@
 //! By what samples are kept: the key of each, of which the smallest stay.
 
 use super::{KeepBy, Offered};
-use crate::error::{Error, Result};
-use crate::rng::{RandomKey, Use};
+use base::error::{Error, Result};
+use base::rng::{RandomKey, Use};
 
 /// What gives each sample its key.
 #[derive(Debug, Clone)]

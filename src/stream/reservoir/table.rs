@@ -1,16 +1,16 @@
 //! Reservoirs as tables, for snapshots, and several of them as one.
 
 use super::{Capacity, KeepBy, KeptSample, NEVER, Reservoir, ReservoirEntry, ReservoirPart, StepChange};
-use crate::error::Result;
+use base::error::Result;
 
 impl Reservoir {
     /// The samples that are kept, in their order: by part, then by key.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = &KeptSample> {
+    pub fn entries(&self) -> impl Iterator<Item = &KeptSample> {
         self.entries.iter().map(|entry| &entry.kept)
     }
 
     /// The parts that were seen, in order.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = ReservoirPart> {
+    pub fn parts(&self) -> impl Iterator<Item = ReservoirPart> {
         self.parts.iter().map(|(&part, found)| ReservoirPart {
             part,
             threshold: Some(found.threshold).filter(|&threshold| threshold != NEVER),
@@ -22,7 +22,7 @@ impl Reservoir {
     ///
     /// # Errors
     /// What is wrong, in words: entries that no such reservoir could have.
-    pub(crate) fn restore(
+    pub fn restore(
         (seed, by, capacity): (u64, KeepBy, Capacity),
         parts: impl IntoIterator<Item = ReservoirPart>,
         entries: impl IntoIterator<Item = KeptSample>,
@@ -51,11 +51,12 @@ impl Reservoir {
     /// of both that are no longer kept. No step may be left to be undone.
     ///
     /// # Errors
-    /// [`crate::Error::Unavailable`] where the two keep samples by other keys, so that there is no such reservoir.
-    pub(crate) fn merge(&mut self, other: Self) -> Result<Vec<KeptSample>> {
+    /// [`base::error::Error::Unavailable`] where the two keep samples by other keys, so that there is no such
+    /// reservoir.
+    pub fn merge(&mut self, other: Self) -> Result<Vec<KeptSample>> {
         if (self.rehearse, self.by) != (other.rehearse, other.by) {
             let message = "rehearsal buffers with another seed or another `by` cannot become one";
-            return Err(crate::Error::Unavailable(message.to_owned()));
+            return Err(base::error::Error::Unavailable(message.to_owned()));
         }
         let mut gone = Vec::new();
         // What lies at or above either threshold is none of the union's, for it was not of either.

@@ -5,7 +5,7 @@ mod divided;
 
 use super::statistics::{assert_follows, assert_uniform};
 use super::*;
-use crate::rng::RandomStream;
+use base::rng::RandomStream;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 use std::collections::HashSet;

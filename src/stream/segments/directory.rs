@@ -12,14 +12,14 @@
 
 use super::format::{VERSION, u32_at, u64_at};
 use super::{SegmentOptions, StoreFull};
-use crate::error::{Error, Result};
-use crate::io::drive::{Drive, start_writeback};
-use crate::io::{nameless, numbered};
-use crate::slot::PAGE;
+use base::error::{Error, Result};
+use base::slot::PAGE;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use store::io::drive::{Drive, start_writeback};
+use store::io::{nameless, numbered};
 
 /// The lock file holds: magic, version u32, run u32, next segment's number u64.
 const MAGIC: [u8; 8] = *b"FLSTREAM";

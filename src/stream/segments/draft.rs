@@ -4,8 +4,8 @@ use super::RecordPlace;
 use super::directory::{RecordDirectory, SEGMENT, UnnamedFile, pages};
 use super::format::{encode_footer, file_bytes};
 use super::rows::{RecordRow, RecordRows};
-use crate::dataset::Stamp;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
+use data::dataset::Stamp;
 use std::os::unix::fs::FileExt;
 
 /// How many bytes wait at most before they are written.

@@ -1,12 +1,12 @@
 //! Segments as files that readers read by number.
 
 use super::RecordPlace;
-use crate::dataset::{Extent, FileId, Stamp};
-use crate::io::Files;
+use data::dataset::{Extent, FileId, Stamp};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use store::io::Files;
 
 /// The files of the segments that are published. A segment that is written anew is another file, so that no reader
 /// reads from the one that is gone by the places of the other.

@@ -3,32 +3,32 @@
 use super::directory::{SEGMENT, SNAPSHOT, run_of};
 use super::format::{FooterFault, read_footer};
 use super::snapshots;
-use crate::crc::checksum;
-use crate::error::{Error, Result};
-use crate::io::numbered;
-use crate::stream::ids::IdSet;
-use crate::stream::record::Record;
+use crate::ids::IdSet;
+use crate::record::Record;
+use base::crc::checksum;
+use base::error::{Error, Result};
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use store::io::numbered;
 
 /// How often segments are looked for again, because some were written anew meanwhile.
 const LOOK_AGAIN: u32 = 5;
 
 /// A directory of samples and snapshots that is only read.
-pub(crate) struct ForeignStore {
+pub struct ForeignStore {
     path: PathBuf,
 }
 
 impl ForeignStore {
     /// The store in a directory, which need not be there.
-    pub(in crate::stream) fn new(path: impl Into<PathBuf>) -> Self {
+    pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
     /// The run that the directory is of; `None` where it is none of a store.
-    pub(in crate::stream) fn run(&self) -> Option<u32> {
+    pub(crate) fn run(&self) -> Option<u32> {
         run_of(&self.path)
     }
 
@@ -36,7 +36,7 @@ impl ForeignStore {
     ///
     /// # Errors
     /// Those of [`super::SegmentStore::read_snapshot`].
-    pub(in crate::stream) fn read_snapshot(&self, number: u64) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn read_snapshot(&self, number: u64) -> Result<Option<Vec<u8>>> {
         let path = self.path.join(numbered::name(number, SNAPSHOT));
         match fs::exists(&path) {
             Ok(true) => snapshots::read(&path, number).map(Some),
@@ -50,11 +50,7 @@ impl ForeignStore {
     ///
     /// # Errors
     /// Those of `take`; [`Error::Io`] for files that cannot be read.
-    pub(in crate::stream) fn take(
-        &self,
-        wanted: &mut IdSet,
-        mut take: impl FnMut(Record) -> Result<()>,
-    ) -> Result<()> {
+    pub(crate) fn take(&self, wanted: &mut IdSet, mut take: impl FnMut(Record) -> Result<()>) -> Result<()> {
         for _ in 0..LOOK_AGAIN {
             let mut vanished = false;
             // Of a sample that is there twice, the one that was appended last counts.

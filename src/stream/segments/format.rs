@@ -10,7 +10,7 @@
 //! All numbers are little-endian; the class of a sample that has none is 2^32 - 1.
 
 use super::rows::{RecordRow, RecordRows};
-use crate::crc::checksum;
+use base::crc::checksum;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;

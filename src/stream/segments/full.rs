@@ -1,6 +1,6 @@
 //! What a store answers that has no room.
 
-use crate::error::Error;
+use base::error::Error;
 use std::path::PathBuf;
 
 /// There is no room for something within the quota.

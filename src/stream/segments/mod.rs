@@ -25,19 +25,17 @@ mod rows;
 mod snapshots;
 mod whole;
 
-pub(crate) use foreign::ForeignStore;
+pub use foreign::ForeignStore;
 pub use full::{AppendError, StoreFull};
 pub use rewrite::MovedRecord;
 
 use super::ids::IdSet;
 use super::record::Record;
-use crate::crc::checksum;
-use crate::dataset::{Extent, Stamp};
-use crate::error::{DecodeError, Error, Result};
-use crate::io::Files;
-use crate::io::drive::WriteFaults;
-use crate::notices::{NoticeKind, Notices};
-use crate::slot::PAGE;
+use base::crc::checksum;
+use base::error::{DecodeError, Error, Result};
+use base::notices::{NoticeKind, Notices};
+use base::slot::PAGE;
+use data::dataset::{Extent, Stamp};
 use directory::{RecordDirectory, SEGMENT, SNAPSHOT, pages};
 use draft::SegmentDraft;
 use files::SegmentFiles;
@@ -48,6 +46,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use store::io::Files;
+use store::io::drive::WriteFaults;
 
 /// The smallest quota: some of the smallest segments.
 const SMALLEST_QUOTA: u64 = 1 << 20;

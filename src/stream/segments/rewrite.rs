@@ -5,8 +5,8 @@ use super::draft::SegmentDraft;
 use super::format::{FooterFault, file_bytes};
 use super::rows::{RecordRow, RecordRows};
 use super::{RecordPlace, SegmentStore};
-use crate::error::{Error, Result};
-use crate::slot::PAGE;
+use base::error::{Error, Result};
+use base::slot::PAGE;
 use std::collections::HashSet;
 
 /// A sample that is somewhere else now.

@@ -9,8 +9,8 @@
 use super::SegmentStore;
 use super::directory::{SNAPSHOT, pages};
 use super::format::{VERSION, u32_at, u64_at};
-use crate::crc::checksum;
-use crate::error::{Error, Result};
+use base::crc::checksum;
+use base::error::{Error, Result};
 use std::fs::{self, File};
 use std::path::Path;
 

@@ -2,13 +2,13 @@
 
 use super::SegmentStore;
 use super::directory::SEGMENT;
-use crate::error::Result;
+use base::error::Result;
 
 impl SegmentStore {
     /// Removes all samples and snapshots, and the directory, unless something else is in it.
     ///
     /// # Errors
-    /// [`crate::Error::Io`]; what could not be removed is still there.
+    /// [`base::error::Error::Io`]; what could not be removed is still there.
     pub fn remove(&mut self) -> Result<()> {
         for number in self.snapshots() {
             self.remove_snapshot(number)?;
@@ -30,7 +30,7 @@ impl SegmentStore {
     /// Notes the run that the directory is of.
     ///
     /// # Errors
-    /// [`crate::Error::Io`].
+    /// [`base::error::Error::Io`].
     pub fn set_run(&mut self, run: u32) -> Result<()> {
         self.directory.set_run(run)
     }

@@ -1,5 +1,7 @@
 //! The kinds of sources, a file or a folder each.
 
-pub(crate) mod folder;
-pub(crate) mod redis;
-pub(crate) mod zeromq;
+pub mod folder;
+#[cfg(feature = "redis")]
+pub mod redis;
+#[cfg(feature = "zeromq")]
+pub mod zeromq;

@@ -138,51 +138,6 @@ fn with_tls_the_announced_certificate_alone_is_believed() {
     assert_eq!(Client::new(&[peer], &patient()).ask(0, 1), Err(Miss::Unreachable));
 }
 
-/// Bytes as PEM (RFC 7468).
-fn pem(label: &str, bytes: &[u8]) -> String {
-    let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for three in bytes.chunks(3) {
-        let word = three.iter().chain(&[0; 3]).take(3).fold(0, |word, &byte| word << 8 | usize::from(byte));
-        for place in 0..4 {
-            let digit = digits[word >> (18 - 6 * place) & 63];
-            text.push(if place <= three.len() { char::from(digit) } else { '=' });
-        }
-    }
-    let lines: Vec<_> = text.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
-    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
-}
-
-#[test]
-fn a_certificate_of_the_users_own_is_read_from_pem_files() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = |name: &str, text: &str| {
-        let path = folder.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path
-    };
-    let made = rcgen::generate_simple_self_signed(["node".to_owned()]).unwrap();
-    let certificate = file("certificate.pem", &pem("CERTIFICATE", made.cert.der()));
-    let key = file("key.pem", &pem("PRIVATE KEY", &made.signing_key.serialize_der()));
-    let identity = TlsIdentity::from_pem(&certificate, &key).unwrap();
-    assert!(!format!("{identity:?}").contains("KEY"));
-    let pin = identity.pin();
-    let options = ServerOptions { tls: Some(identity), ..ServerOptions::new(loopback(), token()) };
-    let server = Server::start(options).unwrap();
-    server.share(DATASET, Arc::new(TestShelf::in_memory(2)));
-    assert_eq!(
-        Client::new(&[Peer { address: server.address(), pin: Some(pin) }], &patient()).ask(0, 1),
-        Ok(())
-    );
-    let empty = file("empty.pem", "");
-    for (certificate, key) in
-        [(&empty, &key), (&certificate, &empty), (&certificate, &folder.path().join("none"))]
-    {
-        let error = TlsIdentity::from_pem(certificate, key).unwrap_err().to_string();
-        assert!(error.starts_with("config: peers: tls: ") && error.contains("PEM"), "{error}");
-    }
-}
-
 #[test]
 fn bytes_under_way_and_connections_are_bounded() {
     let length = sample_bytes(3).len();

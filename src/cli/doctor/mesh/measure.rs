@@ -1,12 +1,12 @@
 //! What one node measures: reads from other nodes, one at a time and then many at once.
 
-use crate::cli::usage::ProcessUsage;
-use crate::error::Result;
-use crate::names::NamedValue;
-use crate::peers::{Peer, PeerProbe, ProbedReads, SharedDataset, Token};
+use crate::usage::ProcessUsage;
+use base::error::Result;
+use base::names::NamedValue;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use store::peers::{Peer, PeerProbe, ProbedReads, SharedDataset, Token};
 
 /// The share of the time in which samples are read one at a time.
 const ALONE: f64 = 0.2;

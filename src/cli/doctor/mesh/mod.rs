@@ -10,15 +10,10 @@ mod rounds;
 mod summary;
 mod text;
 
-use crate::cli::job::{self, FindsJob, FoundJob, NodeArgs};
-use crate::cli::output;
-use crate::config::{parse_bytes, parse_duration};
-use crate::error::{Error, Result};
-use crate::peers::{
-    CertificatePin, LONGEST_IN_VAIN, Peer, ProbeShelf, Server, ServerOptions, TlsIdentity, Token,
-    allow_open_files, most_in_flight, probe_dataset,
-};
-use crate::tier::{PeersOptions, RankPlace, RanksMet, gather, node_names};
+use crate::job::{self, FindsJob, FoundJob, NodeArgs};
+use crate::output;
+use base::error::{Error, Result};
+use engine::config::{parse_bytes, parse_duration};
 use measure::{MeasuredBy, NodeMeasure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -26,6 +21,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use store::peers::{
+    CertificatePin, LONGEST_IN_VAIN, Peer, ProbeShelf, Server, ServerOptions, TlsIdentity, Token,
+    allow_open_files, most_in_flight, probe_dataset,
+};
+use store::tier::{PeersOptions, RankPlace, RanksMet, gather, node_names};
 use summary::{MeshNode, MeshSummary, MeshTerms};
 
 /// The largest sample that is measured with, in bytes.
@@ -157,7 +157,7 @@ impl Ranks {
 /// Takes part in the measurement; rank 0 gets what all measured.
 fn measure_all(args: &MeshArgs, ranks: &Ranks) -> Result<Option<MeshSummary>> {
     let terms = MeshTerms {
-        version: crate::cli::version(),
+        version: base::version::get().to_owned(),
         sample_bytes: args.sample_size,
         seconds: args.seconds.as_secs_f64(),
         most_rounds: args.rounds,

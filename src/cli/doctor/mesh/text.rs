@@ -1,7 +1,7 @@
 //! The measurement in words: a table of the nodes, what stands out, and what it means for a training.
 
 use super::summary::{MeshSummary, MeshTerms, NodeSummary, WhereNodesAre, first_of};
-use crate::cli::output;
+use crate::output;
 
 /// The most nodes of the table; of more the slowest are shown.
 const SHOWN: usize = 24;

@@ -2,15 +2,15 @@
 
 mod watch;
 
-pub(crate) use watch::WatchChoice;
+pub use watch::WatchChoice;
 
 use super::super::record::Record;
 use super::super::source::{Arrival, Received, Replay, SourcePosition, StreamSource};
-use crate::dataset::Stamp;
-use crate::dataset::kind::IMAGE_EXTENSIONS;
-use crate::error::{Error, Result};
-use crate::notices::Notices;
-use crate::stream::share::RankShare;
+use crate::share::RankShare;
+use base::error::{Error, Result};
+use base::notices::Notices;
+use data::dataset::Stamp;
+use data::dataset::kind::IMAGE_EXTENSIONS;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use watch::Watch;
 
 /// What becomes of files when their samples are acknowledged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) enum FolderAfter {
+pub enum FolderAfter {
     /// They stay; states have the names of all that were used.
     #[default]
     Keep,
@@ -31,7 +31,7 @@ pub(crate) enum FolderAfter {
 
 /// A directory and its rules.
 #[derive(Debug, Clone)]
-pub(crate) struct FolderOptions {
+pub struct FolderOptions {
     pub root: PathBuf,
     pub name: String,
     /// The files of each sample, by the ends of their names behind a dot; none where each image is a sample.
@@ -54,7 +54,7 @@ pub(crate) struct FolderOptions {
 const READ_AGAIN: u32 = 3;
 
 /// The source.
-pub(crate) struct FolderSource {
+pub struct FolderSource {
     options: FolderOptions,
     notices: Notices,
     watch: Option<Watch>,
@@ -72,7 +72,7 @@ impl FolderSource {
     ///
     /// # Errors
     /// [`Error::Config`] for rules that cannot work.
-    pub(crate) fn new(options: FolderOptions, notices: Notices) -> Result<Self> {
+    pub fn new(options: FolderOptions, notices: Notices) -> Result<Self> {
         let wrong = |message: String| Error::config("Folder", message);
         if options.members.as_ref().is_some_and(|members| members.is_empty() || members.len() > 64) {
             return Err(wrong("members must have 1 to 64 names, such as [\"jpg\", \"cls\"]".into()));

@@ -4,10 +4,9 @@
 //! A directory is listed anew only if its time of change is another one, or so recent that something may have appeared
 //! within the same tick. The kernel's queue of events may overflow; then everything is listed once more.
 
-use crate::dataset::COARSE_TICK;
-use crate::error::{Error, Result};
-use crate::io::storage::{Storage, StorageKind};
-use crate::names::named;
+use base::error::{Error, Result};
+use base::names::named;
+use data::dataset::COARSE_TICK;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
@@ -18,10 +17,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
+use store::io::storage::{Storage, StorageKind};
 
 /// How a directory is watched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum WatchChoice {
+pub enum WatchChoice {
     /// The way that suits the file system.
     #[default]
     Auto,

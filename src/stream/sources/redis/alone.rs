@@ -7,11 +7,11 @@
 use super::RedisOptions;
 use super::link::{RedisLink, Trouble};
 use super::replies::{EntryId, StreamEntry, StreamFacts, entries_of_stream};
-use crate::error::{Error, Result};
-use crate::notices::Notices;
-use crate::stream::record::sample_id;
-use crate::stream::share::RankShare;
-use crate::stream::source::SourcePosition;
+use crate::record::sample_id;
+use crate::share::RankShare;
+use crate::source::SourcePosition;
+use base::error::{Error, Result};
+use base::notices::Notices;
 use redis::cmd;
 use std::time::{Duration, Instant};
 

@@ -9,8 +9,8 @@
 use super::RedisOptions;
 use super::link::{RedisLink, Trouble};
 use super::replies::{EntryId, NamedValues, StreamEntry, entries, entries_of_stream, list, text};
-use crate::notices::Notices;
-use crate::stream::source::SourcePosition;
+use crate::source::SourcePosition;
+use base::notices::Notices;
 use redis::{Cmd, Value, cmd};
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};

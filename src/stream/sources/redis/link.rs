@@ -1,8 +1,8 @@
 //! The connection to a server, which is made again where it breaks.
 
-use crate::error::{Error, Result};
-use crate::http::GrowingPauses;
-use crate::notices::Notices;
+use base::error::{Error, Result};
+use base::notices::Notices;
+use data::http::GrowingPauses;
 use redis::{Client, Cmd, Connection, ConnectionLike, ErrorKind, RedisError, ServerErrorKind, Value};
 use std::time::{Duration, Instant};
 

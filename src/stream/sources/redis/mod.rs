@@ -11,11 +11,11 @@ mod replies;
 
 pub use options::RedisOptions;
 
-use crate::error::{Error, Result};
-use crate::notices::Notices;
-use crate::stream::record::{Record, unusable};
-use crate::stream::source::{Arrival, Received, Replay, SourcePosition, StreamSource};
+use crate::record::{Record, unusable};
+use crate::source::{Arrival, Received, Replay, SourcePosition, StreamSource};
 use alone::OrderedReading;
+use base::error::{Error, Result};
+use base::notices::Notices;
 use group::GroupReading;
 use link::{RedisLink, Trouble};
 use redis::cmd;

@@ -1,7 +1,7 @@
 //! What a user says of a stream in Redis, and what is wrong with it.
 
-use crate::error::{Error, Result};
-use crate::stream::share::RankShare;
+use crate::share::RankShare;
+use base::error::{Error, Result};
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 use std::time::Duration;
 
@@ -126,7 +126,7 @@ impl RedisOptions {
                         .to_owned(),
                 );
             }
-            ConnectionAddr::TcpTls { .. } => crate::http::provide_to_all(),
+            ConnectionAddr::TcpTls { .. } => data::http::provide_to_all(),
             _ => {}
         }
         let place = info.addr().to_string();

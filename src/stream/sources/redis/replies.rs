@@ -1,6 +1,6 @@
 //! What a server answers, taken apart. Bytes are moved out of an answer, not copied.
 
-use crate::stream::record::Record;
+use crate::record::Record;
 use redis::Value;
 
 /// The id of an entry: milliseconds, and a number among those of the same millisecond.

@@ -10,12 +10,12 @@
 
 mod message;
 
-use crate::error::{Error, Result};
-use crate::http::GrowingPauses;
-use crate::notices::Notices;
-use crate::stream::record::Record;
-use crate::stream::share::RankShare;
-use crate::stream::source::{Arrival, Received, Replay, SourcePosition, StreamSource};
+use crate::record::Record;
+use crate::share::RankShare;
+use crate::source::{Arrival, Received, Replay, SourcePosition, StreamSource};
+use base::error::{Error, Result};
+use base::notices::Notices;
+use data::http::GrowingPauses;
 use message::{MessageParts, SEQUENCE};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;

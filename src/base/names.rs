@@ -1,0 +1,59 @@
+//! Values that users write by name: in settings, parameters of transforms, kinds of fields. A type's names stand once,
+//! beside the type, for Python, the command line, JSON and messages alike.
+
+use crate::error::{Error, Result};
+
+/// A type with a few named values. Make one by [`named!`].
+pub trait NamedValue: Copy + PartialEq + 'static {
+    /// Every value, by the name that users write.
+    const NAMES: &'static [(&'static str, Self)];
+
+    /// The value called `name`.
+    ///
+    /// # Errors
+    /// What is wrong with the name, in words that list the names there are.
+    fn find(name: &str) -> Result<Self, String> {
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, value)| *value).ok_or_else(|| {
+            let known: Vec<_> = Self::NAMES.iter().map(|(name, _)| *name).collect();
+            format!("is {name:?}, must be one of {}", known.join(", "))
+        })
+    }
+
+    /// The value called `name`, for `setting`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that lists the names there are.
+    fn parse(setting: &'static str, name: &str) -> Result<Self> {
+        Self::find(name).map_err(|is| Error::config(setting, is))
+    }
+
+    /// The name of this value.
+    fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, value)| *value == self).map_or("?", |(name, _)| name)
+    }
+}
+
+/// Gives a type its names. A value without one is none that users can ask for. In JSON the names are the values.
+#[macro_export]
+macro_rules! named {
+    ($type:ident: $($name:literal => $variant:ident),+ $(,)?) => {
+        impl $crate::names::NamedValue for $type {
+            const NAMES: &'static [(&'static str, Self)] = &[$(($name, Self::$variant)),+];
+        }
+
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str($crate::names::NamedValue::name(*self))
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let name = <String as serde::Deserialize>::deserialize(deserializer)?;
+                $crate::names::NamedValue::find(&name).map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+pub use crate::named;

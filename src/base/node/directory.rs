@@ -1,0 +1,186 @@
+//! The directory in which the processes of one user on a node find one another. Nothing in it outlives its use but
+//! names: sockets of processes that are gone, and empty files that are locked.
+
+use super::RangeLocks;
+use crate::error::{Error, Result};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// The variable that names another directory to make ours in.
+const VARIABLE: &str = "FORELOAD_RUNTIME_DIR";
+
+/// The name of our directory within one that is the user's alone.
+const NAME: &str = "foreload";
+
+/// A directory that is this user's alone, open. Whatever becomes of its path, names are looked up in this one.
+pub struct RuntimeDirectory {
+    directory: OwnedFd,
+    path: PathBuf,
+}
+
+impl RuntimeDirectory {
+    /// Opens the directory `purpose` of this user, which is made if it is missing: in `$FORELOAD_RUNTIME_DIR`, else in
+    /// `$XDG_RUNTIME_DIR`, else in `/run/user/UID` (so that processes with and without that variable meet), else in
+    /// `/tmp`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where it cannot be made, or is not this user's alone.
+    pub fn open(purpose: &str) -> Result<Self> {
+        let user = rustix::process::geteuid().as_raw();
+        let mut refused = None;
+        for (place, name, must_serve) in candidates(user) {
+            match Self::open_in(&place, &name, user).and_then(|ours| ours.inner(purpose, user)) {
+                Ok(directory) => return Ok(directory),
+                Err(error) if must_serve => return Err(error),
+                Err(error) => refused = Some(error),
+            }
+        }
+        Err(refused.unwrap_or_else(|| Error::Internal("there is no place for a runtime directory".into())))
+    }
+
+    /// The directory `name` in `place`, which exists.
+    fn open_in(place: &Path, name: &str, user: u32) -> Result<Self> {
+        if !place.is_absolute() {
+            // Each process would look for it where it is itself.
+            return Err(unusable(place, "is no absolute path"));
+        }
+        let parent = open_directory(rustix::fs::CWD, place)
+            .map_err(|error| unusable(place, &format!("cannot be opened ({error})")))?;
+        Self { directory: parent, path: place.to_owned() }.inner(name, user)
+    }
+
+    /// Our directory in `place`, for tests, which have places of their own.
+    pub fn within(place: &Path) -> Result<Self> {
+        Self::open_in(place, NAME, rustix::process::geteuid().as_raw())
+    }
+
+    /// The directory `name` in this one, which must be the user's alone.
+    fn inner(&self, name: &str, user: u32) -> Result<Self> {
+        let path = self.path.join(name);
+        match rustix::fs::mkdirat(&self.directory, name, Mode::RWXU) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(unusable(&path, &format!("cannot be made ({error})"))),
+        }
+        let directory = open_directory(&self.directory, Path::new(name))
+            .map_err(|error| unusable(&path, &format!("is no directory that can be opened ({error})")))?;
+        let about = rustix::fs::fstat(&directory).map_err(|error| unusable(&path, &error.to_string()))?;
+        if about.st_uid != user {
+            return Err(unusable(&path, "belongs to another user"));
+        }
+        if about.st_mode & 0o077 != 0 {
+            return Err(unusable(&path, "is open to other users, must have mode 0700"));
+        }
+        Ok(Self { directory, path })
+    }
+
+    /// The path, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of `name` in it, short enough for a socket, which leads here even if the directory was moved.
+    pub fn place_of(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/{name}", self.directory.as_raw_fd()))
+    }
+
+    /// The names in it.
+    pub fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.place_of("."));
+        entries
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect()
+    }
+
+    /// Removes `name`, if it is there.
+    pub fn remove(&self, name: &str) {
+        let _ = rustix::fs::unlinkat(&self.directory, name, AtFlags::empty());
+    }
+
+    /// The file `name`, made if it is missing, whose bytes processes lock.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub fn locks(&self, name: &str) -> Result<RangeLocks> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::openat(&self.directory, name, flags, Mode::RUSR | Mode::WUSR);
+        let file = file.map_err(|error| unusable(&self.path.join(name), &error.to_string()))?;
+        Ok(RangeLocks::new(File::from(file)))
+    }
+}
+
+/// The directories to try, each with the name of ours in it, and whether it must serve because the user chose it.
+fn candidates(user: u32) -> Vec<(PathBuf, String, bool)> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(chosen) = variable(VARIABLE) {
+        return vec![(chosen, NAME.into(), true)];
+    }
+    let variable = |name| variable(name).filter(|path| path.is_absolute());
+    let mut places = Vec::new();
+    places.extend(variable("XDG_RUNTIME_DIR").map(|place| (place, NAME.into(), false)));
+    let usual = PathBuf::from(format!("/run/user/{user}"));
+    if places.first().is_none_or(|(place, ..)| *place != usual) {
+        places.push((usual, NAME.into(), false));
+    }
+    places.push(("/tmp".into(), format!("{NAME}-{user}"), true));
+    places
+}
+
+fn open_directory(within: impl std::os::fd::AsFd, name: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let directory = rustix::fs::openat(within, name, flags, Mode::empty())?;
+    debug_assert!(
+        rustix::fs::fstat(&directory).is_ok_and(|about| FileType::from_raw_mode(about.st_mode).is_dir())
+    );
+    Ok(directory)
+}
+
+fn unusable(path: &Path, why: &str) -> Error {
+    Error::Unavailable(format!(
+        "{} {why}: it is where the processes of a user on a node find one another; set {VARIABLE} to a directory that \
+         is yours alone, the same for all of them",
+        path.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn it_is_this_users_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let made = RuntimeDirectory::within(place.path()).unwrap();
+        let mode = std::fs::metadata(made.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o700);
+        assert_eq!(RuntimeDirectory::within(place.path()).unwrap().path(), made.path());
+        std::fs::write(made.place_of("x"), "1").unwrap();
+        assert_eq!(made.names(), ["x"]);
+        made.remove("x");
+        made.remove("x");
+        assert!(made.names().is_empty());
+        std::fs::set_permissions(made.path(), std::fs::Permissions::from_mode(0o750)).unwrap();
+        let error = RuntimeDirectory::within(place.path()).err().unwrap().to_string();
+        assert!(error.contains("must have mode 0700") && error.contains(VARIABLE), "{error}");
+    }
+
+    #[test]
+    fn a_link_or_a_file_in_its_place_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        symlink(place.path(), place.path().join(NAME)).unwrap();
+        assert!(RuntimeDirectory::within(place.path()).is_err());
+        std::fs::remove_file(place.path().join(NAME)).unwrap();
+        std::fs::write(place.path().join(NAME), "").unwrap();
+        assert!(RuntimeDirectory::within(place.path()).is_err());
+        assert!(RuntimeDirectory::within(&place.path().join("missing")).is_err());
+        let relative = RuntimeDirectory::within(Path::new("here")).err().unwrap();
+        assert!(relative.to_string().contains("here is no absolute path"), "{relative}");
+        let of_another = RuntimeDirectory::open_in(place.path(), "theirs", u32::MAX - 1).err().unwrap();
+        assert!(of_another.to_string().contains("another user"), "{of_another}");
+    }
+}

@@ -1,0 +1,10 @@
+//! What the processes of one user on a node have in common: the directory in which they find one another, sockets,
+//! and locks that end with the process that holds them.
+
+mod directory;
+mod ranges;
+mod socket;
+
+pub use directory::RuntimeDirectory;
+pub use ranges::{LockKind, RangeLocks};
+pub use socket::{NEVER_WAITING, PeerProcess, SocketContact, UserListener, accept, connect, listen};

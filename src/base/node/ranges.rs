@@ -1,0 +1,143 @@
+//! Locks on ranges of a file's bytes that belong to an open file description and end with it (fcntl F_OFD_*).
+//!
+//! The kernel releases them when the last descriptor is closed, however a process ends. Locks of one description never
+//! conflict with each other; those of two do, in one process as in several. The bytes need not exist.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// A file whose ranges are locked.
+pub struct RangeLocks {
+    file: File,
+}
+
+/// How a range of bytes is locked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum LockKind {
+    /// Others may lock it so, too.
+    Shared,
+    /// Nobody else may lock it.
+    Exclusive,
+}
+
+impl RangeLocks {
+    /// Locks ranges of this file.
+    pub fn new(file: File) -> Self {
+        Self { file }
+    }
+
+    /// The file whose ranges are locked.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Locks bytes, or returns `false` when another description has locked some of them. The new range extends, shrinks
+    /// or changes what this description has locked.
+    pub fn try_lock(&self, bytes: Range<u64>, kind: LockKind) -> io::Result<bool> {
+        let kind = if kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
+        match self.control(libc::F_OFD_SETLK, kind, &bytes) {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives up the locks of these bytes.
+    pub fn unlock(&self, bytes: Range<u64>) -> io::Result<()> {
+        if bytes.is_empty() {
+            // To the kernel, no bytes are all that follow.
+            return Ok(());
+        }
+        self.control(libc::F_OFD_SETLK, libc::F_UNLCK, &bytes).map(drop)
+    }
+
+    /// The ranges within `bytes` that other descriptions have locked.
+    pub fn of_others(&self, bytes: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        let mut found = Vec::new();
+        let mut left = vec![bytes];
+        while let Some(bytes) = left.pop() {
+            if bytes.is_empty() {
+                continue;
+            }
+            // The answer is one of the locks in the way, and not the first of them: look on both sides of it.
+            let answer = self.control(libc::F_OFD_GETLK, libc::F_WRLCK, &bytes)?;
+            if libc::c_int::from(answer.l_type) == libc::F_UNLCK {
+                continue;
+            }
+            let start = answer.l_start as u64;
+            let end = if answer.l_len == 0 { bytes.end } else { start + answer.l_len as u64 };
+            left.push(bytes.start..start.min(bytes.end));
+            left.push(end.max(bytes.start)..bytes.end);
+            found.push(start..end);
+        }
+        Ok(found)
+    }
+
+    /// Another descriptor of this description, with a number above `other`.
+    pub fn descriptor_above(&self, other: i32) -> io::Result<OwnedFd> {
+        Ok(rustix::io::fcntl_dupfd_cloexec(&self.file, other + 1)?)
+    }
+
+    fn control(&self, command: i32, kind: i32, bytes: &Range<u64>) -> io::Result<libc::flock> {
+        // SAFETY: all fields are numbers, for which zero is a value.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = kind as _;
+        lock.l_whence = libc::SEEK_SET as _;
+        lock.l_start = bytes.start as _;
+        lock.l_len = (bytes.end - bytes.start) as _;
+        loop {
+            // SAFETY: the descriptor is open as long as `self.file`, and `lock` is a valid flock to read and write.
+            let result = unsafe { libc::fcntl(self.file.as_raw_fd(), command, &raw mut lock) };
+            if result == 0 {
+                return Ok(lock);
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_all_others_are_found_and_end_with_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let open = || {
+            let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+            RangeLocks::new(file.unwrap())
+        };
+        let (one, two, three) = (open(), open(), open());
+        // The ranges do not come in the order of their starts, and one process has several.
+        for (who, range) in [(&two, 900..905), (&three, 50..70), (&two, 100..200), (&two, 300..301)] {
+            assert!(who.try_lock(range, LockKind::Exclusive).unwrap());
+        }
+        assert!(one.try_lock(400..500, LockKind::Exclusive).unwrap());
+        let sorted = |mut ranges: Vec<Range<u64>>| {
+            ranges.sort_by_key(|range| range.start);
+            ranges
+        };
+        let all = 0..i64::MAX as u64;
+        assert_eq!(sorted(one.of_others(all.clone()).unwrap()), [50..70, 100..200, 300..301, 900..905]);
+        assert_eq!(sorted(one.of_others(60..310).unwrap()), [50..70, 100..200, 300..301]);
+        assert!(!one.try_lock(199..210, LockKind::Exclusive).unwrap());
+        // Extended, then shrunk.
+        assert!(two.try_lock(100..250, LockKind::Exclusive).unwrap());
+        assert!(!one.try_lock(220..221, LockKind::Shared).unwrap());
+        two.unlock(150..250).unwrap();
+        two.unlock(50..50).unwrap();
+        assert!(one.try_lock(220..221, LockKind::Shared).unwrap());
+        let second = two.descriptor_above(40).unwrap();
+        assert!(second.as_raw_fd() > 40);
+        drop(two);
+        assert_eq!(one.of_others(80..1000).unwrap().len(), 3, "held by the second descriptor");
+        drop((second, three));
+        assert!(one.of_others(all).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,212 @@
+//! Sockets by which the processes of one user on a node speak with each other. Both ends look at whose process the
+//! other is, and a name is only ever seen once somebody listens behind it.
+
+use super::RuntimeDirectory;
+use crate::error::{Error, Result};
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+
+/// Sockets that are no other program's, and in whose calls nobody waits.
+pub const NEVER_WAITING: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+/// How many connections wait until they are accepted.
+const BACKLOG: i32 = 128;
+
+/// What a name ends in until somebody listens behind it.
+const UNFINISHED: &str = ".new";
+
+/// The process at the other end of a socket, as the kernel knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerProcess {
+    /// The number of its user.
+    pub user: u32,
+    /// Its number here; 0 where it cannot be seen from here, as from within another container.
+    pub pid: u32,
+}
+
+impl PeerProcess {
+    /// Asks the kernel who connected, or who began to listen.
+    ///
+    /// # Errors
+    /// That `socket` is not connected.
+    pub fn of(socket: impl AsFd) -> io::Result<Self> {
+        // rustix takes a number of a process for one that is never 0, which it may be here.
+        // SAFETY: all fields are numbers, for which zero is a value.
+        let mut found: libc::ucred = unsafe { std::mem::zeroed() };
+        let mut size = size_of::<libc::ucred>() as libc::socklen_t;
+        let descriptor = socket.as_fd().as_raw_fd();
+        // SAFETY: the descriptor is open, and `found` has room for what is asked for, which `size` says.
+        let result = unsafe {
+            let place = (&raw mut found).cast();
+            libc::getsockopt(descriptor, libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut size)
+        };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { user: found.uid, pid: found.pid.try_into().unwrap_or(0) })
+    }
+
+    /// Whether it is this user's.
+    pub fn is_ours(&self) -> bool {
+        self.user == rustix::process::geteuid().as_raw()
+    }
+}
+
+/// A socket at which this user's processes, and nobody else's, are accepted. Its name stays where it is.
+pub struct UserListener(UnixListener);
+
+impl UserListener {
+    /// Listens as `name` in `directory`; a former socket of that name is replaced.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub fn bind(directory: &RuntimeDirectory, name: &str) -> Result<Self> {
+        listen(directory, name, SocketType::STREAM, SocketFlags::CLOEXEC).map(|socket| Self(socket.into()))
+    }
+
+    /// Waits for a process of this user; others are hung up on.
+    ///
+    /// # Errors
+    /// `InvalidInput` after [`UserListener::stop`]; other errors may pass.
+    pub fn accept(&self) -> io::Result<UnixStream> {
+        accept(&self.0, SocketFlags::CLOEXEC).map(UnixStream::from)
+    }
+
+    /// Ends the waiting of whoever accepts, for good.
+    pub fn stop(&self) {
+        let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
+    }
+}
+
+/// A socket of this kind that listens as `name` in `directory`, for this user alone; a former one of that name is
+/// replaced.
+///
+/// # Errors
+/// [`Error::Unavailable`].
+pub fn listen(
+    directory: &RuntimeDirectory,
+    name: &str,
+    kind: SocketType,
+    flags: SocketFlags,
+) -> Result<OwnedFd> {
+    let unfinished = format!("{name}{UNFINISHED}");
+    directory.remove(&unfinished);
+    let bound = || -> io::Result<OwnedFd> {
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
+        // The file that `bind` makes has the mode that the socket has before.
+        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(directory.place_of(&unfinished))?)?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        // Who finds the name and is refused knows that nobody will listen behind it any more.
+        std::fs::rename(directory.place_of(&unfinished), directory.place_of(name))?;
+        Ok(socket)
+    };
+    bound().inspect_err(|_| directory.remove(&unfinished)).map_err(|error| {
+        Error::Unavailable(format!("cannot listen at {}: {error}", directory.path().join(name).display()))
+    })
+}
+
+/// The next connection of a process of this user, with these flags; others are hung up on. It waits where the listener
+/// does.
+///
+/// # Errors
+/// `WouldBlock` where the listener does not wait and there is none; others may pass.
+pub fn accept(listener: impl AsFd, flags: SocketFlags) -> io::Result<OwnedFd> {
+    loop {
+        let socket = rustix::io::retry_on_intr(|| rustix::net::accept_with(&listener, flags))?;
+        if PeerProcess::of(&socket).is_ok_and(|peer| peer.is_ours()) {
+            return Ok(socket);
+        }
+    }
+}
+
+/// What is behind the name of a socket.
+pub enum SocketContact {
+    /// A process of this user listens. Nobody waits in a call of this end.
+    Listens(OwnedFd, PeerProcess),
+    /// A process of another user does.
+    OfAnother(PeerProcess),
+    /// As many connections as there can be wait for the process to look at them.
+    Crowded,
+    /// Nobody listens, nor ever will.
+    Nobody,
+    /// There is no such name.
+    Missing,
+}
+
+/// Connects a socket of this kind to `name` in `directory`, without waiting.
+///
+/// # Errors
+/// That this process can open no more files, for example.
+pub fn connect(directory: &RuntimeDirectory, name: &str, kind: SocketType) -> io::Result<SocketContact> {
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, NEVER_WAITING, None)?;
+    match rustix::net::connect(&socket, &SocketAddrUnix::new(directory.place_of(name))?) {
+        Ok(()) => {}
+        Err(Errno::AGAIN) => return Ok(SocketContact::Crowded),
+        Err(Errno::CONNREFUSED) => return Ok(SocketContact::Nobody),
+        Err(Errno::NOENT) => return Ok(SocketContact::Missing),
+        Err(error) => return Err(error.into()),
+    }
+    let peer = PeerProcess::of(&socket)?;
+    Ok(if peer.is_ours() { SocketContact::Listens(socket, peer) } else { SocketContact::OfAnother(peer) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+
+    fn contact(directory: &RuntimeDirectory, name: &str) -> io::Result<SocketContact> {
+        connect(directory, name, SocketType::STREAM)
+    }
+
+    #[test]
+    fn both_ends_know_whose_the_other_is_and_the_name_tells_who_listens() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = RuntimeDirectory::within(place.path()).unwrap();
+        assert!(matches!(contact(&directory, "a").unwrap(), SocketContact::Missing));
+        let listener = UserListener::bind(&directory, "a").unwrap();
+        assert_eq!(directory.names(), ["a"]);
+        let file = std::fs::metadata(directory.place_of("a")).unwrap();
+        assert!(file.file_type().is_socket());
+        assert_eq!(file.permissions().mode() & 0o7777, 0o600);
+        let SocketContact::Listens(ours, peer) = contact(&directory, "a").unwrap() else { panic!() };
+        assert_eq!(peer, PeerProcess { user: rustix::process::geteuid().as_raw(), pid: std::process::id() });
+        let mut theirs = listener.accept().unwrap();
+        theirs.write_all(b"x").unwrap();
+        drop(theirs);
+        let mut heard = Vec::new();
+        UnixStream::from(ours).read_to_end(&mut heard).unwrap();
+        assert_eq!(heard, b"x");
+        // One that is never looked at fills up.
+        let waiting: Vec<_> = (0..2 * BACKLOG).map(|_| contact(&directory, "a").unwrap()).collect();
+        assert!(matches!(waiting.last().unwrap(), SocketContact::Crowded));
+        drop(listener);
+        assert!(matches!(contact(&directory, "a").unwrap(), SocketContact::Nobody));
+        let again = UserListener::bind(&directory, "a").unwrap();
+        assert!(matches!(contact(&directory, "a").unwrap(), SocketContact::Listens(..)));
+        drop(again);
+        std::fs::write(directory.place_of("b"), "no socket").unwrap();
+        assert!(matches!(contact(&directory, "b").unwrap(), SocketContact::Nobody));
+    }
+
+    #[test]
+    fn stopping_ends_the_wait() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = RuntimeDirectory::within(place.path()).unwrap();
+        let listener = UserListener::bind(&directory, "a").unwrap();
+        let error = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| listener.accept());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            listener.stop();
+            waiting.join().unwrap().unwrap_err()
+        });
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(matches!(contact(&directory, "a").unwrap(), SocketContact::Nobody));
+    }
+}

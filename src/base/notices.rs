@@ -1,0 +1,240 @@
+//! What the user should hear although nothing failed: what is left out, replaced, slowed or not known. Each notice
+//! comes once.
+//!
+//! Any code on any thread adds notices. Python turns a notice into a warning, or into a line of its log if it is merely
+//! good to know; the command line prints it. A message names the reason and the remedy.
+
+use serde::{Deserialize, Serialize};
+use std::cell::Cell;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The most bytes of a message: enough for reason, remedy and a long path, but not for a list of all files concerned.
+const LONGEST: usize = 1000;
+
+/// How many commands run: meanwhile notices that cannot wait are printed at once, because nobody takes them.
+static COMMANDS: AtomicUsize = AtomicUsize::new(0);
+
+/// Has notices that cannot wait printed on stderr as long as it lives, as the command line does. The process may be a
+/// Python that goes on with loaders of its own.
+pub struct SpokenAloud(());
+
+impl SpokenAloud {
+    /// Has such notices printed from now on.
+    pub fn begin() -> Self {
+        COMMANDS.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for SpokenAloud {
+    fn drop(&mut self) {
+        COMMANDS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+thread_local! {
+    /// Whether what this thread would have the user hear is dropped.
+    static IS_UNHEARD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does `work` without anybody hearing the notices that this thread adds meanwhile, where the user hears of the same
+/// from somebody else.
+pub fn unheard<T>(work: impl FnOnce() -> T) -> T {
+    struct Restored(bool);
+    impl Drop for Restored {
+        fn drop(&mut self) {
+            IS_UNHEARD.set(self.0);
+        }
+    }
+    let _restored = Restored(IS_UNHEARD.replace(true));
+    work()
+}
+
+/// Whether somebody should do something about a notice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NoticeKind {
+    /// Something is likely not what the user wants.
+    Warning,
+    /// Something is good to know; a healthy run may have such notices.
+    Information,
+}
+
+/// A message that the user should hear.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Notice {
+    /// How much the notice matters.
+    pub kind: NoticeKind,
+    /// The message, of bounded length.
+    pub message: String,
+}
+
+/// The notices of one loader. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Notices(Arc<NoticeQueue>);
+
+#[derive(Debug, Default)]
+struct NoticeQueue {
+    /// Whether there is a notice to take. It is asked for at every batch.
+    waiting: AtomicBool,
+    state: Mutex<NoticeState>,
+}
+
+#[derive(Debug, Default)]
+struct NoticeState {
+    subjects: BTreeSet<NoticeSubject>,
+    /// What other processes have said.
+    passed_on: BTreeSet<String>,
+    waiting: VecDeque<Notice>,
+}
+
+/// What a notice that comes once is about: a name, and perhaps which of the things that it names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NoticeSubject(&'static str, &'static str);
+
+impl From<&'static str> for NoticeSubject {
+    fn from(name: &'static str) -> Self {
+        Self(name, "")
+    }
+}
+
+impl From<(&'static str, &'static str)> for NoticeSubject {
+    fn from((name, which): (&'static str, &'static str)) -> Self {
+        Self(name, which)
+    }
+}
+
+impl Notices {
+    /// Warns with `message`, unless there was a notice on this `subject` before.
+    pub fn warn_once(&self, subject: impl Into<NoticeSubject>, message: impl FnOnce() -> String) {
+        self.add_once(NoticeKind::Warning, subject.into(), message);
+    }
+
+    /// Informs with `message`, which is merely good to know, unless there was a notice on this `subject` before.
+    pub fn inform_once(&self, subject: impl Into<NoticeSubject>, message: impl FnOnce() -> String) {
+        self.add_once(NoticeKind::Information, subject.into(), message);
+    }
+
+    fn add_once(&self, kind: NoticeKind, subject: NoticeSubject, message: impl FnOnce() -> String) {
+        let mut state = self.state();
+        if !IS_UNHEARD.get() && state.subjects.insert(subject) {
+            self.add(&mut state, kind, message());
+        }
+    }
+
+    /// Adds `message`, whatever was added before: for each dataset, or for each epoch.
+    pub fn notify(&self, kind: NoticeKind, message: String) {
+        if !IS_UNHEARD.get() {
+            self.add(&mut self.state(), kind, message);
+        }
+    }
+
+    /// Adds what another process said, unless it was heard before: who comes to that process again is told all again.
+    pub fn pass_on(&self, kind: NoticeKind, message: String) {
+        let mut state = self.state();
+        if !IS_UNHEARD.get() && state.passed_on.insert(message.clone()) {
+            self.add(&mut state, kind, message);
+        }
+    }
+
+    /// Warns with `message` of what is going on now: later nobody would want to hear it.
+    pub fn warn_at_once(&self, message: String) {
+        if IS_UNHEARD.get() {
+            return;
+        }
+        if COMMANDS.load(Ordering::Relaxed) > 0 {
+            eprintln!("warning: {}", shortened(message));
+        } else {
+            self.notify(NoticeKind::Warning, message);
+        }
+    }
+
+    fn add(&self, state: &mut NoticeState, kind: NoticeKind, message: String) {
+        state.waiting.push_back(Notice { kind, message: shortened(message) });
+        self.0.waiting.store(true, Ordering::Release);
+    }
+
+    /// Takes the first notice that was not taken yet. It costs nothing when there is none.
+    pub fn next(&self) -> Option<Notice> {
+        if !self.0.waiting.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut state = self.state();
+        let next = state.waiting.pop_front();
+        self.0.waiting.store(!state.waiting.is_empty(), Ordering::Release);
+        next
+    }
+
+    /// Takes the warnings that were not taken yet, in order; notices that are merely good to know are dropped.
+    pub fn take(&self) -> Vec<String> {
+        let all = std::iter::from_fn(|| self.next());
+        all.filter(|notice| notice.kind == NoticeKind::Warning).map(|notice| notice.message).collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, NoticeState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn shortened(mut message: String) -> String {
+    if message.len() > LONGEST {
+        let end = (0..=LONGEST).rev().find(|&at| message.is_char_boundary(at)).unwrap_or(0);
+        message.truncate(end);
+        message.push('…');
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_is_spoken_of_once_and_briefly() {
+        let notices = Notices::default();
+        assert!(notices.take().is_empty());
+        notices.warn_once("cache", || "the first".into());
+        notices.clone().warn_once("cache", || unreachable!("nobody hears it"));
+        notices.warn_once("index", || "é".repeat(LONGEST));
+        let taken = notices.take();
+        assert_eq!(taken[0], "the first");
+        assert!(taken[1].len() <= LONGEST + '…'.len_utf8() && taken[1].ends_with("é…"));
+        notices.warn_once("cache", || unreachable!("said before"));
+        assert!(notices.take().is_empty());
+    }
+
+    #[test]
+    fn what_is_not_to_be_heard_is_neither_kept_nor_taken_as_said() {
+        let notices = Notices::default();
+        let answer = unheard(|| {
+            notices.warn_once("cache", || unreachable!("nobody hears it"));
+            notices.notify(NoticeKind::Warning, "nobody hears it".into());
+            std::thread::scope(|scope| {
+                scope.spawn(|| notices.notify(NoticeKind::Warning, "of another thread".into()));
+            });
+            3
+        });
+        assert_eq!((answer, notices.take()), (3, vec!["of another thread".to_owned()]));
+        notices.warn_once("cache", || "now".into());
+        assert_eq!(notices.take(), ["now"]);
+    }
+
+    #[test]
+    fn one_is_taken_at_a_time_and_what_is_good_to_know_is_no_warning() {
+        let notices = Notices::default();
+        notices.inform_once("io", || "registered".into());
+        notices.notify(NoticeKind::Warning, "epoch 0".into());
+        notices.notify(NoticeKind::Warning, "epoch 1".into());
+        assert_eq!(notices.next().unwrap().kind, NoticeKind::Information);
+        assert_eq!(notices.next().unwrap().message, "epoch 0");
+        notices.inform_once("io", || unreachable!("said before"));
+        assert_eq!(notices.take(), ["epoch 1"]);
+        for message in ["damaged", "slow", "damaged"] {
+            notices.pass_on(NoticeKind::Warning, message.into());
+        }
+        assert_eq!(notices.take(), ["damaged", "slow"]);
+        assert_eq!(notices.next(), None);
+    }
+}

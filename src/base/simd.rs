@@ -1,0 +1,77 @@
+//! The vector instructions to use, found at run time, the same for the whole program.
+
+use std::sync::OnceLock;
+
+/// A set of vector instructions that a kernel may be written for. A higher level includes the lower ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Plain Rust without special instructions.
+    Portable,
+    /// AVX2, FMA, F16C, BMI1, BMI2, LZCNT, POPCNT (x86-64-v3).
+    Avx2,
+    /// AVX-512 F, BW, CD, DQ, VL, VBMI, VBMI2, VNNI (Ice Lake, Zen 4 and later) on top of [`Level::Avx2`].
+    Avx512,
+}
+
+impl Level {
+    /// The best level of this processor, or what `FORELOAD_SIMD` (`portable`, `avx2`, `avx512`) lowers it to.
+    pub fn detect() -> Self {
+        static LEVEL: OnceLock<Level> = OnceLock::new();
+        *LEVEL.get_or_init(|| {
+            let best = Self::best();
+            match std::env::var("FORELOAD_SIMD").as_deref() {
+                Ok("portable") => Self::Portable,
+                Ok("avx2") => best.min(Self::Avx2),
+                _ => best,
+            }
+        })
+    }
+
+    /// The levels that this processor has, from the lowest; tests compare them.
+    pub fn available() -> impl Iterator<Item = Self> {
+        [Self::Portable, Self::Avx2, Self::Avx512].into_iter().filter(|&level| level <= Self::best())
+    }
+
+    /// This level, or the best below it that this processor has.
+    pub fn lowered(self) -> Self {
+        self.min(Self::best())
+    }
+
+    /// The name that `FORELOAD_SIMD` takes and `foreload doctor` prints.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Portable => "portable",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn best() -> Self {
+        let v3 = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("lzcnt")
+            && is_x86_feature_detected!("popcnt");
+        let v4 = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512cd")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vbmi")
+            && is_x86_feature_detected!("avx512vbmi2")
+            && is_x86_feature_detected!("avx512vnni");
+        match (v3, v4) {
+            (true, true) => Self::Avx512,
+            (true, false) => Self::Avx2,
+            _ => Self::Portable,
+        }
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn best() -> Self {
+        Self::Portable
+    }
+}

@@ -1,0 +1,160 @@
+//! The command line, one file for each command.
+
+#![warn(unreachable_pub)]
+
+mod bench;
+mod cache;
+#[cfg(feature = "simulate")]
+mod calibrate;
+mod doctor;
+mod emulate;
+mod index;
+mod job;
+mod output;
+mod pack;
+#[cfg(feature = "simulate")]
+mod plan;
+#[cfg(feature = "simulate")]
+mod plot;
+mod report;
+mod serve;
+mod settings;
+mod show;
+#[cfg(feature = "simulate")]
+mod simulate;
+mod synth;
+mod top;
+mod unpack;
+mod usage;
+
+pub use job::{FindsJob, FoundJob, JobQuestion};
+
+use base::error::Error;
+use base::names::NamedValue;
+use clap::{Parser, Subcommand};
+use data::dataset::without_secrets;
+use std::borrow::Cow;
+use std::ffi::OsString;
+
+/// A data loader for people who train on GPUs. It knows the epoch's order and loads ahead.
+#[derive(Debug, Parser)]
+#[command(name = "foreload", version = base::version::get(), max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run epochs of a dataset as fast as they go and show what limits them
+    Bench(Box<bench::BenchArgs>),
+    /// Show what a cache directory holds, or empty it
+    #[command(subcommand)]
+    Cache(cache::CacheCommand),
+    /// Measure how fast storage and decoders of this machine are, for `foreload plan`
+    #[cfg(feature = "simulate")]
+    Calibrate(calibrate::CalibrateArgs),
+    /// Say what this machine offers, what will be chosen, and why
+    Doctor(doctor::DoctorArgs),
+    /// Build, check and show the persistent index of a dataset
+    Index(index::IndexArgs),
+    /// Pack a dataset into shards whose images are decoded in less than half of the time, without loss
+    Pack(pack::PackArgs),
+    /// Say what a job will cost before it runs: seconds of an epoch, what limits it, what more NVMe would buy
+    #[cfg(feature = "simulate")]
+    Plan(plan::PlanArgs),
+    /// Compute what a training on many nodes would cost under each caching policy
+    #[cfg(feature = "simulate")]
+    Simulate(simulate::SimulateArgs),
+    /// A command that this build lacks
+    #[cfg(not(feature = "simulate"))]
+    #[command(name = "simulate", aliases = ["calibrate", "plan"], hide = true)]
+    LeftOut(LeftOutArgs),
+    /// Make the batches that loaders with `shared=` ask for, which start this themselves
+    #[command(hide = true)]
+    Produce,
+    /// Show where the time of each epoch of a logged run went
+    Report(report::ReportArgs),
+    /// Make batches once for all loaders of this node that share them (`shared=`), as long as this runs
+    Serve(Box<serve::ServeArgs>),
+    /// Draw what a network sees: images as the transforms make them, beside the whole ones, with what was drawn
+    Show(Box<show::ShowArgs>),
+    /// Make a dataset of JPEGs with ImageNet's statistics from real photographs
+    Synth(synth::SynthArgs),
+    /// Show what all loaders of this user on this node are doing, live
+    Top(top::TopArgs),
+    /// Give back the files that a packed dataset was made of
+    Unpack(unpack::UnpackArgs),
+}
+
+/// What follows a command that this build lacks.
+#[cfg(not(feature = "simulate"))]
+#[derive(Debug, clap::Args)]
+struct LeftOutArgs {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    _words: Vec<OsString>,
+}
+
+/// What a command says of the dataset that it takes.
+const DATASET: &str = "The dataset: a directory of class directories, of files or of shards; one shard; a table of \
+    files (.csv, .tsv, .jsonl, .ndjson); several shards by braces, as 'train-{000..099}.tar'; or a URL of these";
+
+/// Makes a clap parser for a type with named values.
+fn choice<T: NamedValue + Send + Sync>(
+    setting: &'static str,
+) -> impl Fn(&str) -> Result<T, base::error::Error> + Clone + Send + Sync + 'static {
+    move |name| T::parse(setting, name)
+}
+
+/// Runs the command line `args` (program name first) and returns the exit code: 0, 1 if the work failed, 2 for bad
+/// usage. Results go to stdout, everything else to stderr. What takes part in a job of several processes (`--peers`)
+/// finds them by `finder`, and says so where there is none.
+pub fn main(args: Vec<OsString>, finder: Option<&dyn FindsJob>) -> i32 {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(answer) => {
+            // This is also how --help and --version come, with exit code 0. If printing fails, there is nobody left to
+            // tell.
+            let text = answer.render().to_string();
+            match without_secrets(&text) {
+                Cow::Borrowed(_) => drop(answer.print()),
+                Cow::Owned(text) => eprint!("{text}"),
+            }
+            return answer.exit_code();
+        }
+    };
+    let _aloud = base::notices::SpokenAloud::begin();
+    let outcome = match cli.command {
+        Command::Bench(args) => bench::run(&args, finder),
+        Command::Cache(command) => cache::run(&command),
+        #[cfg(feature = "simulate")]
+        Command::Calibrate(args) => calibrate::run(&args),
+        Command::Doctor(args) => doctor::run(&args, finder),
+        Command::Index(args) => index::run(&args),
+        Command::Pack(args) => pack::run(&args),
+        #[cfg(feature = "simulate")]
+        Command::Plan(args) => plan::run(&args),
+        #[cfg(feature = "simulate")]
+        Command::Simulate(args) => simulate::run(&args),
+        #[cfg(not(feature = "simulate"))]
+        Command::LeftOut(_) => {
+            Err(Error::left_out("commands `calibrate`, `plan` and `simulate`", "simulate"))
+        }
+        Command::Produce => engine::serve::started_by_a_loader(),
+        Command::Report(args) => report::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Show(args) => show::run(&args),
+        Command::Synth(args) => synth::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Unpack(args) => unpack::run(&args),
+    };
+    engine::pipeline::release_gpus();
+    match outcome {
+        Ok(()) => 0,
+        Err(error) => {
+            let lines: Vec<_> = error.to_string().lines().map(output::harmless).collect();
+            eprintln!("foreload: {}", lines.join("\n"));
+            if matches!(error, Error::Config { .. }) { 2 } else { 1 }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Shards that cannot be read when a dataset is indexed: which they are, and what becomes of the dataset.
+//!
+//! The index keeps such a shard as a group without samples, with the shard's stamp, so that a start notices when the
+//! shard is repaired. Whether the others are a dataset without it is for the user to say ([`BadShards`]).
+
+use super::part::DatasetPart;
+use super::{DatasetIndex, Fingerprint, IndexOptions, Notes};
+use crate::source::DatasetSource;
+use base::error::{Error, Result};
+use base::names::named;
+use base::notices::NoticeKind;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+
+/// The most shards that an error names; `foreload index` names all.
+const LISTED: usize = 100;
+
+/// The most shards that a notice names.
+const NAMED: usize = 3;
+
+/// The consequence of shards that cannot be read when a dataset is indexed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum BadShards {
+    /// It is an error that names them.
+    #[default]
+    Error,
+    /// They are left out, with a notice: samples, order and fingerprint are those of the other shards.
+    Skip,
+}
+
+named!(BadShards: "error" => Error, "skip" => Skip);
+
+/// A shard that could not be read when its dataset was indexed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct BadShard {
+    /// The shard, below the root.
+    pub shard: String,
+    /// The reason why it cannot be read.
+    pub message: String,
+}
+
+impl BadShard {
+    /// The full path of the shard of a dataset at `source`.
+    pub(super) fn path(&self, source: &dyn DatasetSource) -> PathBuf {
+        source.path(self.shard.as_bytes())
+    }
+}
+
+impl Notes {
+    /// The note on the shard at this path, if it could not be read.
+    pub(super) fn bad_shard(&self, path: &[u8]) -> Option<&BadShard> {
+        if self.bad_shards.is_empty() {
+            return None;
+        }
+        let shard = String::from_utf8_lossy(path);
+        let found = self.bad_shards.binary_search_by(|bad| bad.shard.as_str().cmp(&shard));
+        found.ok().map(|at| &self.bad_shards[at])
+    }
+}
+
+impl IndexOptions {
+    /// Whether opening a dataset fails because these of its shards cannot be read.
+    pub(super) fn refuses(&self, bad: &[BadShard]) -> bool {
+        self.bad_shards == BadShards::Error && !self.bad_shards_later && !bad.is_empty()
+    }
+}
+
+/// The shards of a dataset that could not be read, with their errors.
+#[derive(Default)]
+pub(super) struct UnreadShards(Vec<(Vec<u8>, Error)>);
+
+impl UnreadShards {
+    pub(super) fn add(&mut self, shard: &[u8], error: Error) {
+        self.0.push((shard.to_vec(), error));
+    }
+
+    /// Notes the shards in the `notes` of an index of so many shards.
+    ///
+    /// # Errors
+    /// The error that names them, where the `options` want it or no sample is left.
+    pub(super) fn settle(
+        mut self,
+        (root, source): (&Path, &dyn DatasetSource),
+        options: &IndexOptions,
+        (shards, samples): (usize, u64),
+        notes: &mut Notes,
+    ) -> Result<()> {
+        if shards == 1
+            && let Some((_, error)) = self.0.pop()
+        {
+            return Err(error);
+        }
+        let bad = |(shard, error): (Vec<u8>, Error)| {
+            let message = match error {
+                Error::Dataset { message, .. } => message,
+                _ => "is not there".to_owned(),
+            };
+            BadShard { shard: String::from_utf8_lossy(&shard).into_owned(), message }
+        };
+        let mut bad: Vec<BadShard> = self.0.into_iter().map(bad).collect();
+        bad.sort_unstable();
+        if options.refuses(&bad) || samples == 0 && !bad.is_empty() {
+            return Err(refused((root, source), &bad, (shards, samples)));
+        }
+        notes.bad_shards = bad;
+        Ok(())
+    }
+}
+
+/// The error that names the shards that cannot be read, of so many shards; the others have so many samples.
+fn refused(
+    (root, source): (&Path, &dyn DatasetSource),
+    bad: &[BadShard],
+    (shards, samples): (usize, u64),
+) -> Error {
+    let skip = if samples > 0 { ", or leave out what cannot be read: bad_shards=\"skip\"" } else { "" };
+    if let [only] = bad {
+        let message = format!("{}; repair it or download it again{skip}", only.message);
+        return Error::dataset(only.path(source), message);
+    }
+    let what = match bad.len() == shards {
+        true => format!("none of its {shards} shards can be read"),
+        false => format!("{} of its {shards} shards cannot be read", bad.len()),
+    };
+    let listed = bad.iter().take(LISTED);
+    let mut lines: Vec<String> =
+        listed.map(|bad| format!("  {}: {}", bad.path(source).display(), bad.message)).collect();
+    if let Some(more) = bad.len().checked_sub(LISTED).filter(|more| *more > 0) {
+        lines.push(format!("  and {more} more: `foreload index {}` names all", root.display()));
+    }
+    let lines = lines.join("\n");
+    Error::dataset(root, format!("{what}:\n{lines}\nrepair them or download them again{skip}"))
+}
+
+/// Says what the shards mean for the user that could not be read when `index` was made.
+///
+/// # Errors
+/// The error that names them, where the `options` want it.
+pub(super) fn report(index: &DatasetPart, options: &IndexOptions) -> Result<()> {
+    let (bad, shards) = (&index.notes.bad_shards, index.groups());
+    if bad.is_empty() {
+        return Ok(());
+    }
+    if options.refuses(bad) {
+        return Err(refused((&index.root, &*index.source), bad, (shards, index.len())));
+    }
+    if options.bad_shards == BadShards::Skip {
+        let root = index.root.display();
+        let message = format!(
+            "{root}: {} of its {shards} shards cannot be read and are left out (bad_shards=\"skip\"): {}; repair them \
+             or download them again; `foreload index {root}` names all",
+            bad.len(),
+            some_of(bad)
+        );
+        options.notices.notify(NoticeKind::Warning, message);
+    }
+    Ok(())
+}
+
+impl DatasetIndex {
+    /// The shards that could not be read: for each its name below its root, its path, and the reason. `refused` leaves
+    /// out those that the user wants to be left out.
+    pub(super) fn bad_shards(&self, refused: bool) -> impl Iterator<Item = (&BadShard, PathBuf)> {
+        let parts = self.dataset_parts();
+        let parts = parts.filter(move |part| !refused || part.bad_shards == BadShards::Error);
+        parts.flat_map(|part| part.notes.bad_shards.iter().map(|bad| (bad, bad.path(&*part.source))))
+    }
+}
+
+/// The first of the shards with their reasons, and the number of others.
+fn some_of(bad: &[BadShard]) -> String {
+    let named = bad.iter().take(NAMED).map(|BadShard { shard, message }| format!("{shard} ({message})"));
+    let named = named.collect::<Vec<_>>().join(", ");
+    match bad.len().checked_sub(NAMED) {
+        None | Some(0) => named,
+        Some(more) => format!("{named}, and {more} more"),
+    }
+}
+
+/// The fingerprint of a packed dataset of which these shards could not be read; `whole` is that of its source.
+pub(super) fn fingerprint_without(whole: Fingerprint, bad: &[BadShard]) -> Fingerprint {
+    if bad.is_empty() {
+        return whole;
+    }
+    let mut digest = Sha256::new();
+    digest.update(b"foreload packed without ");
+    digest.update(whole.0);
+    for BadShard { shard, .. } in bad {
+        digest.update(shard);
+        digest.update([0]);
+    }
+    Fingerprint(digest.finalize().into())
+}
+
+/// What is wrong with several files of the dataset at `root`, as one message: a line for each.
+pub(super) fn joined(root: &Path, mut faults: Vec<(PathBuf, String)>) -> Option<(PathBuf, String)> {
+    faults.sort_unstable();
+    if faults.len() < 2 {
+        return faults.pop();
+    }
+    let lines = faults.iter().map(|(path, message)| format!("\n  {}: {message}", path.display()));
+    let lines = lines.collect::<String>();
+    let message = format!("{} shards or directories are not what they should be:{lines}\n", faults.len());
+    Some((root.to_path_buf(), message))
+}

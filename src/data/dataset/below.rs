@@ -1,0 +1,90 @@
+//! Looks below directories for what makes a dataset of them: a sample, or shards.
+
+use super::Contents;
+use super::cancel::Cancel;
+use super::ignored::ignored_entry;
+use super::kind::is_image_file;
+use super::layouts::Layout;
+use super::survey::below;
+use crate::source::{DatasetSource, EntryKind};
+use base::error::Result;
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+/// What a look below some directories found.
+#[derive(Default)]
+pub(super) struct FoundBelow {
+    /// The first image, or the first file where files of any kind are samples, by its path below the root.
+    pub(super) sample: Option<Vec<u8>>,
+    /// The first shard of each layout that was seen before this sample, by its path.
+    pub(super) shards: Vec<(Layout, Vec<u8>)>,
+}
+
+impl FoundBelow {
+    /// The first shard of a layout whose splits are not told by names of files and READMEs.
+    pub(super) fn plain_shard(&self) -> Option<&[u8]> {
+        let is_plain = |layout: Layout| layout.shards().is_some_and(|knows| !knows.has_splits());
+        self.shards.iter().find(|(layout, _)| is_plain(*layout)).map(|(_, path)| path.as_slice())
+    }
+
+    /// Takes a file, and returns whether it is a sample.
+    fn take(&mut self, directory: &[u8], name: &[u8], contents: Contents) -> bool {
+        if let Some(layout) = shard_layout(name, contents) {
+            if self.shards.iter().all(|(known, _)| *known != layout) {
+                self.shards.push((layout, below(directory, name)));
+            }
+        } else if is_sample(name, contents) {
+            self.sample = Some(below(directory, name));
+        }
+        self.sample.is_some()
+    }
+}
+
+/// The layout of which a file of this name is a shard.
+pub(super) fn shard_layout(name: &[u8], contents: Contents) -> Option<Layout> {
+    Layout::of_samples(contents).find(|(_, knows)| knows.is_shard(name)).map(|(layout, _)| layout)
+}
+
+/// Whether a file that is no shard is a sample by its name.
+pub(super) fn is_sample(name: &[u8], contents: Contents) -> bool {
+    contents == Contents::Files || is_image_file(name)
+}
+
+/// Looks through these directories, and all below them, until a sample is found.
+///
+/// # Errors
+/// [`base::error::Error::Io`] for a directory that cannot be listed.
+pub(super) fn look_below(
+    source: &dyn DatasetSource,
+    directories: &[Vec<u8>],
+    contents: Contents,
+    cancel: &Cancel,
+) -> Result<FoundBelow> {
+    let root = source.path(&[]);
+    let mut found = FoundBelow::default();
+    let mut waiting: Vec<Vec<u8>> = directories.iter().rev().cloned().collect();
+    // Links may lead in circles, and to the root, whose own files are in no class.
+    let mut seen = HashSet::from([source.identity(&[])?]);
+    while let Some(directory) = waiting.pop() {
+        let identity = source.identity(&directory)?;
+        if identity.is_some() && !seen.insert(identity) {
+            continue;
+        }
+        source.directory(&directory)?.entries(&mut |entry| {
+            cancel.check(&root)?;
+            match entry.kind {
+                _ if ignored_entry(entry, contents).is_some() => {}
+                EntryKind::Directory => waiting.push(below(&directory, entry.name)),
+                EntryKind::File if found.take(&directory, entry.name, contents) => {
+                    return Ok(ControlFlow::Break(()));
+                }
+                _ => {}
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        if found.sample.is_some() {
+            break;
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,346 @@
+//! Compressed blocks of shards: where each lies, and the addresses that its bytes have once it is unpacked.
+//!
+//! A value in a compressed block has no place in its shard. The blocks of a shard that hold such values are given
+//! addresses behind its last byte, one after another, and a value's place is an address there: whatever knows places in
+//! shards need not know of blocks, but for those who read.
+
+use super::format::{u32_at, u64_at};
+use super::table::{CellExtent, ShardTable};
+use super::unpack::{BlockCodec, LARGEST_BLOCK, PackedBlock};
+use super::{Extent, FileId, FileVersion};
+use crate::source::{Malformed, ReadAt, Window};
+use base::crc::checksum;
+use std::ops::Range;
+
+/// The bytes between two blocks' addresses, and between them and the end of the shard. It is more than ever lies
+/// between two things that are read at once, so that no read is of two blocks.
+const APART: u64 = 128 << 10;
+
+/// The bytes of a [`StoredBlock`] in the index: the number of its shard (u32), its codec (u32), its first address
+/// (u64), its offset in the shard (u64), its bytes there and once unpacked (u32 each), the checksum of the former
+/// (u32), and four zeros.
+pub(super) const BLOCK_ROW: usize = 40;
+
+/// A block that holds values of samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredBlock {
+    /// The address of its first byte once it is unpacked.
+    pub(super) start: u64,
+    /// The offset of its first byte in the shard.
+    pub(super) offset: u64,
+    /// The number of its bytes in the shard.
+    pub(super) packed: u32,
+    /// The number of its bytes once it is unpacked.
+    pub(super) unpacked: u32,
+    /// The CRC-32C of its bytes in the shard.
+    pub(super) sum: u32,
+    /// The number of its codec; one that is unknown, as damage may make it, is found when it is unpacked.
+    pub(super) codec: u32,
+}
+
+impl StoredBlock {
+    pub(super) fn to_bytes(self, group: u32) -> [u8; BLOCK_ROW] {
+        let mut bytes = [0; BLOCK_ROW];
+        bytes[..4].copy_from_slice(&group.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.codec.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.start.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.packed.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.unpacked.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.sum.to_le_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Self {
+        Self {
+            start: u64_at(bytes, 8),
+            offset: u64_at(bytes, 16),
+            packed: u32_at(bytes, 24),
+            unpacked: u32_at(bytes, 28),
+            sum: u32_at(bytes, 32),
+            codec: u32_at(bytes, 4),
+        }
+    }
+
+    /// The addresses of its bytes.
+    pub(super) fn addresses(&self) -> Range<u64> {
+        self.start..self.start.saturating_add(u64::from(self.unpacked))
+    }
+
+    /// Unpacks it from its bytes in the shard.
+    fn unpack(&self, packed: &[u8]) -> Result<Vec<u8>, String> {
+        if checksum(packed) != self.sum {
+            return Err(
+                "a compressed block has other bytes than when it was indexed: it is damaged".to_owned()
+            );
+        }
+        let codec = BlockCodec::numbered(self.codec).ok_or("the index has a block of an unknown codec")?;
+        let block = PackedBlock { offset: self.offset, unpacked: u64::from(self.unpacked), codec };
+        block.unpack(packed).map_err(|malformed| malformed.message)
+    }
+}
+
+/// The blocks of a shard as its parser finds them.
+pub(super) struct ShardBlocks {
+    /// The first address that no block has.
+    next: u64,
+    rows: Vec<StoredBlock>,
+    /// The block that was unpacked last, by its place among the rows, for those who look at several of its values.
+    open: Option<(usize, Vec<u8>)>,
+}
+
+impl ShardBlocks {
+    /// No blocks yet, of a shard of `size` bytes.
+    pub(super) fn of(size: u64) -> Self {
+        Self { next: size.saturating_add(APART), rows: Vec::new(), open: None }
+    }
+
+    /// Takes a block whose bytes in the shard are `packed`, and returns the address of its first byte.
+    ///
+    /// # Errors
+    /// [`Malformed`] for one that is larger than [`LARGEST_BLOCK`], or where addresses come to an end.
+    pub(super) fn add(&mut self, block: PackedBlock, packed: &[u8]) -> Result<u64, Malformed> {
+        let end = self.next.saturating_add(block.unpacked);
+        let wrong = |message: String| Malformed { offset: block.offset, message };
+        let sizes = u32::try_from(packed.len()).ok().zip(u32::try_from(block.unpacked).ok());
+        let Some((packed_size, unpacked)) = sizes.filter(|&(a, b)| u64::from(a.max(b)) <= LARGEST_BLOCK)
+        else {
+            let most = LARGEST_BLOCK >> 20;
+            return Err(wrong(format!("a compressed block of more than {most} MiB, which are the most")));
+        };
+        if end > super::part::MAX_OFFSET {
+            return Err(wrong("more compressed blocks than a shard can have".to_owned()));
+        }
+        let start = self.next;
+        let codec = block.codec.number();
+        let sum = checksum(packed);
+        self.rows.push(StoredBlock {
+            start,
+            offset: block.offset,
+            packed: packed_size,
+            unpacked,
+            sum,
+            codec,
+        });
+        self.next = end.saturating_add(APART);
+        Ok(start)
+    }
+
+    /// The first bytes of a value, up to `most`, if it lies in a block, which is unpacked once more for that.
+    ///
+    /// # Errors
+    /// [`Malformed`] where the block cannot be read.
+    pub(super) fn head<S: ReadAt + ?Sized>(
+        &mut self,
+        file: &mut Window<'_, S>,
+        value: Range<u64>,
+        most: usize,
+    ) -> Result<Option<Vec<u8>>, Malformed> {
+        let at = self.rows.partition_point(|row| row.start <= value.start);
+        let Some(number) = at.checked_sub(1) else { return Ok(None) };
+        let row = self.rows[number];
+        if !row.addresses().contains(&value.start) || value.end > row.addresses().end {
+            return Ok(None);
+        }
+        if self.open.as_ref().is_none_or(|(open, _)| *open != number) {
+            let wrong = |message| Malformed { offset: row.offset, message };
+            let packed = file.read(row.offset, u64::from(row.packed))?;
+            self.open = Some((number, row.unpack(&packed).map_err(wrong)?));
+        }
+        let bytes = self.open.as_ref().map(|(_, bytes)| &bytes[..]).unwrap_or_default();
+        let range = (value.start - row.start) as usize..(value.end - row.start) as usize;
+        let found = bytes.get(range).unwrap_or_default();
+        Ok(Some(found[..found.len().min(most)].to_vec()))
+    }
+
+    /// The blocks, in the order of their addresses.
+    pub(super) fn into_rows(self) -> Vec<StoredBlock> {
+        self.rows
+    }
+}
+
+/// What is read of a file at once, and kept for those who want a part of it: a compressed block, or a stretch of
+/// neighbours that lie there as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileBlock {
+    pub(super) file: FileId,
+    pub(super) content: BlockContent,
+    /// The version of the file when it was asked for, which is before the block is read.
+    pub(super) version: Option<FileVersion>,
+}
+
+/// What the bytes of a [`FileBlock`] are in its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BlockContent {
+    /// A block that has to be unpacked.
+    Compressed(StoredBlock),
+    /// Bytes as they are: the offset of the first and their number.
+    AsItIs { start: u64, length: u32 },
+}
+
+impl FileBlock {
+    /// Where the block lies in its file.
+    pub fn extent(&self) -> Extent {
+        let (offset, length) = match self.content {
+            BlockContent::Compressed(row) => (row.offset, row.packed),
+            BlockContent::AsItIs { start, length } => (start, length),
+        };
+        Extent { file: self.file, offset, length }
+    }
+
+    /// Whether it has to be unpacked.
+    pub fn is_compressed(&self) -> bool {
+        matches!(self.content, BlockContent::Compressed(_))
+    }
+
+    /// The addresses of its bytes once it is unpacked; where nothing is, their places in the file.
+    pub fn addresses(&self) -> Range<u64> {
+        match self.content {
+            BlockContent::Compressed(row) => row.addresses(),
+            BlockContent::AsItIs { start, length } => start..start.saturating_add(u64::from(length)),
+        }
+    }
+
+    /// The number of its bytes once it is unpacked.
+    pub fn unpacked(&self) -> u64 {
+        match self.content {
+            BlockContent::Compressed(row) => u64::from(row.unpacked),
+            BlockContent::AsItIs { length, .. } => u64::from(length),
+        }
+    }
+
+    /// The version of its file before it was read.
+    pub fn version(&self) -> Option<FileVersion> {
+        self.version
+    }
+
+    /// The place of the bytes of `extent` in the unpacked block; `None` where they go on beyond it, as only a damaged
+    /// index has it.
+    pub fn range(&self, extent: Extent) -> Option<Range<usize>> {
+        let end = extent.offset.checked_add(u64::from(extent.length))?;
+        let addresses = self.addresses();
+        let inside = extent.file == self.file && addresses.start <= extent.offset && end <= addresses.end;
+        let start = addresses.start;
+        inside.then(|| (extent.offset - start) as usize..(end - start) as usize)
+    }
+
+    /// Unpacks the block from its bytes in the file.
+    ///
+    /// # Errors
+    /// What is wrong with them, in words: they are not those that were indexed, or damaged.
+    pub fn unpack(&self, packed: Vec<u8>) -> Result<Vec<u8>, String> {
+        match self.content {
+            BlockContent::Compressed(row) => row.unpack(&packed),
+            BlockContent::AsItIs { .. } => Ok(packed),
+        }
+    }
+}
+
+impl ShardTable {
+    /// The bytes of a cell that lies in a compressed block of `shard`; `None` where they lie in the shard as they are.
+    ///
+    /// # Errors
+    /// What is wrong with the block, in words.
+    pub fn in_block(&self, shard: &[u8], cell: CellExtent) -> Option<Result<Vec<u8>, String>> {
+        let CellExtent { offset, length } = cell;
+        let row = self.blocks.iter().find(|row| length > 0 && row.addresses().contains(&offset))?;
+        let packed = &shard[row.offset as usize..][..row.packed as usize];
+        let value = |bytes: Vec<u8>| {
+            let start = (offset - row.start) as usize;
+            bytes
+                .get(start..start + length as usize)
+                .map(<[u8]>::to_vec)
+                .ok_or("a value beyond its block".to_owned())
+        };
+        Some(row.unpack(packed).and_then(value))
+    }
+}
+
+/// The blocks of a dataset as the index file has them: rows sorted by shard and address.
+#[derive(Clone, Copy)]
+pub(super) struct BlockTable<'a>(pub(super) &'a [u8]);
+
+impl BlockTable<'_> {
+    fn rows(&self) -> &[[u8; BLOCK_ROW]] {
+        self.0.as_chunks().0
+    }
+
+    /// The number of blocks.
+    pub(super) fn len(&self) -> usize {
+        self.rows().len()
+    }
+
+    /// The block of shard `group` that has the byte with this address; `None` where it lies in the shard as it is.
+    pub(super) fn at(&self, group: u32, address: u64) -> Option<StoredBlock> {
+        let rows = self.rows();
+        let before = rows.partition_point(|row| (u32_at(row, 0), u64_at(row, 8)) <= (group, address));
+        let row = rows.get(before.checked_sub(1)?)?;
+        let found = StoredBlock::from_bytes(row);
+        // What a damaged index says is not taken for the size of anything.
+        let is_block = u64::from(found.packed.max(found.unpacked)) <= LARGEST_BLOCK;
+        (is_block && u32_at(row, 0) == group && found.addresses().contains(&address)).then_some(found)
+    }
+
+    /// The blocks of shard `group`.
+    pub(super) fn of_group(&self, group: u32) -> impl Iterator<Item = StoredBlock> + '_ {
+        let rows = self.rows();
+        let start = rows.partition_point(|row| u32_at(row, 0) < group);
+        let own = rows[start..].iter().take_while(move |row| u32_at(&row[..], 0) == group);
+        own.map(|row| StoredBlock::from_bytes(row))
+    }
+
+    /// All blocks.
+    pub(super) fn all(&self) -> impl Iterator<Item = StoredBlock> + '_ {
+        self.rows().iter().map(|row| StoredBlock::from_bytes(row))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_lead_to_their_block_and_nowhere_else() {
+        let text = b"one and the same, one and the same, one and the same".as_slice();
+        let packed = snap::raw::Encoder::new().compress_vec(text).unwrap();
+        let shard = [&b"head"[..], &packed, &packed].concat();
+        let mut blocks = ShardBlocks::of(shard.len() as u64);
+        let block = |offset| PackedBlock { offset, unpacked: text.len() as u64, codec: BlockCodec::Snappy };
+        let first = blocks.add(block(4), &packed).unwrap();
+        let second = blocks.add(block(4 + packed.len() as u64), &packed).unwrap();
+        assert!(first >= shard.len() as u64 + APART && second >= first + text.len() as u64 + APART);
+        let head =
+            |blocks: &mut ShardBlocks, range| blocks.head(&mut Window::new(&shard[..]), range, 5).unwrap();
+        assert_eq!(head(&mut blocks, second + 4..second + 16), Some(b"and t".to_vec()));
+        assert_eq!(head(&mut blocks, first + 4..first + 7), Some(b"and".to_vec()));
+        assert_eq!(head(&mut blocks, 4..10), None);
+        let end = first + text.len() as u64;
+        assert_eq!(head(&mut blocks, end - 1..end + 1), None);
+        let rows = blocks.into_rows();
+        let bytes: Vec<u8> = rows.iter().flat_map(|row| row.to_bytes(7)).collect();
+        let table = BlockTable(&bytes);
+        assert_eq!((table.at(7, first), table.at(7, end - 1)), (Some(rows[0]), Some(rows[0])));
+        assert_eq!(
+            (table.at(7, second + 1), table.at(7, end), table.at(6, first)),
+            (Some(rows[1]), None, None)
+        );
+        assert_eq!(table.at(8, first), None);
+        let huge = StoredBlock { packed: u32::MAX, ..rows[0] }.to_bytes(7);
+        assert_eq!(BlockTable(&huge).at(7, first), None);
+        assert_eq!(table.of_group(7).collect::<Vec<_>>(), rows);
+        assert_eq!((table.of_group(6).count(), table.of_group(8).count()), (0, 0));
+        let mut damaged = packed.clone();
+        damaged[3] ^= 1;
+        assert!(rows[0].unpack(&damaged).unwrap_err().contains("other bytes"));
+        assert_eq!(rows[0].unpack(&packed).unwrap(), text);
+    }
+
+    #[test]
+    fn no_block_is_too_large() {
+        let mut blocks = ShardBlocks::of(10);
+        let block = |unpacked| PackedBlock { offset: 3, unpacked, codec: BlockCodec::Zstd };
+        assert_eq!(blocks.add(block(LARGEST_BLOCK + 1), b"").unwrap_err().offset, 3);
+        let mut blocks = ShardBlocks::of(u64::MAX - 5);
+        assert!(blocks.add(block(1), b"").is_err());
+    }
+}

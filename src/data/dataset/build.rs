@@ -1,0 +1,479 @@
+//! Builds an index file from directories and shards that arrive in any order, in memory that does not grow with the
+//! number of samples: rows go to a spill file at once and are copied into their columns at the end.
+
+use super::blocks::StoredBlock;
+use super::cancel::Cancel;
+use super::cells::{CellType, ColumnFacts, spilled as spilled_cells};
+use super::format::{GroupEnd, HEADER, IndexHeader, Section, SectionEntry};
+use super::member::MemberRow;
+use super::section_writer::SectionWriter;
+use super::spill::{SpilledColumn, SpilledGroup, affixes};
+use super::table::TableColumn;
+use super::{Contents, FieldKind, Fingerprint, Layout, Stamp, publish};
+use base::error::{Error, Result};
+use base::parts::RawOutline;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// A loose file in its directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileRow {
+    /// The place in the group's names where the file's name begins.
+    pub name: u32,
+    /// The number of bytes of the name.
+    pub name_length: u32,
+    /// The number of bytes of the file.
+    pub length: u32,
+}
+
+/// A sample in a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SampleRow {
+    /// The offset of the image in the shard.
+    pub offset: u64,
+    /// The number of bytes of the image.
+    pub length: u32,
+    /// Class number.
+    pub label: u32,
+}
+
+/// The samples of a shard and their members.
+#[derive(Debug, Default)]
+pub struct ShardRows {
+    /// The samples, sorted by the offsets of their images but in tables; an unlabelled one has label 0. Where samples
+    /// need no image, the first member of a stem without one stands for it.
+    pub samples: Vec<SampleRow>,
+    /// The keys of their members, sorted.
+    pub keys: Vec<String>,
+    /// The kinds of their members, by key; empty where the keys' endings say them.
+    pub kinds: Vec<FieldKind>,
+    /// The columns of small values that samples of tables have, sorted by name.
+    pub columns: Vec<TableColumn>,
+    /// The members of each sample in turn, sorted by their keys. Most shards have few keys; but names that count
+    /// something behind their first dot make as many as there are members.
+    pub members: Vec<MemberRow>,
+    /// The number of members of each sample; empty where there are no keys.
+    pub counts: Vec<u32>,
+    /// The outline of each sample in packed shards; empty in others.
+    pub outlines: Vec<RawOutline>,
+    /// The compressed blocks that samples and members lie in, by their addresses.
+    pub blocks: Vec<StoredBlock>,
+}
+
+impl ShardRows {
+    /// The members of each sample.
+    pub(super) fn by_sample(&self) -> impl Iterator<Item = &[MemberRow]> {
+        let mut rest = &self.members[..];
+        self.counts.iter().map(move |&count| {
+            let (own, others) = rest.split_at(count as usize);
+            rest = others;
+            own
+        })
+    }
+}
+
+/// The samples of a directory or shard, in their order.
+#[derive(Debug)]
+pub enum GroupRows {
+    /// Loose files of one class.
+    Files {
+        /// The class number of all files.
+        class: u32,
+        /// The bytes of the names, in any order and with gaps.
+        names: Vec<u8>,
+        /// The files, sorted by name.
+        files: Vec<FileRow>,
+    },
+    /// Samples of a shard.
+    Shard(ShardRows),
+    /// Files that a manifest lists.
+    Listed(ListedRows),
+}
+
+/// The files that a manifest lists, in its order.
+#[derive(Debug, Default)]
+pub struct ListedRows {
+    /// The bytes of the names, in any order and with gaps.
+    pub names: Vec<u8>,
+    /// The files. One may be there several times.
+    pub files: Vec<FileRow>,
+    /// The labels of the samples, and their columns.
+    pub table: ShardRows,
+}
+
+impl ListedRows {
+    /// The names of the files, each with its length.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&[u8], u32)> {
+        self.files.iter().map(|file| {
+            let start = file.name as usize;
+            let name = self.names.get(start..start + file.name_length as usize);
+            (name.unwrap_or_default(), file.length)
+        })
+    }
+}
+
+/// A directory with its files, or a shard with its samples.
+#[derive(Debug)]
+pub struct IndexGroup {
+    /// The path below the dataset's root; empty where the root is the shard.
+    pub path: Vec<u8>,
+    /// The stamp from before the directory or shard was read.
+    pub stamp: Stamp,
+    /// The samples of the group.
+    pub rows: GroupRows,
+}
+
+/// Facts about the whole dataset, known when everything was read.
+#[derive(Debug, Default)]
+pub struct IndexFacts {
+    /// The dataset's canonical path.
+    pub root: PathBuf,
+    /// The stamp of the root.
+    pub root_stamp: Stamp,
+    /// The class names by number; empty where there are only numbers.
+    pub classes: Vec<Vec<u8>>,
+    /// The class of each label that samples in shards were given; 0 for those beyond. `None` where they are the same.
+    pub labels: Option<Vec<u32>>,
+    /// The notes on what was left out and on what is amiss.
+    pub notes: super::Notes,
+    /// The fingerprint of the dataset that this one was packed of; `None` for a dataset with a fingerprint of its own.
+    pub fingerprint: Option<Fingerprint>,
+}
+
+/// Takes groups in any order; the finished index has them sorted as torchvision sorts: by class, then by path.
+pub struct IndexBuilder {
+    target: PathBuf,
+    spill: BufWriter<File>,
+    spilled: u64,
+    groups: Vec<SpilledGroup>,
+    header: IndexHeader,
+    cancel: Cancel,
+    inodes: bool,
+}
+
+impl IndexBuilder {
+    /// Starts an index file at `target`, whose directory must exist.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when nothing can be written beside `target`.
+    pub fn new(target: &Path, layout: Layout, contents: Contents) -> Result<Self> {
+        let (spill, path) = publish::create(target, "spill")?;
+        // The spill file has no name from here on, so that it goes with the process, however that ends.
+        std::fs::remove_file(&path).map_err(|error| Error::io("unlink", &path, error))?;
+        Ok(Self {
+            target: target.to_path_buf(),
+            spill: BufWriter::with_capacity(1 << 18, spill),
+            spilled: 0,
+            groups: Vec::new(),
+            header: IndexHeader::new(layout, contents),
+            cancel: Cancel::default(),
+            inodes: true,
+        })
+    }
+
+    /// This builder, which fails as soon as `cancel` asks.
+    pub(super) fn cancelled_by(self, cancel: &Cancel) -> Self {
+        Self { cancel: cancel.clone(), ..self }
+    }
+
+    /// This builder, which keeps the inodes of directories and shards or leaves them out, since they do not last on
+    /// every file system.
+    pub(super) fn with_inodes(self, inodes: bool) -> Self {
+        Self { inodes, ..self }
+    }
+
+    fn known(&self, found: Stamp) -> Stamp {
+        if self.inodes { found } else { found.without_inode() }
+    }
+
+    /// The number of samples so far.
+    pub fn samples(&self) -> u64 {
+        self.header.samples
+    }
+
+    /// Takes a directory or shard, also one without samples.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the spill file cannot be written; [`Error::Dataset`] for more loose files than 2^32 - 1.
+    pub fn add(&mut self, group: &IndexGroup) -> Result<()> {
+        let (class, samples) = match &group.rows {
+            GroupRows::Files { class, files, .. } => (*class, files.len() as u64),
+            GroupRows::Shard(rows) => (0, rows.samples.len() as u64),
+            GroupRows::Listed(rows) => (0, rows.files.len() as u64),
+        };
+        let mut spilled = SpilledGroup {
+            class,
+            path: group.path.clone(),
+            stamp: self.known(group.stamp),
+            at: self.spilled,
+            samples,
+            names: 0,
+            affixes: [0; 2],
+            keys: Vec::new(),
+            kinds: Vec::new(),
+            members: 0,
+            outlines: 0,
+            columns: Vec::new(),
+            blocks: Vec::new(),
+        };
+        if let GroupRows::Shard(rows) = &group.rows {
+            (spilled.keys, spilled.members) = (rows.keys.clone(), rows.members.len() as u64);
+            spilled.outlines = rows.outlines.len() as u64;
+            spilled.kinds.clone_from(&rows.kinds);
+            spilled.blocks.clone_from(&rows.blocks);
+        }
+        let written = match &group.rows {
+            GroupRows::Files { names, files, .. } => self.spill_files(&mut spilled, names, files),
+            GroupRows::Listed(rows) => self.spill_listed(&mut spilled, rows),
+            GroupRows::Shard(rows) => {
+                self.spill_shard(rows).and_then(|()| self.spill_columns(&mut spilled, rows))
+            }
+        };
+        written.map_err(|error| Error::io("write", &self.target, error))?;
+        self.header.samples += samples;
+        self.groups.push(spilled);
+        if !self.header.layout.is_sharded() && self.header.samples > u64::from(u32::MAX) {
+            let message = "more than 4 294 967 295 loose files: pack them into shards";
+            return Err(Error::dataset(&self.target, message));
+        }
+        Ok(())
+    }
+
+    fn spill_files(
+        &mut self,
+        group: &mut SpilledGroup,
+        names: &[u8],
+        files: &[FileRow],
+    ) -> std::io::Result<()> {
+        let name = |file: &FileRow| {
+            let start = file.name as usize;
+            names.get(start..start + file.name_length as usize).unwrap_or_default()
+        };
+        let (prefix, suffix) = affixes(files.iter().map(name));
+        let middle = |file| &name(file)[prefix.len()..name(file).len() - suffix.len()];
+        group.path.extend(prefix);
+        group.path.extend(suffix);
+        group.affixes = [prefix.len(), suffix.len()];
+        for file in files {
+            self.count(file.length, group.class);
+            self.put(&file.length.to_le_bytes())?;
+        }
+        for file in files {
+            group.names += middle(file).len() as u64;
+            // The names are no longer than `names`, whose places have 32 bits, unless files share bytes of it.
+            let end = u32::try_from(group.names).map_err(std::io::Error::other)?;
+            self.put(&end.to_le_bytes())?;
+        }
+        files.iter().try_for_each(|file| self.put(middle(file)))
+    }
+
+    fn spill_listed(&mut self, group: &mut SpilledGroup, rows: &ListedRows) -> std::io::Result<()> {
+        self.spill_files(group, &rows.names, &rows.files)?;
+        for sample in &rows.table.samples {
+            self.count_class(sample.label);
+            self.put(&sample.label.to_le_bytes())?;
+        }
+        self.spill_columns(group, &rows.table)
+    }
+
+    fn spill_shard(&mut self, rows: &ShardRows) -> std::io::Result<()> {
+        let ShardRows { samples, members, counts, outlines, .. } = rows;
+        for sample in samples {
+            self.count(sample.length, sample.label);
+            self.put(&sample.length.to_le_bytes())?;
+        }
+        samples.iter().try_for_each(|sample| self.put(&sample.label.to_le_bytes()))?;
+        samples.iter().try_for_each(|sample| self.put(&sample.offset.to_le_bytes()))?;
+        self.put(outlines.as_flattened())?;
+        counts.iter().try_for_each(|count| self.put(&count.to_le_bytes()))?;
+        members.iter().try_for_each(|member| self.put(&member.to_bytes()))
+    }
+
+    fn spill_columns(&mut self, group: &mut SpilledGroup, rows: &ShardRows) -> std::io::Result<()> {
+        for column in &rows.columns {
+            let Some(facts) = ColumnFacts::of(column) else { continue };
+            group.columns.push(SpilledColumn { facts, at: self.spilled });
+            self.put(&spilled_cells(&column.cells))?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, length: u32, label: u32) {
+        self.header.total_bytes += u64::from(length);
+        self.header.largest = self.header.largest.max(length);
+        self.count_class(label);
+    }
+
+    fn count_class(&mut self, label: u32) {
+        self.header.classes = self.header.classes.max(label.saturating_add(1));
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.cancel.check_io()?;
+        self.spilled += bytes.len() as u64;
+        self.spill.write_all(bytes)
+    }
+
+    /// Writes the index and puts it in its place, whole or not at all.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be written.
+    pub fn finish(mut self, whole: &IndexFacts) -> Result<()> {
+        let target = self.target.clone();
+        publish::publish(&target, |file| self.write(file, whole))
+    }
+
+    fn write(&mut self, mut file: &File, whole: &IndexFacts) -> std::io::Result<()> {
+        self.spill.flush()?;
+        self.groups.sort_unstable_by(|a, b| (a.class, a.own_path()).cmp(&(b.class, b.own_path())));
+        file.write_all(&[0; HEADER])?;
+        let mut out = SectionWriter::new(file, &self.cancel);
+        let spill = self.spill.get_ref();
+        let groups = &self.groups;
+        let keys: BTreeSet<&String> = groups.iter().flat_map(|group| &group.keys).collect();
+        let keys: Vec<&String> = keys.into_iter().collect();
+        let (kinds, columns) = (kinds(groups, &keys), columns(groups, &keys));
+        let sharded = self.header.layout.is_sharded();
+        let mut table = [SectionEntry::default(); Section::COUNT];
+        for section in Section::ALL {
+            out.begin()?;
+            match section {
+                Section::Root => out.put(whole.root.as_os_str().as_encoded_bytes())?,
+                Section::Classes => {
+                    for name in &whole.classes {
+                        out.put(&(name.len() as u32).to_le_bytes())?;
+                        out.put(name)?;
+                    }
+                }
+                Section::Notes => out.put(&serde_json::to_vec(&whole.notes)?)?,
+                Section::Groups => {
+                    let mut ends = [0u64; 3];
+                    for group in groups {
+                        ends[GroupEnd::Samples as usize] += group.samples;
+                        ends[GroupEnd::Paths as usize] += group.path.len() as u64;
+                        ends[GroupEnd::Names as usize] += group.names;
+                        ends.iter().try_for_each(|end| out.put(&end.to_le_bytes()))?;
+                        group
+                            .affixes
+                            .iter()
+                            .try_for_each(|&length| out.put(&(length as u32).to_le_bytes()))?;
+                    }
+                }
+                Section::Paths => groups.iter().try_for_each(|group| out.put(&group.path))?,
+                Section::Stamps => {
+                    for group in groups {
+                        out.put(&group.stamp.to_bytes())?;
+                    }
+                }
+                Section::Labels if self.header.layout == Layout::Manifest => {
+                    groups.iter().try_for_each(|group| out.copy(spill, group.listed_labels()))?;
+                }
+                Section::Labels if sharded => {
+                    groups.iter().try_for_each(|group| out.copy_labels(spill, group, whole))?;
+                }
+                Section::Labels => {
+                    for group in groups {
+                        out.put(&group.class.to_le_bytes().repeat(group.samples as usize))?;
+                    }
+                }
+                Section::Lengths => {
+                    groups.iter().try_for_each(|group| out.copy(spill, group.lengths()))?;
+                }
+                Section::Places if sharded => {
+                    groups.iter().try_for_each(|group| out.copy(spill, group.offsets()))?;
+                }
+                Section::Places => {
+                    groups.iter().try_for_each(|group| out.copy(spill, group.name_ends()))?;
+                }
+                Section::Names => groups.iter().try_for_each(|group| out.copy(spill, group.names()))?,
+                Section::Outlines => {
+                    groups.iter().try_for_each(|group| out.copy(spill, group.outlines()))?;
+                }
+                Section::Blocks => {
+                    for (number, group) in (0..).zip(groups) {
+                        group.blocks.iter().try_for_each(|block| out.put(&block.to_bytes(number)))?;
+                    }
+                }
+                Section::Keys => out.put(&serde_json::to_vec(&keys)?)?,
+                Section::Kinds => out.put(&serde_json::to_vec(&kinds)?)?,
+                Section::Columns => out.put(&serde_json::to_vec(&columns)?)?,
+                Section::MemberEnds => {
+                    let mut end = 0;
+                    for group in groups.iter().filter(|_| !keys.is_empty()) {
+                        out.put_ends(spill, group, &mut end)?;
+                    }
+                }
+                Section::Members => {
+                    groups.iter().try_for_each(|group| out.copy_members(spill, group, &keys))?;
+                }
+                Section::Cells => {
+                    columns.iter().try_for_each(|column| out.copy_column(spill, groups, column))?;
+                }
+            }
+            table[section as usize] = out.end();
+        }
+        out.file.flush()?;
+        drop(out);
+        self.header.groups = groups.len() as u64;
+        self.header.classes = self.header.classes.max(whole.classes.len() as u32);
+        self.header.root = self.known(whole.root_stamp);
+        let own = || fingerprint(&self.header, &table);
+        self.header.fingerprint = whole.fingerprint.map_or_else(own, |Fingerprint(of_source)| of_source);
+        file.write_all_at(&self.header.encode(&table), 0)
+    }
+}
+
+/// The digest of the layout and the content sections. These hold relative paths, extents and labels, and no time or
+/// place.
+fn fingerprint(header: &IndexHeader, table: &[SectionEntry; Section::COUNT]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(match header.contents {
+        Contents::Images => &b"foreload dataset 1"[..],
+        Contents::Files => b"foreload files 1",
+    });
+    hash.update([header.layout as u8]);
+    for section in Section::ALL.into_iter().filter(|section| section.is_content()) {
+        hash.update(table[section as usize].digest);
+    }
+    hash.finalize().into()
+}
+
+/// The kind of each key, where shards say kinds. What is of another kind in another shard is bytes.
+fn kinds(groups: &[SpilledGroup], keys: &[&String]) -> Vec<FieldKind> {
+    if groups.iter().all(|group| group.kinds.is_empty()) {
+        return Vec::new();
+    }
+    let mut kinds: Vec<Option<FieldKind>> = vec![None; keys.len()];
+    for (key, kind) in groups.iter().flat_map(|group| group.keys.iter().zip(&group.kinds)) {
+        let known = &mut kinds[keys.partition_point(|known| *known < key)];
+        *known = Some(known.map_or(*kind, |known| if known == *kind { known } else { FieldKind::Bytes }));
+    }
+    kinds.into_iter().map(|kind| kind.unwrap_or(FieldKind::Bytes)).collect()
+}
+
+/// The columns of all shards, sorted by name.
+fn columns(groups: &[SpilledGroup], keys: &[&String]) -> Vec<ColumnFacts> {
+    let mut columns: BTreeMap<&str, ColumnFacts> = BTreeMap::new();
+    for column in groups.iter().flat_map(|group| &group.columns) {
+        let name = column.facts.name.as_str();
+        match columns.get_mut(name) {
+            Some(known) => known.merge(&column.facts),
+            None => drop(columns.insert(name, column.facts.clone())),
+        }
+    }
+    columns.retain(|name, column| {
+        let is_key = keys.binary_search_by(|key| key.as_str().cmp(name)).is_ok();
+        !(is_key && column.cells.is_nothing())
+    });
+    for column in columns.values_mut() {
+        if keys.binary_search(&&column.name).is_ok() && !matches!(column.cells, CellType::Refused(_)) {
+            let words = column.cells.words();
+            column.refuse(format!("holds {words} in some shards and bytes in others"));
+        }
+    }
+    columns.into_values().collect()
+}

@@ -1,0 +1,105 @@
+//! Cancels the building of an index from another thread.
+
+use super::IndexOptions;
+use crate::source::{DatasetSource, WaitWatch, shown};
+use base::error::{Error, Result};
+use base::notices::Notices;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long one request may be waited for, with all its tries, before the user is told.
+const LONG_REQUEST: Duration = Duration::from_secs(5);
+/// The same for all of an opening, while another request takes its time.
+const LONG_OPENING: Duration = Duration::from_secs(30);
+
+/// A flag that asks to stop. Reading it is cheap enough for every entry of a directory.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Cancel(Option<Arc<AtomicBool>>);
+
+impl Cancel {
+    /// Stops when `flag` is set; the default never stops.
+    pub(super) fn by(flag: &Arc<AtomicBool>) -> Self {
+        Self(Some(flag.clone()))
+    }
+
+    pub(super) fn is_asked(&self) -> bool {
+        self.0.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
+    }
+
+    /// The error that ends the indexing of `root`.
+    pub(super) fn check(&self, root: &Path) -> Result<()> {
+        if self.is_asked() {
+            return Err(Error::dataset(root, "indexing was interrupted; the next start begins it anew"));
+        }
+        Ok(())
+    }
+
+    /// The error that ends the indexing, like [`Cancel::check`], where errors are the system's. Its kind is not
+    /// `Interrupted`, which would mean to try again.
+    pub(super) fn check_io(&self) -> std::io::Result<()> {
+        if self.is_asked() { Err(std::io::Error::other("indexing was interrupted")) } else { Ok(()) }
+    }
+}
+
+/// Watches the requests that opening a dataset makes, until it is dropped: they end when they are cancelled, and where
+/// they take long the user is told once what is waited for.
+pub(super) struct OpeningWatch<'a>(&'a dyn DatasetSource);
+
+impl<'a> OpeningWatch<'a> {
+    /// Watches those of `source`, which the user named `root`.
+    pub(super) fn new(
+        source: &'a dyn DatasetSource,
+        root: &Path,
+        cancel: &Cancel,
+        options: &IndexOptions,
+    ) -> Self {
+        source.set_watch(Some(Arc::new(WatchedOpening {
+            root: shown(root).into_owned(),
+            cancel: cancel.clone(),
+            notices: options.notices.clone(),
+            begun: Instant::now(),
+            told: AtomicBool::default(),
+        })));
+        Self(source)
+    }
+}
+
+impl Drop for OpeningWatch<'_> {
+    fn drop(&mut self) {
+        self.0.set_watch(None);
+    }
+}
+
+struct WatchedOpening {
+    root: PathBuf,
+    cancel: Cancel,
+    notices: Notices,
+    begun: Instant,
+    told: AtomicBool,
+}
+
+impl WaitWatch for WatchedOpening {
+    fn goes_on(&self, waited: Duration) -> bool {
+        if self.cancel.is_asked() {
+            return false;
+        }
+        let (root, all) = (self.root.display(), self.begun.elapsed());
+        let what = if waited >= LONG_REQUEST {
+            format!("its server has not answered a request for {} s", waited.as_secs())
+        } else if all >= LONG_OPENING {
+            format!("its server answers slowly, so that it is being looked through for {} s", all.as_secs())
+        } else {
+            return true;
+        };
+        if !self.told.swap(true, Ordering::Relaxed) {
+            let message = format!(
+                "{root}: the start waits, because {what}: see whether the server, the network and the proxy are well; \
+                 a failing request is made up to eight times before it is an error"
+            );
+            self.notices.warn_at_once(message);
+        }
+        true
+    }
+}

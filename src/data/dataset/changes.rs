@@ -1,0 +1,477 @@
+//! Checks whether a dataset is still what its index says, at every start and before anything is read.
+//!
+//! The stamps of the root, of every directory and of every shard are read, which takes as long as that many calls of
+//! `stat`. Those whose stamps changed, and only those, are listed or parsed again, because much changes a stamp and no
+//! sample: a file that was there for a moment, `chmod`, `touch`, a copy back from a backup. What still holds what the
+//! index says is accepted with the stamp that it has now. A file that was overwritten leaves its directory's stamp as
+//! it was; that is found when the file is read, by its size, and by its own stamp where a cache holds it.
+
+use super::bad_shards::fingerprint_without;
+use super::build::{GroupRows, IndexGroup, ShardRows};
+use super::cancel::Cancel;
+use super::layouts::{Layout, ShardLayout, ShardParser};
+use super::manifest::{self, ManifestRows};
+use super::member::MemberRow;
+use super::names_stamp::{NamesStamp, stamp_of_names};
+use super::open::{self, IndexProgress};
+use super::packed::PackedManifest;
+use super::parallel::for_each;
+use super::part::DatasetPart;
+use super::places::{SURVEY, SkippedByReason};
+use super::shards::{ReadShard, ShardContents};
+use super::{IndexOptions, Stamp, folder, shards, survey};
+use crate::source::{Seen, is_gone};
+use base::error::{Error, Result};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// The largest number of threads that read stamps, which is how many answers of a network file system are waited for at
+/// a time.
+const ASKERS: usize = 64;
+/// The number of stamps that are worth a thread: on a local file system, fewer are read sooner than it starts.
+const WORTH_A_THREAD: usize = 32;
+
+/// What differs between a dataset and its index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Change {
+    /// The directory, file or shard that differs.
+    pub(super) path: PathBuf,
+    /// How it differs, in words that follow "the file".
+    pub(super) message: String,
+}
+
+/// What has another stamp than when it was indexed.
+#[derive(Default)]
+pub(super) struct MovedStamps {
+    root: bool,
+    groups: Vec<usize>,
+}
+
+/// What a check of the changed stamps has shown.
+#[derive(Default)]
+pub(super) struct Comparison {
+    /// The stamp of the root, where it holds what the index says.
+    pub(super) root: Option<Stamp>,
+    /// The groups that hold what the index says, with the stamps that they have now.
+    pub(super) same: Vec<(usize, Stamp)>,
+    /// The differences that were found, that of the root first.
+    pub(super) changes: Vec<Change>,
+    /// The groups that differ, of those that were checked.
+    pub(super) different: Vec<usize>,
+    /// What is left out of the root and of each directory that was listed.
+    pub(super) left_out: Vec<(Vec<u8>, SkippedByReason)>,
+}
+
+impl MovedStamps {
+    /// Finds the stamps that changed since `index` was made.
+    ///
+    /// # Errors
+    /// [`Error::Io`] for what exists and cannot be checked.
+    pub(super) fn since(index: &DatasetPart) -> Result<Self> {
+        let count = index.groups();
+        // The root first: what a listing of it tells of shards need not be asked for.
+        let names = stamp_of_root(index)?;
+        let root = names.is_none_or(|names| has_moved(index, index.root_stamp(), names.seen()));
+        let groups = Mutex::new(Vec::new());
+        // Threads take many at a time, so that they do not contend for every one; of requests, one.
+        let portion = if index.is_remote() { 1 } else { WORTH_A_THREAD };
+        let threads = (count / portion).min(ASKERS);
+        for_each(threads, count.div_ceil(portion), |chunk| {
+            for group in chunk * portion..count.min((chunk + 1) * portion) {
+                let found = index.source.stamp(index.group_path(group))?;
+                let has_moved = has_moved(index, index.group_stamp(group), found);
+                if has_moved && !index.is_still_missing(group, found) {
+                    groups.lock().unwrap_or_else(PoisonError::into_inner).push(group);
+                }
+            }
+            Ok(())
+        })?;
+        let mut groups = groups.into_inner().unwrap_or_else(PoisonError::into_inner);
+        groups.sort_unstable();
+        let is_described = index.layout().shards().is_some_and(|knows| !knows.descriptions().is_empty());
+        let says_the_same = |names: NamesStamp| names.says_the_same(index.root_stamp());
+        if is_described && !names.is_some_and(says_the_same) {
+            // What the files beside the shards say of them may be what changed.
+            groups = (0..count).collect();
+        }
+        Ok(Self { root, groups })
+    }
+
+    /// Everything, as if all stamps had changed.
+    pub(super) fn all(index: &DatasetPart) -> Self {
+        Self { root: true, groups: (0..index.groups()).collect() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        !self.root && self.groups.is_empty()
+    }
+
+    /// Lists or parses what has another stamp, and compares it with the index. It ends soon after the first difference
+    /// unless `all` are wanted, because whoever builds the index again need not know more.
+    ///
+    /// # Errors
+    /// [`Error::Io`] for what exists and cannot be read; [`Error::Dataset`] when it was interrupted.
+    pub(super) fn compare(
+        self,
+        index: &DatasetPart,
+        threads: usize,
+        all: bool,
+        cancel: &Cancel,
+    ) -> Result<Comparison> {
+        let mut seen = Comparison::default();
+        if self.root {
+            let names = stamp_of_root(index)?;
+            let compared = compare_root(index, &mut seen.left_out, cancel);
+            seen.changes.extend(changed(index.base(), compared)?);
+            seen.root = names.map(|names| index.known(names.stamp)).filter(|_| seen.changes.is_empty());
+        } else {
+            seen.root = Some(index.root_stamp());
+        }
+        let below = index.below();
+        let look = GroupLook { index, below: &below, parser: OnceLock::new(), cancel };
+        let seen = Mutex::new(seen);
+        let lock = || seen.lock().unwrap_or_else(PoisonError::into_inner);
+        for_each(threads, self.groups.len(), |i| {
+            cancel.check(&index.root)?;
+            if !lock().changes.is_empty() && !all {
+                return Ok(());
+            }
+            let group = self.groups[i];
+            let (mut stamp, mut left_out) = (None, None);
+            let compared = look.compare(group).map(|found| {
+                (stamp, left_out) = (Some(found.stamp), found.left_out);
+                found.change
+            });
+            let change = changed(&index.directory_or_shard(group), compared)?;
+            let mut seen = lock();
+            seen.left_out.extend(left_out.map(|skipped| (index.group_path(group).to_vec(), skipped)));
+            match (change, stamp) {
+                (None, Some(stamp)) => seen.same.push((group, index.known(stamp))),
+                (change, _) => {
+                    seen.different.push(group);
+                    seen.changes.extend(change);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(seen.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Checks a shard that has another stamp than was known, within a run. If it holds the samples that the index says, its
+/// present stamp is the known one from now on.
+///
+/// # Errors
+/// [`Error::DatasetChanged`] where it holds others; [`Error::Io`] when it cannot be read.
+pub(super) fn accept_shard(index: &DatasetPart, group: usize) -> Result<()> {
+    // One thread at a time does this, so that the next one finds the shard accepted and need not parse it again.
+    let _alone = index.accepting.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = index.source.stamp(index.group_path(group))?;
+    if !has_moved(index, index.stamp_within(group), found) {
+        return Ok(());
+    }
+    let mut stamp = None;
+    let (below, cancel) = (HashMap::new(), Cancel::default());
+    let look = GroupLook { index, below: &below, parser: OnceLock::new(), cancel: &cancel };
+    let compared = look.compare(group).map(|found| {
+        stamp = Some(found.stamp);
+        found.change
+    });
+    match (changed(&index.directory_or_shard(group), compared)?, stamp) {
+        (Some(Change { path, message }), _) => Err(Error::DatasetChanged { path, message }),
+        (None, Some(stamp)) => {
+            index.moved_within(group, index.known(stamp));
+            Ok(())
+        }
+        (None, None) => Ok(()),
+    }
+}
+
+/// Whether what was `seen` of something may be another version than the one with the stamp `then`.
+fn has_moved(index: &DatasetPart, then: Stamp, seen: Seen) -> bool {
+    match seen {
+        Seen::As(now) => then.difference(index.known(now)).is_some(),
+        Seen::Unstamped | Seen::Gone => true,
+    }
+}
+
+/// The stamp that tells whether the names of the dataset `index` have changed; `None` where there is no root.
+fn stamp_of_root(index: &DatasetPart) -> Result<Option<NamesStamp>> {
+    let groups = 0..if index.layout().is_sharded() { index.groups() } else { 0 };
+    let described = index.layout().shards().map(ShardLayout::descriptions).unwrap_or_default();
+    let shards = groups.map(|group| index.group_path(group));
+    stamp_of_names(&*index.source, shards, &described, index.inodes)
+}
+
+/// What differs at `path`, found by comparing, or else the reason why it cannot be what it was.
+fn changed(path: &Path, compared: Result<Option<Change>>) -> Result<Option<Change>> {
+    match compared {
+        Ok(change) => Ok(change),
+        Err(Error::Dataset { path, message }) => Ok(Some(Change { path, message })),
+        Err(Error::Io { source, .. }) if is_gone(&source) => {
+            Ok(Some(Change { path: path.to_path_buf(), message: "is gone".to_owned() }))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Compares the names in the root with the index, and notes what is left out in it.
+fn compare_root(
+    index: &DatasetPart,
+    left_out: &mut Vec<(Vec<u8>, SkippedByReason)>,
+    cancel: &Cancel,
+) -> Result<Option<Change>> {
+    let base = index.base();
+    let found = survey::survey(&*index.source, index.file.header().contents, index.split.as_deref(), cancel)?;
+    let change = |message: String| Ok(Some(Change { path: base.to_path_buf(), message }));
+    if found.layout != index.layout() {
+        let (now, then) = (found.layout.title(), index.layout().title());
+        return change(format!("holds {now}, held {then} when indexed"));
+    }
+    if found.layout == Layout::Manifest {
+        // Its one group is what is compared.
+        return Ok(None);
+    }
+    left_out.push((SURVEY.to_vec(), found.notes.skipped));
+    let whole =
+        |manifest: &PackedManifest| fingerprint_without(manifest.fingerprint(), &index.notes.bad_shards);
+    if found.packed.is_some_and(|manifest| whole(&manifest) != index.fingerprint()) {
+        return change("was packed of another dataset than when it was indexed".to_owned());
+    }
+    let (found, known, kind): (_, Vec<&[u8]>, _) = if index.layout().is_sharded() {
+        (found.shards, (0..index.groups()).map(|group| index.group_path(group)).collect(), "shard")
+    } else {
+        (found.classes, index.class_names(), "class")
+    };
+    let found: Vec<&[u8]> = found.iter().map(Vec::as_slice).collect();
+    difference(&known, &found, kind).map_or(Ok(None), change)
+}
+
+/// What groups are compared with, and by what.
+struct GroupLook<'a> {
+    index: &'a DatasetPart,
+    /// The names of the directories in each directory.
+    below: &'a HashMap<&'a [u8], Vec<&'a [u8]>>,
+    /// Made once a shard is parsed: what describes shards is read for it.
+    parser: OnceLock<Box<dyn ShardParser>>,
+    cancel: &'a Cancel,
+}
+
+/// A group as it is now.
+struct GroupSeen {
+    stamp: Stamp,
+    /// What differs in it from the index.
+    change: Option<Change>,
+    /// What is left out of it, if it is a directory.
+    left_out: Option<SkippedByReason>,
+}
+
+impl GroupLook<'_> {
+    fn parser(&self, knows: &dyn ShardLayout) -> Result<&dyn ShardParser> {
+        if let Some(parser) = self.parser.get() {
+            return Ok(&**parser);
+        }
+        let notes = &self.index.notes;
+        let mut parser = knows.parser(&*self.index.source, notes.every_stem)?;
+        parser.read_by(self.index.reading());
+        Ok(&**self.parser.get_or_init(|| parser))
+    }
+
+    fn compare(&self, group: usize) -> Result<GroupSeen> {
+        let &Self { index, below, cancel, .. } = self;
+        let path = index.group_path(group);
+        let contents = index.file.header().contents;
+        let full = index.directory_or_shard(group);
+        let mut left_out = None;
+        let (found, message) = if let Some(manifest) = index.source.manifest() {
+            let threads = open::threads(&IndexOptions::default(), manifest, index.layout());
+            let (reading, progress) = (index.reading(), IndexProgress::new(false));
+            let found = manifest::read(manifest, contents, &reading, threads, &progress, cancel)?;
+            (found.group.stamp, compare_manifest(index, group, &found))
+        } else if let Some(knows) = index.layout().shards() {
+            let parser = self.parser(knows)?;
+            let ReadShard { stamp, found } = shards::read(&*index.source, path, parser, cancel)?;
+            if index.notes.bad_shard(path).is_some() {
+                let message = "can be read, and could not when it was indexed".to_owned();
+                let change = found.is_ok().then_some(Change { path: full, message });
+                return Ok(GroupSeen { stamp, change, left_out });
+            }
+            let ShardContents { mut rows, mut findings } = found?;
+            if let Some((footer, seal)) = &findings.packed
+                && let Some(manifest) = PackedManifest::find(&*index.source)?
+                && let Err(message) =
+                    manifest.check_shard(group, manifest.samples_of(group).start, footer, seal)
+            {
+                return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), left_out });
+            }
+            let known = (!index.notes.unlabeled).then(|| index.class_names());
+            if let Some(unknown) = findings.take_classes(&mut rows.samples, known) {
+                let message = format!("has the class {unknown:?}, which no sample had when indexed");
+                return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), left_out });
+            }
+            let classes: Vec<&[u8]> = findings.classes.iter().map(String::as_bytes).collect();
+            if !index.notes.unlabeled && !classes.is_empty() && classes != index.class_names() {
+                let message = "has other class names than when indexed".to_owned();
+                return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), left_out });
+            }
+            // All samples of a dataset have labels, or none has, or the labels are in error.
+            let at_fault = findings.unlabeled.as_ref().or(findings.unusable.as_ref());
+            let odd = match &index.notes.label_fault {
+                None if index.notes.unlabeled => findings.labeled.or(findings.unusable),
+                None => at_fault.cloned(),
+                Some(fault) if fault.is_of(path) && at_fault.is_none() => findings.labeled,
+                Some(_) => None,
+            };
+            (stamp, compare_shard(index, group, &rows, odd))
+        } else {
+            let (found, directories, notes) = folder::list_again(&*index.source, contents, path, cancel)?;
+            left_out = Some(notes.skipped);
+            let directories: Vec<&[u8]> = directories.iter().map(Vec::as_slice).collect();
+            let known = below.get(path).map(Vec::as_slice).unwrap_or_default();
+            let message =
+                difference(known, &directories, "directory").or_else(|| compare_files(index, group, &found));
+            (found.stamp, message)
+        };
+        let change = message.map(|message| Change { path: full, message });
+        Ok(GroupSeen { stamp: found, change, left_out })
+    }
+}
+
+/// Compares the files, labels and columns of a manifest.
+fn compare_manifest(index: &DatasetPart, group: usize, found: &ManifestRows) -> Option<String> {
+    let GroupRows::Listed(rows) = &found.group.rows else {
+        return Some("is no manifest any more".to_owned());
+    };
+    let (known, samples) = (index.files_of(group), index.samples_of_group(group));
+    let (then, now) = (samples.end - samples.start, rows.files.len() as u64);
+    if now != then {
+        return Some(format!("lists {now} files, listed {then} when indexed"));
+    }
+    for ((name, then), (own, now)) in known.zip(rows.files()) {
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        if name != own {
+            return Some(format!("lists {}, where it listed {} when indexed", text(own), text(&name)));
+        }
+        if then != now {
+            return Some(format!("lists {}, which is {now} bytes, was {then} when indexed", text(own)));
+        }
+    }
+    let labels = samples.clone().zip(&rows.table.samples);
+    let classes: Vec<&[u8]> = found.classes.iter().map(Vec::as_slice).collect();
+    if classes != index.class_names() || found.notes.unlabeled != index.notes.unlabeled {
+        return Some("has other classes than when indexed".to_owned());
+    }
+    if let Some((sample, row)) = labels.into_iter().find(|(sample, row)| index.label(*sample) != row.label) {
+        let then = index.label(sample);
+        return Some(format!("labels its sample {sample} {}, labelled it {then} when indexed", row.label));
+    }
+    let column = index.different_column(samples.start, &rows.table)?;
+    Some(format!("has other values in its column {column:?} than when indexed"))
+}
+
+/// Compares the names and lengths of the files of a directory.
+fn compare_files(index: &DatasetPart, group: usize, found: &IndexGroup) -> Option<String> {
+    let GroupRows::Files { names, files, .. } = &found.rows else {
+        return Some("is no directory any more".to_owned());
+    };
+    let name = |at: u32, length: u32| &names[at as usize..][..length as usize];
+    let known: Vec<(Vec<u8>, u32)> = index.files_of(group).collect();
+    let then: Vec<&[u8]> = known.iter().map(|(name, _)| name.as_slice()).collect();
+    let now: Vec<&[u8]> = files.iter().map(|file| name(file.name, file.name_length)).collect();
+    difference(&then, &now, "file").or_else(|| {
+        let (file, (name, then)) = files.iter().zip(&known).find(|(file, (_, then))| file.length != *then)?;
+        let name = String::from_utf8_lossy(name);
+        Some(format!("holds {name}, which is {} bytes, was {then} when indexed", file.length))
+    })
+}
+
+/// Compares the places, labels and members of the samples of a shard.
+fn compare_shard(
+    index: &DatasetPart,
+    group: usize,
+    found: &ShardRows,
+    odd: Option<String>,
+) -> Option<String> {
+    let known = index.samples_of_group(group);
+    let (then, now) = (known.end - known.start, found.samples.len() as u64);
+    let keys = index.keys();
+    if now != then {
+        return Some(format!("holds {now} samples, held {then} when indexed"));
+    }
+    for (sample, packed) in known.clone().zip(&found.samples) {
+        let extent = index.image(sample);
+        if (extent.offset, extent.length) != (packed.offset, packed.length) {
+            return Some(format!("has its sample at byte {} elsewhere than when indexed", extent.offset));
+        }
+        let label = index.label(sample);
+        if label != packed.label {
+            let (at, now) = (extent.offset, packed.label);
+            return Some(format!("labels its sample at byte {at} {now}, labelled it {label} when indexed"));
+        }
+    }
+    let knows = |(at, sample): (usize, u64)| index.known_outline(sample) == found.outlines.get(at);
+    if let Some((_, sample)) = (0..).zip(known.clone()).find(|&seen| !knows(seen)) {
+        let at = index.image(sample).offset;
+        return Some(format!("has another packed image at byte {at} than when indexed"));
+    }
+    if !index.blocks().of_group(group as u32).eq(found.blocks.iter().copied()) {
+        return Some("has other compressed blocks than when indexed".to_owned());
+    }
+    let (now, then) = if index.notes.unlabeled { ("a", "none") } else { ("no", "one") };
+    if let Some(sample) = odd {
+        return Some(format!("has {now} label for its sample {sample:?}, had {then} when indexed"));
+    }
+    if let Some(column) = index.different_column(known.start, found) {
+        return Some(format!("has other values in its column {column:?} than when indexed"));
+    }
+    // For a run that reads images alone, nothing has changed.
+    let moved =
+        |(sample, rows): &(u64, &[MemberRow])| index.has_other_members(*sample, &keys, rows, &found.keys);
+    let (sample, _) = known.zip(found.by_sample()).find(moved)?;
+    let at = index.image(sample).offset;
+    Some(format!("has other members beside its sample at byte {at} than when indexed"))
+}
+
+/// The first name that is in only one of two sorted lists.
+fn difference(then: &[&[u8]], now: &[&[u8]], kind: &str) -> Option<String> {
+    if then == now {
+        return None;
+    }
+    let at = then.iter().zip(now).take_while(|(then, now)| then == now).count();
+    let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+    let counts = match (then.len(), now.len()) {
+        (then, now) if then == now => String::new(),
+        (then, now) => format!(" ({now} there, {then} when indexed)"),
+    };
+    match (then.get(at), now.get(at)) {
+        (Some(then), Some(now)) if now < then => Some(format!("has a new {kind} {}{counts}", text(now))),
+        (None, Some(now)) => Some(format!("has a new {kind} {}{counts}", text(now))),
+        (Some(then), _) => Some(format!("has no {kind} {} any more{counts}", text(then))),
+        (None, None) => None,
+    }
+}
+
+impl DatasetPart {
+    /// The full path of a group.
+    fn directory_or_shard(&self, group: usize) -> PathBuf {
+        self.source.path(self.group_path(group))
+    }
+
+    /// The names of the directories in each directory that has any, by its path below the root.
+    fn below(&self) -> HashMap<&[u8], Vec<&[u8]>> {
+        let mut below: HashMap<&[u8], Vec<&[u8]>> = HashMap::new();
+        if self.layout().is_sharded() {
+            return below;
+        }
+        for path in (0..self.groups()).map(|group| self.group_path(group)).filter(|path| !path.is_empty()) {
+            let (above, name) = match path.iter().rposition(|&byte| byte == b'/') {
+                Some(slash) => (&path[..slash], &path[slash + 1..]),
+                None => (&[][..], path),
+            };
+            below.entry(above).or_default().push(name);
+        }
+        below.values_mut().for_each(|names| names.sort_unstable());
+        below
+    }
+}

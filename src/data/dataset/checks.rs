@@ -1,0 +1,135 @@
+//! What must be true of datasets before they are one index.
+
+use super::IndexOptions;
+use super::cancel::{Cancel, OpeningWatch};
+use super::part::DatasetPart;
+use super::selected_members::{IMAGE, choices};
+use super::summary::LabelFault;
+use crate::source;
+use base::error::{Error, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Finds the first dataset whose labels cannot be used, and why.
+pub(super) fn faulty<'a>(
+    parts: impl IntoIterator<Item = &'a DatasetPart>,
+) -> Option<(&'a DatasetPart, &'a LabelFault)> {
+    parts.into_iter().find_map(|part| Some((part, part.notes.label_fault.as_ref()?)))
+}
+
+/// The name of a sample's class number among the fields.
+const LABEL: &str = "label";
+
+/// The number of keys that a message names: a dataset may have as many as members.
+const KEYS_NAMED: usize = 20;
+
+/// Checks that each member is one that some sample has. A notice tells of those that samples may be without.
+pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: &IndexOptions) -> Result<()> {
+    let keys: BTreeSet<String> = parts.iter().flat_map(DatasetPart::keys).collect();
+    let columns = parts.iter().flat_map(DatasetPart::columns).map(|column| column.name);
+    let with_columns: BTreeSet<String> = keys.iter().cloned().chain(columns).collect();
+    let is_column = |name: &String| parts.iter().any(|part| part.columns().iter().any(|of| of.name == *name));
+    let any_table = parts.iter().any(DatasetPart::is_table);
+    for member in members {
+        if is_column(member) {
+            continue;
+        }
+        let has_key = keys.contains(member) || choices(member).any(|key| keys.contains(key));
+        if has_key || member == IMAGE && parts.iter().any(|part| !part.notes.imageless) {
+            continue;
+        }
+        let lower = member.to_ascii_lowercase();
+        if lower != *member && !any_table {
+            let message = format!(
+                "has {member:?}, but members are named in lower case, whatever their files are called: ask for \
+                 {lower:?}"
+            );
+            return Err(Error::config("fields", message));
+        }
+        let keys = &with_columns;
+        let mut known = Vec::from_iter(keys.iter().take(KEYS_NAMED).map(|key| format!("{key:?}")));
+        if keys.len() > KEYS_NAMED {
+            known.push(format!("and {} others", keys.len() - KEYS_NAMED));
+        }
+        let root = parts[0].root.display();
+        let message = match known.is_empty() {
+            true => format!(
+                "has {member:?}, but samples of {root} are single files: there are \"image\" and \"label\", and the \
+                 columns of labels=; several members a sample need tar shards"
+            ),
+            false => format!("has {member:?}, which no sample of {root} has; there are {}", known.join(", ")),
+        };
+        if options.optional.contains(member) {
+            options.notices.warn_once("absent field", || {
+                format!("fields: {message}; it is optional, and always absent")
+            });
+            continue;
+        }
+        return Err(Error::config("fields", message));
+    }
+    Ok(())
+}
+
+/// The names that are asked for and are columns of small values in some of `parts`, and the others, which are members.
+pub(super) fn columns_and_members(
+    parts: &[DatasetPart],
+    options: &IndexOptions,
+) -> (Vec<String>, Option<Vec<String>>) {
+    let names: BTreeSet<String> =
+        parts.iter().flat_map(|part| part.columns().into_iter().map(|of| of.name)).collect();
+    // The image of a sample is the image, whatever its column is called.
+    let is_column = |name: &String| {
+        let is_image = || *name == IMAGE && parts.iter().any(|part| part.notes.image.is_some());
+        names.contains(name) && !is_image() && !are_files(parts, name, options)
+    };
+    let asked = options.members.iter().flatten();
+    let mut columns: Vec<String> = asked.clone().filter(|name| is_column(name)).cloned().collect();
+    if options.label_column && names.contains(LABEL) && parts.iter().any(|part| part.notes.unlabeled) {
+        columns.push(LABEL.to_owned());
+    }
+    let members = options.members.as_ref();
+    (columns, members.map(|_| asked.filter(|name| !is_column(name)).cloned().collect()))
+}
+
+/// Whether the values of the column `name` are asked for as files, and name files of manifests.
+fn are_files(parts: &[DatasetPart], name: &str, options: &IndexOptions) -> bool {
+    let may_be =
+        |part: &DatasetPart| part.columns().iter().all(|of| of.name != name || part.may_name_files(of));
+    options.of_files.iter().any(|file| file == name) && parts.iter().all(may_be)
+}
+
+/// Refuses datasets that overlap: a sample that is there twice would be drawn twice in an epoch by mistake.
+pub(super) fn refuse_repeated(
+    roots: &[impl AsRef<Path>],
+    cancel: &Cancel,
+    options: &IndexOptions,
+) -> Result<()> {
+    if roots.is_empty() {
+        return Err(Error::config("path", "names no dataset"));
+    }
+    let mut known: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
+    for root in roots.iter().map(AsRef::as_ref) {
+        let shown = source::shown(root).into_owned();
+        let source = source::at(root)?;
+        let _watch = OpeningWatch::new(&*source, root, cancel, options);
+        let places = source.places().map_err(|error| cancel.check(&shown).err().unwrap_or(error))?;
+        for place in places {
+            let above = place.ancestors().find_map(|above| known.get_key_value(above));
+            let below = || known.range(place.clone()..).next().filter(|(path, _)| path.starts_with(&place));
+            let Some((path, other)) = above.or_else(below) else {
+                known.insert(place, shown.clone());
+                continue;
+            };
+            let other = other.display();
+            let message = if *path == place {
+                format!("is given twice, first as {other}: give each dataset once")
+            } else {
+                format!(
+                    "and {other} lie one within the other, so that samples would come twice: give one of them"
+                )
+            };
+            return Err(Error::dataset(shown, message));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! The names of classes where they are values of a table or of members: each gets a number, in one order for every
+//! layout.
+
+use super::build::SampleRow;
+use super::samples::ShardFindings;
+use base::notices::{NoticeKind, Notices};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// The most bytes of a name. A column with longer texts does not hold classes.
+pub(super) const LONGEST_NAME: usize = 1024;
+/// The most classes that names stand for. A column with more different texts does not hold classes.
+const MOST_NAMES: usize = 1 << 20;
+
+/// Names in the order in which they were found, with the numbers that they have until all are known.
+#[derive(Debug, Default)]
+pub(super) struct ClassNames {
+    numbers: HashMap<Box<str>, u32>,
+}
+
+impl ClassNames {
+    /// The number that a name has for now.
+    pub(super) fn number(&mut self, name: &str) -> u32 {
+        if let Some(&number) = self.numbers.get(name) {
+            return number;
+        }
+        let number = self.numbers.len() as u32;
+        self.numbers.insert(name.into(), number);
+        number
+    }
+
+    /// Gives the samples of a shard, whose labels are places in `names`, the numbers that these names have here.
+    pub(super) fn renumber(&mut self, samples: &mut [SampleRow], names: &[String]) {
+        let mut numbers = vec![None; names.len()];
+        for sample in samples {
+            let at = sample.label as usize;
+            let number = || names.get(at).map_or(0, |name| self.number(name));
+            sample.label = match numbers.get_mut(at) {
+                Some(known) => *known.get_or_insert_with(number),
+                None => 0,
+            };
+        }
+    }
+
+    /// Whether there is no name.
+    pub(super) fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
+    }
+
+    /// Whether there are more names than classes may have.
+    pub(super) fn are_too_many(&self) -> bool {
+        self.numbers.len() > MOST_NAMES
+    }
+
+    /// The names by number.
+    pub(super) fn into_found(self) -> Vec<String> {
+        let mut found: Vec<(Box<str>, u32)> = self.numbers.into_iter().collect();
+        found.sort_unstable_by_key(|&(_, number)| number);
+        found.into_iter().map(|(name, _)| name.into()).collect()
+    }
+
+    /// The names in their order, and for each number that a name had the number of its class.
+    pub(super) fn into_classes(self) -> (Vec<String>, Vec<u32>) {
+        let found = self.into_found();
+        let mut order: Vec<u32> = (0..found.len() as u32).collect();
+        sort(&mut order, |&number| found[number as usize].as_bytes());
+        let mut classes = vec![0; found.len()];
+        (0..).zip(&order).for_each(|(class, &number)| classes[number as usize] = class);
+        (order.into_iter().map(|number| found[number as usize].clone()).collect(), classes)
+    }
+}
+
+impl ShardFindings {
+    /// Gives the samples of a shard whose labels are names of classes the numbers that these have among the `known`
+    /// ones, or 0 where none are known. Returns a name that is not among them.
+    pub(super) fn take_classes(
+        &mut self,
+        samples: &mut [SampleRow],
+        known: Option<Vec<&[u8]>>,
+    ) -> Option<String> {
+        if !self.classes_are_values {
+            return None;
+        }
+        let Some(known) = known else {
+            samples.iter_mut().for_each(|sample| sample.label = 0);
+            return None;
+        };
+        let known: HashMap<&[u8], u32> = known.into_iter().zip(0..).collect();
+        let names = std::mem::take(&mut self.classes);
+        let numbers: Vec<Option<u32>> =
+            names.iter().map(|name| known.get(name.as_bytes()).copied()).collect();
+        for sample in samples {
+            let at = sample.label as usize;
+            match numbers.get(at) {
+                Some(Some(number)) => sample.label = *number,
+                _ => return names.into_iter().nth(at),
+            }
+        }
+        None
+    }
+}
+
+/// Gives each sample the number that stands for its label in `numbers`.
+pub(super) fn renumber(samples: &mut [SampleRow], numbers: &[u32]) {
+    for sample in samples {
+        sample.label = numbers.get(sample.label as usize).copied().unwrap_or(0);
+    }
+}
+
+/// Sorts the names of classes: as numbers where all are whole numbers, else as texts.
+pub(super) fn sort<'n, T>(items: &mut [T], name: impl Fn(&T) -> &'n [u8]) {
+    if items.iter().all(|item| whole(name(item)).is_some()) {
+        items.sort_by(|a, b| (whole(name(a)), name(a)).cmp(&(whole(name(b)), name(b))));
+    } else {
+        items.sort_by(|a, b| name(a).cmp(name(b)));
+    }
+}
+
+/// The whole number that a name is, also with a fraction of zeros, as tables write numbers: `2.0`.
+fn whole(name: &[u8]) -> Option<i64> {
+    let name = std::str::from_utf8(name).ok()?.trim();
+    match name.split_once('.') {
+        Some((number, zeros)) if zeros.bytes().all(|digit| digit == b'0') => number.parse().ok(),
+        Some(_) => None,
+        None => name.parse().ok(),
+    }
+}
+
+/// Warns of class names that are probably not what the user takes them for: numbers that differ from the numbers of
+/// their classes, and names that differ in blanks at their ends alone.
+pub(super) fn notify(names: &[String], root: &Path, notices: &Notices) {
+    let root = root.display();
+    let numbers: Vec<(usize, i64)> =
+        names.iter().enumerate().filter_map(|(class, name)| Some((class, whole(name.as_bytes())?))).collect();
+    let other = numbers.iter().find(|&&(class, number)| i64::try_from(class) != Ok(number));
+    // A few numbers among names are names.
+    if let Some(&(class, _)) = other.filter(|_| 2 * numbers.len() > names.len()) {
+        let text = names.iter().find(|name| whole(name.as_bytes()).is_none());
+        let (which, remedy) = match text {
+            None => {
+                (String::new(), "int(loader.classes[label]) gives the number that a name says".to_owned())
+            }
+            Some(text) => (
+                format!(", all but {text:?} for example"),
+                format!(
+                    "if {text:?} is no class, mend or leave out its samples, and the numbers are the labels"
+                ),
+            ),
+        };
+        let message = format!(
+            "{root}: class names look like numbers{which}, but are not the numbers of the classes: class {:?} has \
+             number {class}. Labels are the places of the names in loader.classes; {remedy}",
+            names[class]
+        );
+        notices.notify(NoticeKind::Warning, message);
+    }
+    let mut trimmed: BTreeMap<Cow<'_, str>, &String> = BTreeMap::new();
+    for name in names {
+        if let Some(same) = trimmed.insert(name.trim().into(), name) {
+            let message = format!(
+                "{root}: the classes {same:?} and {name:?} differ only in blanks at the ends of their names, and are \
+                 two classes: give them one name if one class is meant"
+            );
+            return notices.notify(NoticeKind::Warning, message);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_numbered_in_their_order_however_they_are_found() {
+        let cases: [(&[&str], &[&str]); 5] = [
+            (&["dog", "cat", "dog", "ant"], &["ant", "cat", "dog"]),
+            (&["10", "2", "1"], &["1", "2", "10"]),
+            (&["07", "7", "-1"], &["-1", "07", "7"]),
+            (&["10", "2", "x"], &["10", "2", "x"]),
+            (&["10.0", "2.0", "1"], &["1", "2.0", "10.0"]),
+        ];
+        for (found, sorted) in cases {
+            let mut names = ClassNames::default();
+            let numbers: Vec<u32> = found.iter().map(|name| names.number(name)).collect();
+            let (classes, places) = names.into_classes();
+            assert_eq!(classes, sorted);
+            for (name, number) in found.iter().zip(numbers) {
+                assert_eq!(classes[places[number as usize] as usize], *name);
+            }
+        }
+    }
+
+    #[test]
+    fn names_that_mislead_are_told_once() {
+        let said = |names: &[&str]| {
+            let (notices, names) = (Notices::default(), names.iter().map(|&name| name.to_owned()));
+            notify(&names.collect::<Vec<_>>(), Path::new("/data"), &notices);
+            std::iter::from_fn(|| notices.next()).map(|notice| notice.message).collect::<Vec<_>>()
+        };
+        assert_eq!(said(&["0", "1", "2"]), [""; 0]);
+        assert_eq!(said(&["00", "01", "x"]), [""; 0]);
+        assert_eq!(said(&["0", "1", "x"]), [""; 0]);
+        assert_eq!(said(&["10", "cat", "dog"]), [""; 0]);
+        let [only] = &said(&["1", "10", "2", "unknown"])[..] else { panic!("one message") };
+        assert!(only.contains("all but \"unknown\"") && only.contains("class \"1\" has number 0"), "{only}");
+        assert!(said(&["0", "1", "10", "2"])[0].contains("class \"10\" has number 2"));
+        let [only] = &said(&["a", "a ", "b", "b ", "B"])[..] else { panic!("one message") };
+        assert!(only.contains("\"a\" and \"a \""), "{only}");
+    }
+}

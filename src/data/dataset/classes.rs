@@ -1,0 +1,219 @@
+//! The classes of several datasets as those of one, numbered by the dataset or by a list of the user's.
+
+use super::part::DatasetPart;
+use super::{Contents, class_names};
+use crate::source::{read_named, shown};
+use base::error::{Error, Result};
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+
+/// The names and numbers of the classes of the whole, and the numbers that the parts' own numbers have there.
+pub(super) struct Classes {
+    pub(super) names: Vec<String>,
+    /// The number of classes; 0 where samples have no labels.
+    pub(super) count: u32,
+    /// Whether samples have labels; otherwise their numbers mean nothing.
+    pub(super) labeled: bool,
+    /// For each part, the number in the whole by its own number; `None` where they are the same.
+    maps: Vec<Option<Vec<u32>>>,
+    /// The numbers of the dataset's own classes in the user's list; `None` without one.
+    listed: Option<ListedClasses>,
+}
+
+/// The dataset's own classes, where a list of the user's gives them other numbers.
+struct ListedClasses {
+    own: Vec<String>,
+    /// The number of each in the list, or [`UNLISTED`].
+    numbers: Vec<u32>,
+}
+
+/// The number of a class that is not in the user's list. No class has it.
+pub const UNLISTED: u32 = u32::MAX;
+
+/// What the labels of a dataset are.
+#[derive(PartialEq, Eq)]
+enum LabelKind {
+    Named,
+    Numbered,
+    /// There are no labels.
+    Missing,
+}
+
+impl LabelKind {
+    fn of(part: &DatasetPart) -> Self {
+        match (part.class_names().is_empty(), part.notes.unlabeled) {
+            (false, _) => Self::Named,
+            (true, false) => Self::Numbered,
+            (true, true) => Self::Missing,
+        }
+    }
+
+    fn words(&self) -> &'static str {
+        match self {
+            Self::Named => "class names",
+            Self::Numbered => "class numbers without names",
+            Self::Missing => "no labels",
+        }
+    }
+}
+
+impl Classes {
+    /// Combines the labels of `parts`, as [`super::DatasetIndex::classes`] says. Labels that cannot be combined are an
+    /// error; but if `unasked`, because nobody needs them, there are none then.
+    pub(super) fn of(parts: &[DatasetPart], unasked: bool) -> Result<Self> {
+        let labeled = parts.iter().all(|part| LabelKind::of(part) != LabelKind::Missing);
+        let largest = parts.iter().map(DatasetPart::num_classes).max().unwrap_or(0);
+        let names: Vec<&[u8]> = match parts {
+            // The order of the names is the dataset's own, as a schema may have it.
+            [first, others @ ..] if others.iter().all(|part| part.class_names() == first.class_names()) => {
+                first.class_names()
+            }
+            _ => {
+                let names = parts.iter().flat_map(DatasetPart::class_names).collect::<BTreeSet<_>>();
+                let mut names: Vec<&[u8]> = names.into_iter().collect();
+                // Directories have the order of torchvision's ImageFolder, names that are values their own.
+                if !parts.iter().any(DatasetPart::has_classes_of_files) {
+                    class_names::sort(&mut names, |name| name);
+                }
+                names
+            }
+        };
+        let is_own = parts.iter().all(|part| part.class_names() == names);
+        let places: HashMap<&[u8], u32> = names.iter().copied().zip(0..).collect();
+        let own = |part: &DatasetPart| match is_own {
+            true => (0..part.class_names().len() as u32).collect(),
+            false => part.class_names().iter().map(|name| places[name]).collect(),
+        };
+        let mut classes = Self {
+            names: names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect(),
+            count: if labeled { largest.max(names.len() as u32) } else { 0 },
+            labeled,
+            maps: parts.iter().map(|part| differing(own(part))).collect(),
+            listed: None,
+        };
+        let Some((first, odd)) = different(parts) else { return Ok(classes) };
+        let counted = classes.are_counted_by_numbers(parts);
+        if first.file.header().contents == Contents::Files || unasked && !counted {
+            let all_zero = |part: &DatasetPart| differing(vec![0; part.class_names().len().max(1)]);
+            let maps = parts.iter().map(all_zero).collect();
+            classes = Self { names: Vec::new(), count: 0, labeled: false, maps, listed: None };
+        } else if !counted {
+            let message = format!(
+                "has {}, but {} has {}: datasets that are read as one need labels of one kind; choose others by \
+                 label=, or load each by itself",
+                LabelKind::of(odd).words(),
+                first.root.display(),
+                LabelKind::of(first).words()
+            );
+            return Err(Error::dataset(&odd.root, message));
+        }
+        Ok(classes)
+    }
+
+    /// The classes of a stream: those called `names`, or numbers alone.
+    pub(super) fn of_stream(names: Vec<String>, labeled: bool) -> Self {
+        let count = if labeled { names.len() as u32 } else { 0 };
+        Self { names, count, labeled, maps: Vec::new(), listed: None }
+    }
+
+    /// The same classes with the numbers that they have in the list `names`.
+    ///
+    /// # Errors
+    /// The reason why there are no names to find in the list.
+    pub(super) fn numbered_by(self, names: &[String]) -> std::result::Result<Self, &'static str> {
+        if self.names.is_empty() {
+            return Err(if self.labeled {
+                "has class numbers without names, so it is not known which names of the list they stand for"
+            } else {
+                "has no class names"
+            });
+        }
+        let places: HashMap<&str, u32> = names.iter().map(String::as_str).zip(0..).collect();
+        let number = |name: &String| places.get(name.as_str()).copied().unwrap_or(UNLISTED);
+        let numbers = self.names.iter().map(number).collect();
+        let listed = Some(ListedClasses { own: self.names, numbers });
+        let count = if self.labeled { names.len() as u32 } else { 0 };
+        Ok(Self { names: names.to_vec(), count, listed, ..self })
+    }
+
+    /// The dataset's own number and name of each class that is not in the user's list.
+    pub(super) fn unlisted(&self) -> impl Iterator<Item = (u32, &str)> {
+        let listed = self.listed.iter();
+        let own = listed.flat_map(|listed| (0..).zip(listed.own.iter().zip(&listed.numbers)));
+        own.filter(|(_, (_, number))| **number == UNLISTED).map(|(own, (name, _))| (own, name.as_str()))
+    }
+
+    /// The number of classes that the dataset has itself.
+    pub(super) fn own_count(&self) -> usize {
+        self.listed.as_ref().map_or(self.count as usize, |listed| listed.own.len())
+    }
+
+    /// Whether it is clear what numbers without names stand for: there is one list of names, and it is long enough.
+    fn are_counted_by_numbers(&self, parts: &[DatasetPart]) -> bool {
+        parts.iter().zip(&self.maps).all(|(part, map)| match LabelKind::of(part) {
+            LabelKind::Named => map.is_none() && part.class_names().len() == self.names.len(),
+            LabelKind::Numbered => part.num_classes() as usize <= self.names.len(),
+            LabelKind::Missing => false,
+        })
+    }
+
+    /// The number of the class `label` of a part: in the user's list, or in the whole where there is no list.
+    pub(super) fn of_part(&self, part: usize, label: u32) -> u32 {
+        let own = self.own_of_part(part, label);
+        match &self.listed {
+            Some(listed) if self.labeled => listed.numbers.get(own as usize).copied().unwrap_or(UNLISTED),
+            _ => own,
+        }
+    }
+
+    /// The number in the whole of the class `label` of a part, whatever a list of the user's says.
+    pub(super) fn own_of_part(&self, part: usize, label: u32) -> u32 {
+        match &self.maps[part] {
+            None if self.labeled => label,
+            None => 0,
+            Some(map) => map.get(label as usize).copied().unwrap_or(0),
+        }
+    }
+
+    /// The numbers in a part of the class that [`Classes::of_part`] gives the number `label`.
+    pub(super) fn in_part(&self, part: usize, label: u32) -> Vec<u32> {
+        let whole = self.listed.as_ref().map_or_else(|| vec![label], |listed| places(&listed.numbers, label));
+        match &self.maps[part] {
+            None => whole,
+            Some(map) => whole.into_iter().flat_map(|label| places(map, label)).collect(),
+        }
+    }
+}
+
+/// The places of `number` in `numbers`.
+fn places(numbers: &[u32], number: u32) -> Vec<u32> {
+    (0..).zip(numbers).filter(|&(_, &other)| other == number).map(|(place, _)| place).collect()
+}
+
+/// Reads the names of classes in the text file at `path`, one a line, in the order of their numbers.
+///
+/// # Errors
+/// What is wrong with the file, in words that go after its name.
+pub fn read_class_names(path: &Path) -> std::result::Result<Vec<String>, String> {
+    let fail = |message: String| format!("is the file {}, {message}", shown(path).display());
+    let bytes = read_named(path).map_err(|error| fail(format!("which cannot be read: {error}")))?;
+    let text = String::from_utf8(bytes).map_err(|_| fail("which is no text in UTF-8".to_owned()))?;
+    let names: Vec<String> = text.trim_end_matches(['\r', '\n']).lines().map(str::to_owned).collect();
+    match names.iter().position(String::is_empty) {
+        // Without the line, all classes after it would have other numbers.
+        Some(line) => Err(fail(format!("whose line {} names no class", line + 1))),
+        None => Ok(names),
+    }
+}
+
+/// Two parts whose labels are of different kinds.
+fn different(parts: &[DatasetPart]) -> Option<(&DatasetPart, &DatasetPart)> {
+    let (first, others) = parts.split_first()?;
+    others.iter().find(|part| LabelKind::of(part) != LabelKind::of(first)).map(|odd| (first, odd))
+}
+
+/// `map`, unless it maps every number to itself.
+fn differing(map: Vec<u32>) -> Option<Vec<u32>> {
+    let same = (0..).zip(&map).all(|(own, &whole)| own == whole);
+    (!same).then_some(map)
+}

@@ -1,0 +1,267 @@
+//! Columns of the user's own, which a table gives for the samples.
+//!
+//! A row belongs to the sample that its `file_name` (or `path`, `file`, `filename`, `image`) or `sample_id` says; all
+//! other columns hold values. `matching.rs` finds the row of each sample, `values.rs` the one type of a column.
+
+mod json_lines;
+mod listed;
+mod matching;
+mod separated;
+mod values;
+
+pub(super) use listed::{LISTED_LABELS, ListingTable};
+pub use values::{ColumnItem, typed};
+
+use super::{DatasetIndex, FieldKind};
+use crate::source::{TableFormat, read_named, shown, without_mark};
+use base::error::{Error, Result};
+use std::path::{Path, PathBuf};
+
+/// The setting that a message names.
+const SETTING: &str = "labels";
+
+/// A column: a value of each sample, by its number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SampleColumn {
+    /// The name of the column, and of its field.
+    pub name: String,
+    /// The values of the samples.
+    pub values: ColumnValues,
+    /// Which samples have no value; `None` where all have one.
+    pub missing: Option<Vec<bool>>,
+}
+
+/// The values of a column, sample by sample.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ColumnValues {
+    /// A list of so many truth values, 0 or 1, for each sample; `None`: a single one.
+    Truths(Option<u32>, Vec<u8>),
+    /// A list of so many whole numbers for each sample; `None`: a single one.
+    Integers(Option<u32>, Vec<i64>),
+    /// A list of so many other numbers for each sample; `None`: a single one.
+    Floats(Option<u32>, Vec<f32>),
+    /// A text for each sample.
+    Texts(Vec<String>),
+}
+
+impl SampleColumn {
+    /// Whether a sample has a value.
+    pub fn has(&self, sample: u64) -> bool {
+        self.missing.as_ref().is_none_or(|missing| !missing[sample as usize])
+    }
+}
+
+impl ColumnValues {
+    /// The length of each sample's list; `None` for single values.
+    pub fn each(&self) -> Option<u32> {
+        match self {
+            Self::Truths(each, _) | Self::Integers(each, _) | Self::Floats(each, _) => *each,
+            Self::Texts(_) => None,
+        }
+    }
+
+    /// A sample's single whole number or truth value; 0 for other values.
+    pub fn whole(&self, sample: u64) -> i64 {
+        match self {
+            Self::Truths(None, values) => i64::from(values[sample as usize]),
+            Self::Integers(None, values) => values[sample as usize],
+            _ => 0,
+        }
+    }
+
+    /// A sample's numbers as float32; none for texts.
+    pub fn floats(&self, sample: u64) -> impl Iterator<Item = f32> {
+        let each = self.each().unwrap_or(1) as usize;
+        (sample as usize * each..(sample as usize + 1) * each).map_while(move |at| match self {
+            Self::Truths(_, values) => Some(f32::from(values[at])),
+            Self::Integers(_, values) => Some(values[at] as f32),
+            Self::Floats(_, values) => Some(values[at]),
+            Self::Texts(_) => None,
+        })
+    }
+
+    /// The bytes of a sample's numbers, in this machine's byte order; no bytes for texts.
+    pub fn bytes(&self, sample: u64) -> Vec<u8> {
+        let row = |each: &Option<u32>| {
+            let each = each.unwrap_or(1) as usize;
+            sample as usize * each..(sample as usize + 1) * each
+        };
+        match self {
+            Self::Truths(each, values) => values[row(each)].to_vec(),
+            Self::Integers(each, values) => values[row(each)].iter().flat_map(|n| n.to_ne_bytes()).collect(),
+            Self::Floats(each, values) => values[row(each)].iter().flat_map(|n| n.to_ne_bytes()).collect(),
+            Self::Texts(_) => Vec::new(),
+        }
+    }
+}
+
+/// A cell of the table as it is written. Its meaning depends on the whole column.
+#[derive(Debug, Clone, PartialEq)]
+enum Cell {
+    Empty,
+    /// Characters without quotes: a number, or in a CSV table perhaps a text.
+    Bare(String),
+    /// A text in quotes.
+    Text(String),
+    Truth(bool),
+    /// A list of numbers or of truth values, as JSON.
+    List(String),
+    /// Any other list, or an object, as JSON.
+    Nested(String),
+}
+
+/// A row of the table: its line in the file, and its cells in the order of the header.
+#[derive(Debug)]
+struct Row {
+    line: u64,
+    cells: Vec<Cell>,
+}
+
+/// A table as it was read from its file, before its rows belong to samples.
+#[derive(Debug)]
+pub struct LabelTable {
+    path: PathBuf,
+    /// The names of all columns.
+    header: Vec<String>,
+    rows: Vec<Row>,
+    naming: matching::NamingColumns,
+}
+
+impl LabelTable {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `labels` where the file cannot be read, a row cannot be parsed, or no column names the
+    /// samples. It names the line.
+    pub fn read(path: &Path) -> Result<Self> {
+        let (header, rows) = table(path)?;
+        let path = &*shown(path);
+        for row in &rows {
+            let nested = row.cells.iter().position(|cell| matches!(cell, Cell::Nested(_)));
+            if let Some(column) = nested {
+                let (name, cell) = (&header[column], &row.cells[column]);
+                let message = format!("{name:?} is {cell}, must be a number, a text or a list of numbers");
+                return Err(wrong(path, row.line, message));
+            }
+        }
+        let naming = matching::NamingColumns::of(path, &header)?;
+        Ok(Self { path: path.to_path_buf(), header, rows, naming })
+    }
+
+    /// The numbers of the columns that hold values.
+    fn of_values(&self) -> impl Iterator<Item = usize> {
+        (0..self.header.len()).filter(|&column| !self.naming.names_samples(column))
+    }
+
+    /// The names of the columns, but for those that name the samples.
+    pub fn names(&self) -> Vec<String> {
+        self.of_values().map(|column| self.header[column].clone()).collect()
+    }
+
+    /// The columns of [`LabelTable::names`] for the samples of `index`. `kind` gives the kind of field that a column
+    /// is asked for as, if any. Rows of no sample are skipped, with a notice.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `labels` where a sample has no row or two, or the values of a column cannot be of one
+    /// type. It names the line.
+    pub fn columns(
+        &self,
+        index: &DatasetIndex,
+        kind: impl Fn(&str) -> Option<FieldKind>,
+    ) -> Result<Vec<SampleColumn>> {
+        let Self { path, header, rows, naming } = self;
+        let samples = naming.rows_of_samples(path, header, rows, index)?;
+        let column = |column: usize| {
+            let name = &header[column];
+            let values = values::values(path, name, column, rows, &samples, kind(name))?;
+            Ok(SampleColumn { name: name.clone(), values, missing: None })
+        };
+        self.of_values().map(column).collect()
+    }
+}
+
+fn wrong(path: &Path, line: u64, message: impl std::fmt::Display) -> Error {
+    TableFault::at(line, message).of_labels(path)
+}
+
+/// What is wrong with a table.
+#[derive(Debug)]
+pub(super) struct TableFault {
+    /// The line, from 1; `None` where it is no single one.
+    line: Option<u64>,
+    message: String,
+}
+
+impl TableFault {
+    fn at(line: u64, message: impl std::fmt::Display) -> Self {
+        Self { line: Some(line), message: message.to_string() }
+    }
+
+    /// What is wrong, with the place.
+    pub(super) fn message(self) -> String {
+        match self.line {
+            Some(line) => format!("line {line}: {}", self.message),
+            None => self.message,
+        }
+    }
+
+    /// The error of the table at `path` that gives labels.
+    fn of_labels(self, path: &Path) -> Error {
+        let place = if self.line.is_some() { ", " } else { ": " };
+        Error::config(SETTING, format!("{}{place}{}", path.display(), self.message()))
+    }
+}
+
+/// The names of the columns, and the rows.
+type Table = (Vec<String>, Vec<Row>);
+
+/// Reads the table in the file at `path`.
+fn table(path: &Path) -> Result<Table> {
+    let format = TableFormat::of(path).ok_or_else(|| {
+        let path = shown(path);
+        let message =
+            format!("is {}, must be a file that ends in {}", path.display(), TableFormat::endings());
+        Error::config(SETTING, message)
+    })?;
+    let unread = |error| Error::config(SETTING, format!("{} cannot be read: {error}", shown(path).display()));
+    let text = read_named(path).map_err(unread)?;
+    parsed(format, &text, true).map_err(|fault| fault.of_labels(&shown(path)))
+}
+
+/// Parses the bytes of a table. Blanks around separated values are left out where these are `trimmed`.
+fn parsed(format: TableFormat, text: &[u8], trimmed: bool) -> Result<Table, TableFault> {
+    let text = without_mark(text);
+    let (header, rows) = match format {
+        TableFormat::Commas => separated::table(text, b',', trimmed),
+        TableFormat::Tabulators => separated::table(text, b'\t', trimmed),
+        TableFormat::JsonLines => json_lines::table(text),
+    }?;
+    for (at, name) in header.iter().enumerate() {
+        if header[..at].contains(name) {
+            return Err(TableFault { line: None, message: format!("has two columns {name:?}") });
+        }
+    }
+    Ok((header, rows))
+}
+
+impl Cell {
+    /// The cell's text in the file.
+    fn text(&self) -> String {
+        match self {
+            Self::Empty => String::new(),
+            Self::Bare(text) | Self::Text(text) | Self::List(text) | Self::Nested(text) => text.clone(),
+            Self::Truth(truth) => truth.to_string(),
+        }
+    }
+}
+
+/// Messages show a cell like this, with texts in quotes.
+impl std::fmt::Display for Cell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Empty => f.write_str("empty"),
+            Self::Text(text) => write!(f, "{text:?}"),
+            Self::Bare(_) | Self::Truth(_) | Self::List(_) | Self::Nested(_) => f.write_str(&self.text()),
+        }
+    }
+}

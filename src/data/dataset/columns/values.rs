@@ -1,0 +1,206 @@
+//! The values of a column, which all have one type.
+
+use super::{Cell, ColumnValues, Row, wrong};
+use crate::dataset::FieldKind;
+use base::error::{Error, Result};
+use base::json;
+use std::path::Path;
+
+/// A number as a user gives it, in a table or in a list.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ColumnItem {
+    /// `True` or `False`.
+    Truth(bool),
+    /// A whole number.
+    Whole(i64),
+    /// A number that int64 cannot hold, and perhaps no float either, as the nearest float.
+    Large(f64),
+    /// Any other number, infinities and NaN among them.
+    Other(f64),
+}
+
+impl ColumnItem {
+    /// Parses a number.
+    pub(super) fn written(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+        if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return text.parse().map(Self::Whole).ok().or_else(|| text.parse().map(Self::Large).ok());
+        }
+        let number: f64 = text.parse().ok()?;
+        let is_large = number.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit());
+        Some(if is_large { Self::Large(number) } else { Self::Other(number) })
+    }
+
+    /// The nearest float32.
+    fn rounded(self) -> Result<f32, &'static str> {
+        let (number, is_finite) = match self {
+            Self::Truth(truth) => (f32::from(u8::from(truth)), true),
+            Self::Whole(number) => (number as f32, true),
+            Self::Large(number) => (number as f32, true),
+            Self::Other(number) => (number as f32, number.is_finite()),
+        };
+        if is_finite && number.is_infinite() { Err("which is more than float32 holds") } else { Ok(number) }
+    }
+
+    /// The nearest float32, unless that would be another whole number.
+    fn float(self) -> Result<f32, &'static str> {
+        let float = self.rounded()?;
+        let rounds = match self {
+            Self::Whole(number) => float as i128 != i128::from(number),
+            other => matches!(other, Self::Large(_)),
+        };
+        if !rounds {
+            return Ok(float);
+        }
+        Err(
+            "a whole number that float32, the type beside numbers with fractions, would round: foreload.fields.Float \
+             says that this is meant",
+        )
+    }
+
+    /// The same number as int64.
+    fn integer(self) -> Result<i64, &'static str> {
+        const TOO_LARGE: &str = "which is more than int64 holds: foreload.fields.Float rounds it to float32, and \
+                                 of a table foreload.fields.Text keeps it as text";
+        match self {
+            Self::Truth(truth) => Ok(i64::from(truth)),
+            Self::Whole(number) => Ok(number),
+            Self::Large(_) => Err(TOO_LARGE),
+            // Some programs write whole numbers as floats. Above this limit a float may stand for several numbers.
+            Self::Other(number) if number.fract() == 0.0 && number.abs() <= (1u64 << 53) as f64 => {
+                Ok(number as i64)
+            }
+            Self::Other(_) => Err("which is no whole number, as foreload.fields.Integer asks for"),
+        }
+    }
+
+    /// The truth value, if it is one.
+    fn truth(self) -> Option<u8> {
+        if let Self::Truth(truth) = self { Some(u8::from(truth)) } else { None }
+    }
+}
+
+/// Makes numbers values of one type, in lists of `each` for a sample (`None`: single ones). The type is that of `kind`;
+/// without one it is uint8 if all are truth values, int64 if all are whole numbers, and else float32.
+///
+/// # Errors
+/// The place of a number that cannot have this type, and the reason.
+pub fn typed(
+    items: impl Iterator<Item = ColumnItem> + Clone,
+    each: Option<u32>,
+    kind: Option<FieldKind>,
+) -> Result<ColumnValues, (usize, &'static str)> {
+    use ColumnItem::{Large, Other, Truth, Whole};
+    fn all<T>(
+        items: impl Iterator<Item = ColumnItem>,
+        of: impl Fn(ColumnItem) -> Result<T, &'static str>,
+    ) -> Result<Vec<T>, (usize, &'static str)> {
+        items.enumerate().map(|(at, item)| of(item).map_err(|why| (at, why))).collect()
+    }
+    let is = |like: fn(&ColumnItem) -> bool| items.clone().all(|item| like(&item));
+    Ok(match kind {
+        Some(FieldKind::Integer) => ColumnValues::Integers(each, all(items, ColumnItem::integer)?),
+        Some(_) => ColumnValues::Floats(each, all(items, ColumnItem::rounded)?),
+        None if is(|item| matches!(item, Truth(_))) => {
+            ColumnValues::Truths(each, items.filter_map(ColumnItem::truth).collect())
+        }
+        None if is(|item| matches!(item, Truth(_) | Whole(_) | Large(_))) => {
+            ColumnValues::Integers(each, all(items, ColumnItem::integer)?)
+        }
+        None if is(|item| matches!(item, Other(_))) => {
+            ColumnValues::Floats(each, all(items, ColumnItem::rounded)?)
+        }
+        None => ColumnValues::Floats(each, all(items, ColumnItem::float)?),
+    })
+}
+
+/// The values of a column of the table in the file at `path`. Sample i has the row `samples[i]`.
+pub(super) fn values(
+    path: &Path,
+    name: &str,
+    column: usize,
+    rows: &[Row],
+    samples: &[u32],
+    kind: Option<FieldKind>,
+) -> Result<ColumnValues> {
+    check_kind(name, kind)?;
+    let row = |sample: usize| &rows[samples[sample] as usize];
+    let cells = (0..samples.len()).map(|sample| &row(sample).cells[column]);
+    let wrong = |sample: usize, message: String| {
+        let (line, cell) = (row(sample).line, &row(sample).cells[column]);
+        wrong(path, line, format!("{name:?} is {cell}{message}"))
+    };
+    if kind == Some(FieldKind::Text) {
+        return Ok(ColumnValues::Texts(cells.map(Cell::text).collect()));
+    }
+    let lists = cells.clone().find_map(|cell| match cell {
+        Cell::List(list) => Some(items_of(list).len()),
+        _ => None,
+    });
+    if let Some(each) = lists {
+        let fits = |cell: &Cell| matches!(cell, Cell::List(list) if items_of(list).len() == each);
+        if let Some(sample) = cells.clone().position(|cell| !fits(cell)) {
+            return Err(wrong(sample, format!(", must be a list of {each} numbers as before")));
+        }
+        let items = cells.flat_map(|cell| match cell {
+            Cell::List(list) => items_of(list),
+            _ => Vec::new(),
+        });
+        let typed = typed(items, Some(each as u32), kind);
+        return typed.map_err(|(at, why)| {
+            wrong(at / each.max(1), format!(", of which number {} is one {why}", at % each))
+        });
+    }
+    let item = |cell: &Cell| match cell {
+        Cell::Bare(text) => ColumnItem::written(text),
+        Cell::Truth(truth) => Some(ColumnItem::Truth(*truth)),
+        _ => None,
+    };
+    let texts = |cell: &Cell| *cell != Cell::Empty && item(cell).is_none();
+    match (cells.clone().position(texts), kind) {
+        (None, _) => {}
+        (Some(_), None) => return Ok(ColumnValues::Texts(cells.map(Cell::text).collect())),
+        (Some(sample), Some(kind)) => {
+            let kind = if kind == FieldKind::Float { "a number" } else { "a whole number" };
+            return Err(wrong(sample, format!(", must be {kind}")));
+        }
+    }
+    if let Some(sample) = cells.clone().position(|cell| *cell == Cell::Empty) {
+        return Err(wrong(sample, ", must be a number as in other lines (\"nan\" for none)".to_owned()));
+    }
+    typed(cells.filter_map(item), None, kind).map_err(|(sample, why)| wrong(sample, format!(", {why}")))
+}
+
+/// The numbers in the cell of a list.
+fn items_of(list: &str) -> Vec<ColumnItem> {
+    items(list.as_bytes()).unwrap_or_default()
+}
+
+/// Parses a list of numbers and truth values in JSON; `None` where it holds something else.
+pub(super) fn items(list: &[u8]) -> Option<Vec<ColumnItem>> {
+    let mut items = Some(Vec::new());
+    let scanned = json::scan(list, |_, value| {
+        let item = match value {
+            b"true" => Some(ColumnItem::Truth(true)),
+            b"false" => Some(ColumnItem::Truth(false)),
+            other => std::str::from_utf8(other).ok().and_then(ColumnItem::written),
+        };
+        match (&mut items, item) {
+            (Some(items), Some(item)) => items.push(item),
+            _ => items = None,
+        }
+    });
+    scanned.ok().and(items)
+}
+
+/// Checks that a column can be a field of this kind.
+fn check_kind(name: &str, kind: Option<FieldKind>) -> Result<()> {
+    if let None | Some(FieldKind::Integer | FieldKind::Float | FieldKind::Text) = kind {
+        return Ok(());
+    }
+    let message = format!(
+        "has {name:?}, a column of labels=, as another kind than a column can be: ask for it by its name, or by \
+         foreload.fields.Integer, Float or Text"
+    );
+    Err(Error::config("fields", message))
+}

@@ -1,0 +1,162 @@
+//! The directory in which index files are kept, and the lock of the processes that build one.
+
+use super::cancel::Cancel;
+use super::{Contents, IndexOptions, publish};
+use crate::source::{is_url, shown};
+use base::error::{Error, Result};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use sha2::{Digest, Sha256};
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A directory of index files.
+pub(super) struct IndexDirectory {
+    pub(super) path: PathBuf,
+    /// Whether the user named it; then no other directory takes its place.
+    pub(super) named: bool,
+}
+
+impl IndexDirectory {
+    /// The directory that [`IndexOptions::directory`] says; `None` where nothing is said and there is no home directory
+    /// either.
+    pub(super) fn of(options: &IndexOptions) -> Result<Option<Self>> {
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let named = options.directory.clone().or_else(|| variable("FORELOAD_INDEX_DIR"));
+        let usual = || {
+            variable("XDG_CACHE_HOME")
+                .map(|cache| cache.join("foreload/index"))
+                .or_else(|| variable("HOME").map(|home| home.join(".cache/foreload/index")))
+        };
+        let is_named = named.is_some();
+        if let Some(url) = named.as_ref().filter(|path| is_url(path)) {
+            let message =
+                format!("is {}, must be the path of a directory of this machine", shown(url).display());
+            return Err(Error::config("index_dir", message));
+        }
+        let Some(path) = named.or_else(usual) else { return Ok(None) };
+        let path = std::path::absolute(&path).map_err(|error| Error::io("resolve", path, error))?;
+        Ok(Some(Self { path, named: is_named }))
+    }
+
+    /// A directory of this user's own among the temporary files, for jobs without a home that can be written to, as in
+    /// containers. An index says where samples are, so nobody else may be able to put one there.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names `index_dir` where there is no such directory and none can be made.
+    pub(super) fn temporary() -> Result<Self> {
+        let user = rustix::process::geteuid().as_raw();
+        // The last one is in memory, for containers whose whole file system is read-only.
+        let places = [std::env::temp_dir(), PathBuf::from("/dev/shm")];
+        let usual = format!("foreload-index-{user}");
+        // Where another user has taken the name, the directory gets a name that nobody can take beforehand; then the
+        // next start indexes again.
+        let once = format!("{usual}-{:016x}", super::publish::chance().unwrap_or_default());
+        let mut refused = Vec::new();
+        for path in
+            [&usual, &once].into_iter().flat_map(|name| places.iter().map(move |place| place.join(name)))
+        {
+            match own(&path, user) {
+                Ok(()) => return Ok(Self { path, named: false }),
+                Err(why) => refused.push(format!("{}: {why}", path.display())),
+            }
+        }
+        let message = format!(
+            "is not set, and neither the user's cache directory nor a temporary one can be written ({}); name a \
+             directory",
+            refused.join("; ")
+        );
+        Err(Error::config("index_dir", message))
+    }
+
+    /// The index file of the dataset whose canonical path is `canonical`, or of its split, with the label that the user
+    /// named. Each dataset path has one name, so a dataset that was moved or copied has a new index, with the same
+    /// fingerprint.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a directory inside the dataset: sources are read-only, and not even an index is written
+    /// there.
+    pub(super) fn file(&self, canonical: &Path, options: &IndexOptions) -> Result<PathBuf> {
+        let existing = self.path.ancestors().find_map(|path| path.canonicalize().ok());
+        if existing.is_some_and(|path| path.starts_with(canonical)) {
+            let message = format!(
+                "is {}, inside the dataset {}, which Foreload never writes to: choose another or set \
+                 FORELOAD_INDEX_DIR",
+                self.path.display(),
+                canonical.display()
+            );
+            return Err(Error::config("index_dir", message));
+        }
+        let mut digest = Sha256::new();
+        digest.update(canonical.as_os_str().as_bytes());
+        if let Some(split) = &options.split {
+            // No path has a NUL.
+            digest.update([0]);
+            digest.update(split);
+        }
+        if let Some(label) = &options.label {
+            // No split has one either.
+            digest.update([0, 0]);
+            digest.update(label);
+        }
+        let digest = digest.finalize();
+        let suffix = match options.contents {
+            Contents::Images if options.every_stem => "-stems.index",
+            Contents::Images => ".index",
+            Contents::Files => "-files.index",
+        };
+        let name: String =
+            digest[..16].iter().map(|byte| format!("{byte:02x}")).chain([suffix.to_owned()]).collect();
+        Ok(self.path.join(name))
+    }
+
+    /// Whether `error` says that nothing can be written here, and is no error of the dataset.
+    pub(super) fn is_why(&self, error: &Error) -> bool {
+        matches!(error, Error::Io { path, .. } if path.starts_with(&self.path))
+    }
+}
+
+/// Waits until no other process builds `index`, whose directory is made where it is missing. The kernel releases the
+/// lock of a process that dies.
+pub(super) fn lock(index: &Path, root: &Path, cancel: &Cancel) -> Result<File> {
+    if let Some(directory) = index.parent() {
+        std::fs::create_dir_all(directory)
+            .map_err(|error| Error::io("create index directory", directory, error))?;
+    }
+    let path = index.with_extension("lock");
+    let file = File::options().write(true).create(true).truncate(false).open(&path);
+    let file = file.map_err(|error| Error::io("create", &path, error))?;
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => publish::remove_leftovers(index),
+            // The lock is polled, because a call that blocks could not be cancelled.
+            Err(Errno::WOULDBLOCK | Errno::INTR) => {
+                cancel.check(root)?;
+                std::thread::sleep(Duration::from_millis(20));
+                continue;
+            }
+            // On a file system without locks, two processes may build the same index, each in its own file.
+            Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
+            Err(error) => return Err(Error::io("lock", &path, error.into())),
+        }
+        return Ok(file);
+    }
+}
+
+/// Makes a directory that is this user's alone at `path`, unless it exists. An error says why that is impossible.
+fn own(path: &Path, user: u32) -> Result<(), String> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.to_string()),
+        _ => {}
+    }
+    // Links are not followed, because one could lead into another user's directory.
+    let found = std::fs::symlink_metadata(path).map_err(|error| error.to_string())?;
+    if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
+        return Err("it is not a directory of this user's alone".to_owned());
+    }
+    Ok(())
+}

@@ -1,0 +1,478 @@
+//! The index file: a header and sections, each with a digest. It is little-endian and never trusted.
+//!
+//! It is read whole, into memory of this process's own, and every section is compared with its digest. Whatever happens
+//! to the file afterwards (it may be truncated, overwritten or removed, or its server may go away), a run that has read
+//! it goes on with what it read. A mapping of the file would answer that with a signal or with other bytes. The digests
+//! tell damage, not malice: answers stay within bounds even where a digest was made to fit.
+
+use super::blocks::BLOCK_ROW;
+use super::cells::ColumnFacts;
+use super::kind::RULES;
+use super::member::MEMBER_ROW;
+use super::parallel::for_each;
+use super::{Contents, Layout, Notes, Stamp};
+use base::error::{Error, Result};
+use base::parts::RawOutline;
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+pub(super) const MAGIC: [u8; 8] = *b"FORELOAD";
+/// The version of the file format. An index of another version is built again.
+pub(super) const VERSION: u32 = 9;
+/// The number of bytes of the header, including its digest.
+pub(super) const HEADER: usize = SECTIONS_AT + Section::COUNT * SECTION_ROW + 32;
+const SECTIONS_AT: usize = 112;
+const SECTION_ROW: usize = 48;
+/// The number of bytes that are worth a thread which reads and digests them: a few milliseconds of work.
+const WORTH_A_THREAD: usize = 4 << 20;
+/// The number of bytes of a row of [`Section::Groups`]: an end (u64) for each [`GroupEnd`], and the lengths of the
+/// prefix and the suffix that all the group's names share (u32 each, at [`GROUP_PREFIX`] and [`GROUP_SUFFIX`]), which
+/// stand after its path.
+pub(super) const GROUP_ROW: usize = 32;
+/// Where a row of [`Section::Groups`] has the length of the prefix.
+pub(super) const GROUP_PREFIX: usize = 24;
+/// Where a row of [`Section::Groups`] has the length of the suffix.
+pub(super) const GROUP_SUFFIX: usize = 28;
+/// The number of bytes of a row of [`Section::Stamps`], which is a [`Stamp`].
+pub(super) const STAMP_ROW: usize = Stamp::BYTES;
+
+/// The sections of the file, in their order. A *group* is what holds samples: a directory or a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Section {
+    /// The dataset's canonical path.
+    Root,
+    /// The class names: the length (u32) and the bytes of each.
+    Classes,
+    /// What else was noticed, as JSON.
+    Notes,
+    /// A row of [`GROUP_ROW`] bytes for each group.
+    Groups,
+    /// The paths of the groups below the root, one after another, each with the prefix and the suffix of its names.
+    Paths,
+    /// A row of [`STAMP_ROW`] bytes for each group.
+    Stamps,
+    /// The class number of each sample (u32).
+    Labels,
+    /// The number of bytes of each sample (u32).
+    Lengths,
+    /// For shards, the offset of each sample (u64). For directories, the end of its name among its directory's names
+    /// (u32).
+    Places,
+    /// The file names in directories, one after another, without the prefix and suffix of their directory. Names in a
+    /// directory are mostly alike ("n01440764_10026.JPEG"), so this leaves a quarter of their bytes.
+    Names,
+    /// For packed shards, the outline of each sample ([`RawOutline`]).
+    Outlines,
+    /// The compressed blocks that samples lie in, sorted by shard and address: rows of [`BLOCK_ROW`] bytes.
+    Blocks,
+    /// The keys of the members that samples in shards have, sorted, as JSON.
+    Keys,
+    /// The kinds of these members, as JSON; an empty list where the keys' endings say them.
+    Kinds,
+    /// The columns of small values that samples of tables have ([`ColumnFacts`]), sorted by name, as JSON.
+    Columns,
+    /// For shards with members, how many members each sample and all before it have (u64). This section and the next
+    /// are read on demand, because only fields need them.
+    MemberEnds,
+    /// The members of each sample in turn, sorted by the numbers of their keys: rows of [`MEMBER_ROW`] bytes.
+    Members,
+    /// The values of the columns, one column after another (`cells.rs`). They are read on demand, too.
+    Cells,
+}
+
+/// What a row of [`Section::Groups`] says the ends (exclusive) of, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GroupEnd {
+    /// The group's samples.
+    Samples,
+    /// Its part of [`Section::Paths`].
+    Paths,
+    /// Its part of [`Section::Names`].
+    Names,
+}
+
+impl Section {
+    pub(super) const COUNT: usize = 18;
+    pub(super) const ALL: [Self; Self::COUNT] = [
+        Self::Root,
+        Self::Classes,
+        Self::Notes,
+        Self::Groups,
+        Self::Paths,
+        Self::Stamps,
+        Self::Labels,
+        Self::Lengths,
+        Self::Places,
+        Self::Names,
+        Self::Outlines,
+        Self::Blocks,
+        Self::Keys,
+        Self::Kinds,
+        Self::Columns,
+        Self::MemberEnds,
+        Self::Members,
+        Self::Cells,
+    ];
+
+    /// Whether the section is the same wherever and whenever the same data is indexed, so that the dataset's order is
+    /// made from it. The members beside the images are not part of the order: they may be written again, and the order
+    /// stays.
+    pub(super) fn is_content(self) -> bool {
+        let is_beside =
+            matches!(self, Self::Root | Self::Notes | Self::Stamps | Self::Outlines | Self::Blocks);
+        !is_beside && !matches!(self, Self::Keys | Self::Kinds | Self::Columns) && !self.is_of_members()
+    }
+
+    /// Whether the section says where members are, or what small values there are. These sections come last.
+    fn is_of_members(self) -> bool {
+        matches!(self, Self::MemberEnds | Self::Members | Self::Cells)
+    }
+}
+
+/// What the header says, apart from the table of sections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct IndexHeader {
+    pub(super) layout: Layout,
+    pub(super) contents: Contents,
+    pub(super) samples: u64,
+    pub(super) groups: u64,
+    pub(super) total_bytes: u64,
+    pub(super) root: Stamp,
+    pub(super) largest: u32,
+    pub(super) classes: u32,
+    pub(super) fingerprint: [u8; 32],
+}
+
+/// Where a section is, and its digest.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SectionEntry {
+    pub(super) offset: u64,
+    pub(super) length: u64,
+    pub(super) digest: [u8; 32],
+}
+
+impl IndexHeader {
+    /// The header of an index without samples.
+    pub(super) fn new(layout: Layout, contents: Contents) -> Self {
+        Self {
+            layout,
+            contents,
+            samples: 0,
+            groups: 0,
+            total_bytes: 0,
+            root: Stamp::default(),
+            largest: 0,
+            classes: 0,
+            fingerprint: [0; 32],
+        }
+    }
+
+    pub(super) fn encode(&self, sections: &[SectionEntry; Section::COUNT]) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER);
+        bytes.extend(MAGIC);
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend((self.layout as u32 | (self.contents as u32) << 8 | RULES << 16).to_le_bytes());
+        for value in [self.samples, self.groups, self.total_bytes] {
+            bytes.extend(value.to_le_bytes());
+        }
+        bytes.extend(self.root.to_bytes());
+        bytes.extend(self.largest.to_le_bytes());
+        bytes.extend(self.classes.to_le_bytes());
+        bytes.extend(self.fingerprint);
+        for entry in sections {
+            bytes.extend(entry.offset.to_le_bytes());
+            bytes.extend(entry.length.to_le_bytes());
+            bytes.extend(entry.digest);
+        }
+        let digest: [u8; 32] = Sha256::digest(&bytes).into();
+        bytes.extend(digest);
+        bytes
+    }
+
+    /// Parses a header; `None` for a layout, contents or rules that are not this program's.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let kind = u32_at(bytes, 12);
+        let contents = [Contents::Images, Contents::Files];
+        if kind >> 16 != RULES {
+            return None;
+        }
+        Some(Self {
+            layout: *Layout::ALL.iter().find(|&&layout| layout as u32 == kind & 0xff)?,
+            contents: contents.into_iter().find(|&contents| contents as u32 == kind >> 8 & 0xff)?,
+            samples: u64_at(bytes, 16),
+            groups: u64_at(bytes, 24),
+            total_bytes: u64_at(bytes, 32),
+            root: stamp_at(bytes, 40),
+            largest: u32_at(bytes, 72),
+            classes: u32_at(bytes, 76),
+            fingerprint: digest_at(bytes, 80),
+        })
+    }
+}
+
+/// The little-endian number at byte `at`; 0 past the end, so that a damaged index cannot cause a panic.
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+/// The 64-bit number at byte `at`, like [`u32_at`].
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// The [`Stamp`] at byte `at`, like [`u32_at`].
+pub(super) fn stamp_at(bytes: &[u8], at: usize) -> Stamp {
+    let field = |number: usize| u64_at(bytes, at + 8 * number);
+    Stamp { size: field(0), mtime: field(1) as i64, ctime: field(2) as i64, inode: field(3) }
+}
+
+fn digest_at(bytes: &[u8], at: usize) -> [u8; 32] {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default()
+}
+
+/// Makes the sections of members empty, and returns where the others end.
+fn leave_out_members(table: &mut [SectionEntry; Section::COUNT]) -> u64 {
+    let offset = table[Section::MemberEnds as usize].offset;
+    for section in Section::ALL.into_iter().filter(|section| section.is_of_members()) {
+        table[section as usize] = SectionEntry { length: 0, digest: Sha256::digest([]).into(), offset };
+    }
+    offset
+}
+
+/// What is read of an index file beside the samples: their members and columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beside {
+    Nothing,
+    /// Those of tables, also of what was packed, perhaps of tables; nothing of others.
+    OfTables,
+    All,
+}
+
+/// An index file that was read whole and verified. The file is not needed any more.
+pub(super) struct IndexFile {
+    path: PathBuf,
+    bytes: Vec<u8>,
+    header: IndexHeader,
+    table: [SectionEntry; Section::COUNT],
+    members: bool,
+    /// The number of bytes of the file.
+    size: u64,
+}
+
+impl IndexFile {
+    /// Reads and checks the file at `path`: about a gigabyte a second and thread. The sections of members and of
+    /// columns, which may be as large as all others, are left out unless they are `wanted`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be read; [`Error::Dataset`] when it is not an index of this version, or damaged.
+    pub(super) fn load(path: &Path, wanted: Beside) -> Result<Self> {
+        let fail = |what| move |error| Error::io(what, path, error);
+        let damaged = |what: &str| Error::dataset(path, format!("not a usable index file: {what}"));
+        let mut file = File::open(path).map_err(fail("open index"))?;
+        let size = file.metadata().map_err(fail("look at index"))?.len();
+        let mut head = Vec::new();
+        Read::by_ref(&mut file).take(HEADER as u64).read_to_end(&mut head).map_err(fail("read index"))?;
+        if head.len() < HEADER || head[..8] != MAGIC {
+            return Err(damaged("it does not begin as one"));
+        }
+        let version = u32_at(&head, 8);
+        if version != VERSION {
+            return Err(damaged(&format!("it has format {version}, this program reads {VERSION}")));
+        }
+        let (facts, digest) = head.split_at(HEADER - 32);
+        if *digest != *Sha256::digest(facts) {
+            return Err(damaged("its header is damaged"));
+        }
+        let header = IndexHeader::decode(facts)
+            .ok_or_else(|| damaged("it was listed by the rules of another version"))?;
+        let members = match wanted {
+            Beside::Nothing => false,
+            Beside::OfTables => header.layout.is_table() || header.layout == Layout::Packed,
+            Beside::All => true,
+        };
+        let mut table = Section::ALL.map(|section| {
+            let at = SECTIONS_AT + section as usize * SECTION_ROW;
+            let (offset, length) = (u64_at(facts, at), u64_at(facts, at + 8));
+            SectionEntry { offset, length, digest: digest_at(facts, at + 16) }
+        });
+        // The sections stand one after another, so that threads can fill disjoint parts of one piece of memory.
+        let mut end = HEADER as u64;
+        for entry in &table {
+            let stop = entry.offset.checked_add(entry.length).filter(|_| entry.offset >= end);
+            end = stop.ok_or_else(|| damaged("its sections overlap"))?;
+        }
+        if end > size {
+            return Err(damaged("it is truncated"));
+        }
+        if !members {
+            end = leave_out_members(&mut table);
+        }
+        let mut bytes = vec![0; end as usize];
+        bytes[..HEADER].copy_from_slice(&head);
+        let mut index = Self { path: path.to_path_buf(), bytes, header, table, members, size };
+        index.read_sections(&file)?;
+        index.check_lengths().ok_or_else(|| damaged("its sections contradict its header"))?;
+        index.check_groups().ok_or_else(|| damaged("its table of directories or shards is damaged"))?;
+        Ok(index)
+    }
+
+    /// Reads every section and compares it with its digest; large sections are read at the same time.
+    fn read_sections(&mut self, file: &File) -> Result<()> {
+        let (path, table) = (&self.path, &self.table);
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(Section::COUNT));
+        let threads = threads.min(self.bytes.len() / WORTH_A_THREAD);
+        let mut parts = Vec::with_capacity(Section::COUNT);
+        let (mut rest, mut at) = (&mut self.bytes[..], 0);
+        for entry in table {
+            let (_, behind) = rest.split_at_mut(entry.offset as usize - at);
+            let (part, behind) = behind.split_at_mut(entry.length as usize);
+            (rest, at) = (behind, (entry.offset + entry.length) as usize);
+            parts.push(Mutex::new(part));
+        }
+        for_each(threads, Section::COUNT, |i| {
+            // The large sections come last in the file; begun last, one of them would be waited for alone.
+            let section = Section::ALL[Section::COUNT - 1 - i];
+            let entry = table[section as usize];
+            let mut part = parts[section as usize].lock().unwrap_or_else(PoisonError::into_inner);
+            match file.read_exact_at(&mut part, entry.offset) {
+                Ok(()) if entry.digest == *Sha256::digest(&**part) => Ok(()),
+                Ok(()) => {
+                    Err(Error::dataset(path, format!("this index file is damaged (section {section:?})")))
+                }
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    Err(Error::dataset(path, "not a usable index file: it is truncated"))
+                }
+                Err(error) => Err(Error::io("read index", path, error)),
+            }
+        })
+    }
+
+    fn check_lengths(&self) -> Option<()> {
+        let rows = |section, count: u64, row: u64| {
+            (self.section(section).len() as u64 == count.checked_mul(row)?).then_some(())
+        };
+        let (samples, groups) = (self.header.samples, self.header.groups);
+        rows(Section::Labels, samples, 4)?;
+        rows(Section::Lengths, samples, 4)?;
+        rows(Section::Places, samples, if self.header.layout.is_sharded() { 8 } else { 4 })?;
+        rows(
+            Section::Outlines,
+            if self.header.layout == Layout::Packed { samples } else { 0 },
+            size_of::<RawOutline>() as u64,
+        )?;
+        if self.members {
+            let keys: Vec<String> = serde_json::from_slice(self.section(Section::Keys)).ok()?;
+            let with_members = if keys.is_empty() { 0 } else { samples };
+            rows(Section::MemberEnds, with_members, 8)?;
+            let ends = self.section(Section::MemberEnds).as_chunks().0;
+            let count = ends.last().map_or(0, |end| u64::from_le_bytes(*end));
+            rows(Section::Members, count, MEMBER_ROW as u64)?;
+            let columns: Vec<ColumnFacts> = serde_json::from_slice(self.section(Section::Columns)).ok()?;
+            let bytes =
+                columns.iter().try_fold(0u64, |sum, column| sum.checked_add(column.bytes(samples)))?;
+            rows(Section::Cells, bytes, 1)?;
+        }
+        let blocks = self.section(Section::Blocks).len() as u64 / BLOCK_ROW as u64;
+        rows(Section::Blocks, blocks, BLOCK_ROW as u64)?;
+        rows(Section::Groups, groups, GROUP_ROW as u64)?;
+        rows(Section::Stamps, groups, STAMP_ROW as u64)
+    }
+
+    /// Checks that ends ascend and stay inside, on which the binary search and the slices rely.
+    fn check_groups(&self) -> Option<()> {
+        let mut last = [0; 3];
+        for row in self.section(Section::Groups).chunks_exact(GROUP_ROW) {
+            let ends = [u64_at(row, 0), u64_at(row, 8), u64_at(row, 16)];
+            if ends.iter().zip(last).any(|(&end, last)| end < last) {
+                return None;
+            }
+            last = ends;
+        }
+        let limits = [
+            self.header.samples,
+            self.section(Section::Paths).len() as u64,
+            self.section(Section::Names).len() as u64,
+        ];
+        (last == limits).then_some(())
+    }
+
+    pub(super) fn header(&self) -> &IndexHeader {
+        &self.header
+    }
+
+    /// Whether the file was read with its members.
+    pub(super) fn has_members(&self) -> bool {
+        self.members
+    }
+
+    /// Drops where members are; whoever asked for some knows by now.
+    pub(super) fn forget_members(&mut self) {
+        let end = leave_out_members(&mut self.table);
+        self.bytes.truncate(end as usize);
+        self.bytes.shrink_to_fit();
+        self.members = false;
+    }
+
+    /// The number of bytes of the file.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn section(&self, section: Section) -> &[u8] {
+        &self.bytes[self.range(section)]
+    }
+
+    fn range(&self, section: Section) -> Range<usize> {
+        let entry = &self.table[section as usize];
+        entry.offset as usize..(entry.offset + entry.length) as usize
+    }
+
+    /// Sets newer stamps for the root and for these groups, which still hold what the index says.
+    pub(super) fn accept(&mut self, root: Stamp, groups: &[(usize, Stamp)]) {
+        self.header.root = root;
+        let range = self.range(Section::Stamps);
+        let stamps = &mut self.bytes[range];
+        for (group, stamp) in groups {
+            stamps[STAMP_ROW * group..][..STAMP_ROW].copy_from_slice(&stamp.to_bytes());
+        }
+        self.table[Section::Stamps as usize].digest = Sha256::digest(stamps).into();
+        self.encode_header();
+    }
+
+    /// Replaces the notes.
+    pub(super) fn set_notes(&mut self, notes: &Notes) {
+        let Ok(mut json) = serde_json::to_vec(notes) else { return };
+        let (notes, next) = (Section::Notes as usize, Section::Notes as usize + 1);
+        let (start, end) = (self.table[notes].offset as usize, self.table[next].offset as usize);
+        let (length, digest) = (json.len() as u64, Sha256::digest(&json).into());
+        json.resize((start + json.len()).next_multiple_of(8) - start, 0);
+        let padded = json.len() as u64;
+        self.bytes.splice(start..end, json);
+        for entry in &mut self.table[next..] {
+            entry.offset = entry.offset - end as u64 + start as u64 + padded;
+        }
+        self.table[notes] = SectionEntry { offset: start as u64, length, digest };
+        self.size = self.bytes.len() as u64;
+        self.encode_header();
+    }
+
+    fn encode_header(&mut self) {
+        let head = self.header.encode(&self.table);
+        self.bytes[..HEADER].copy_from_slice(&head);
+    }
+
+    /// The bytes of the file as it is to be written now.
+    pub(super) fn bytes(&self) -> &[u8] {
+        debug_assert!(self.members, "a file is written whole");
+        &self.bytes
+    }
+}

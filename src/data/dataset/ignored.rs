@@ -1,0 +1,203 @@
+//! The names that are left out of every dataset: hidden files, the system's own, and shards that are backups or are
+//! still being written. A reader of directories asks here first, so that one rule holds in every layout.
+
+use super::Contents;
+use super::kind::{ending_among, is_image_file};
+use super::layouts::Layout;
+use super::left_out::LeftOut;
+use super::survey::describes;
+use crate::source::{Entry, EntryKind};
+
+/// Names that operating systems, storage servers and tools give to files and directories of their own, in lower case.
+/// Names that begin with a dot, such as `.ipynb_checkpoints`, need no line here. A name that could be a class has none.
+const OF_SYSTEMS: &[&str] = &[
+    // macOS, and archives that it makes.
+    "__macosx",
+    "icon\r",
+    "network trash folder",
+    "temporary items",
+    // Windows.
+    "$recycle.bin",
+    "system volume information",
+    "desktop.ini",
+    "ehthumbs.db",
+    "thumbs.db",
+    // Synology and QNAP.
+    "@eadir",
+    "@recently-snapshot",
+    "@recycle",
+    "@sharebin",
+    "@tmp",
+    "#recycle",
+    "#snapshot",
+    // File systems and file servers.
+    "lost+found",
+    "~snapshot",
+    // Python.
+    "__pycache__",
+];
+
+/// Ends of names that editors and programs that copy give to what is old, or not finished.
+const UNFINISHED: &[&str] = &[
+    "~",
+    "#",
+    ".aria2",
+    ".bak",
+    ".crdownload",
+    ".download",
+    ".filepart",
+    ".gstmp",
+    ".incomplete",
+    ".old",
+    ".orig",
+    ".part",
+    ".partial",
+    ".swp",
+    ".temp",
+    ".tmp",
+];
+
+/// The letters and digits that rsync puts after the name of a file which it writes.
+const RSYNC_SUFFIX: usize = 6;
+
+/// Why a file or directory of this name is left out, wherever it is below the root; `None` where it is not.
+pub(super) fn ignored(name: &[u8]) -> Option<LeftOut> {
+    if name.starts_with(b".") {
+        return Some(LeftOut::Hidden);
+    }
+    let is_own = |own: &&str| own.as_bytes().eq_ignore_ascii_case(name);
+    OF_SYSTEMS.iter().any(is_own).then_some(LeftOut::System)
+}
+
+/// Whether a name is left out, wherever it is in a dataset or an archive.
+pub fn is_ignored(name: &[u8]) -> bool {
+    ignored(name).is_some()
+}
+
+/// Why a file of this name is left out: for the reasons of [`ignored`], or as a shard that is a backup or unfinished.
+fn ignored_file(name: &[u8], contents: Contents) -> Option<LeftOut> {
+    is_unfinished_shard(name, contents).then_some(LeftOut::UnfinishedShard).or_else(|| ignored(name))
+}
+
+/// Why an entry of a directory is left out, whatever it holds.
+pub(super) fn ignored_entry(entry: Entry<'_>, contents: Contents) -> Option<LeftOut> {
+    match entry.kind {
+        EntryKind::Directory => ignored(entry.name),
+        _ => ignored_file(entry.name, contents),
+    }
+}
+
+/// Why a member of an archive is left out: for the name of one of its directories, or its own.
+pub(super) fn ignored_member(path: &[u8]) -> Option<LeftOut> {
+    let is_name = |part: &&[u8]| !part.is_empty() && *part != b"." && *part != b"..";
+    path.split(|&byte| byte == b'/').filter(is_name).find_map(ignored)
+}
+
+/// Whether a name is that of a shard with something before or after it by which editors, and programs that copy, name
+/// what is old or unfinished.
+fn is_unfinished_shard(name: &[u8], contents: Contents) -> bool {
+    // Most files are images. Apple's files of attributes have no contents of their own.
+    if is_image_file(name) || name.starts_with(b"._") {
+        return false;
+    }
+    let is_shard = |name: &[u8]| {
+        Layout::of_samples(contents).any(|(_, knows)| knows.is_shard(name) || knows.is_compressed(name))
+    };
+    let plain = plain(name);
+    if plain.len() < name.len() && is_shard(plain) {
+        return true;
+    }
+    // What follows the ending of a shard, such as a number or a date, makes it something else, and none is read.
+    let mut ends = (0..name.len()).filter(|&at| !name[at].is_ascii_alphanumeric());
+    ends.any(|at| is_shard(&name[..at])) && !is_shard(name) && !describes(name)
+}
+
+/// A name without what marks it as a backup or as unfinished.
+fn plain(name: &[u8]) -> &[u8] {
+    let mut plain = name;
+    while let [b'.' | b'#', rest @ ..] = plain {
+        plain = rest;
+    }
+    if name.starts_with(b".")
+        && let Some(dot) = plain.len().checked_sub(RSYNC_SUFFIX + 1)
+        && plain[dot] == b'.'
+        && plain[dot + 1..].iter().all(u8::is_ascii_alphanumeric)
+    {
+        plain = &plain[..dot];
+    }
+    while let Some(ending) = ending_among(UNFINISHED, plain) {
+        plain = &plain[..plain.len() - ending.len()];
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_systems_and_unfinished_shards_are_left_out_and_others_are_not() {
+        for name in [
+            ".git",
+            ".DS_Store",
+            "@eaDir",
+            "$RECYCLE.BIN",
+            "$Recycle.Bin",
+            "lost+found",
+            "__MACOSX",
+            "Thumbs.db",
+        ] {
+            assert!(ignored(name.as_bytes()).is_some(), "{name}");
+        }
+        for name in ["cat", "_cat", "#1", "@home", "$", "thumbs", "cat~", "snapshot"] {
+            assert_eq!(ignored(name.as_bytes()), None, "{name}");
+        }
+        for name in [
+            ".a.tar",
+            ".a.tar.gz",
+            "a.tar~",
+            "a.tar.bak",
+            "a.tar.tmp",
+            "a.tar.gz.part",
+            "#a.tar#",
+            ".a.parquet.AbC123",
+            "x.tfrecord~",
+            "x.tfrecord-00000-of-00010.gstmp",
+            ".x.tfrecord.AbC123",
+            "a.tar.bak~",
+            "a.arrow.PART",
+            "a.tar.tmp.12345",
+            "a.tar.1",
+            "a.tar (copy)",
+            "a.tar._COPYING_",
+            "x.tfrecord.6eF8a1B2",
+            "x.tfrecord_bak",
+            "x.tfrecords.backup",
+        ] {
+            assert!(is_unfinished_shard(name.as_bytes(), Contents::Images), "{name}");
+        }
+        for name in [
+            "a.tar",
+            "a.bak.tar",
+            "x.tfrecord-00000-of-00010",
+            "x.tfrecord.bz2",
+            "x.tfrecord.1",
+            "x.tfrecord-00001.gz",
+            "x.tfrecord.md5",
+            "a.tar.idx",
+            "a.tar.gz",
+            "a.target",
+            "a.tar.jpg",
+            "._a.tar",
+            "notes~",
+            ".a.jpg",
+        ] {
+            assert!(!is_unfinished_shard(name.as_bytes(), Contents::Images), "{name}");
+        }
+        let members =
+            [("./cat/0.jpg", false), ("__MACOSX/cat/0.jpg", true), ("cat/.ipynb_checkpoints/0.jpg", true)];
+        for (path, left_out) in members {
+            assert_eq!(ignored_member(path.as_bytes()).is_some(), left_out, "{path}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The compressed blocks that samples lie in.
+
+use super::DatasetIndex;
+use crate::dataset::blocks::{BlockContent, StoredBlock};
+use crate::dataset::unpacked::UNPACKED_KEPT;
+use crate::dataset::{Extent, FileBlock, FileId, Stretches, UnpackedBlocks};
+
+/// What it takes to read a dataset whose samples lie in compressed blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
+pub struct BlockCosts {
+    /// The number of blocks.
+    pub blocks: u64,
+    /// The bytes of all blocks in the dataset.
+    pub packed_bytes: u64,
+    /// The bytes of all blocks once unpacked.
+    pub unpacked_bytes: u64,
+    /// The bytes that are read in an epoch in which each sample has its block read anew.
+    pub random_read_bytes: u64,
+    /// The bytes that are unpacked in such an epoch.
+    pub random_unpacked_bytes: u64,
+    /// The bytes of the samples that lie in blocks.
+    pub sample_bytes: u64,
+}
+
+impl BlockCosts {
+    /// How many times the bytes of the samples are unpacked in an epoch in which each sample has its block unpacked
+    /// anew.
+    pub fn factor(&self) -> f64 {
+        self.random_unpacked_bytes as f64 / self.sample_bytes.max(1) as f64
+    }
+
+    /// Whether all blocks are kept once they are unpacked, so that an order at random costs no more than any other.
+    pub fn fit_in_memory(&self) -> bool {
+        self.unpacked_bytes <= UNPACKED_KEPT
+    }
+}
+
+impl DatasetIndex {
+    /// Whether any samples lie in compressed blocks.
+    pub fn has_blocks(&self) -> bool {
+        self.parts.iter().any(|placed| placed.part.blocks().len() > 0)
+    }
+
+    /// The compressed block that the bytes of `extent` lie in; `None` where they lie in their file as they are.
+    ///
+    /// # Panics
+    /// Panics when the index has no such file.
+    pub fn block(&self, extent: Extent) -> Option<FileBlock> {
+        if self.is_stream() {
+            return None;
+        }
+        let (placed, own) = self.part_of(extent.file);
+        let row = placed.part.block(Extent { file: own, ..extent })?;
+        let (content, version) = (BlockContent::Compressed(row), self.shard_version(extent.file));
+        Some(FileBlock { file: extent.file, content, version })
+    }
+
+    /// The stretch of neighbours that `extent` is to be read with, as one block; `None` where it lies in none.
+    ///
+    /// # Panics
+    /// Panics when the index has no such file.
+    pub fn neighbours(&self, stretches: &Stretches, extent: Extent) -> Option<FileBlock> {
+        let Extent { file, offset: start, length } = stretches.around(extent)?;
+        let content = BlockContent::AsItIs { start, length };
+        Some(FileBlock { file, content, version: self.shard_version(file) })
+    }
+
+    /// The block that a shard is which is compressed as a whole; of any other shard the first of its blocks.
+    ///
+    /// # Panics
+    /// Panics when the index has no such file.
+    pub fn whole_block(&self, file: FileId) -> Option<FileBlock> {
+        let (placed, own) = self.part_of(file);
+        let row = placed.part.blocks().of_group(own.0).next()?;
+        let content = BlockContent::Compressed(row);
+        Some(FileBlock { file, content, version: self.shard_version(file) })
+    }
+
+    /// The place of an extent in its file, for people: of what lies in a compressed block, that of the block.
+    pub fn place_in_file(&self, extent: Extent) -> Extent {
+        if self.is_stream() {
+            // What tells samples of a stream apart means nothing to people.
+            return Extent { offset: 0, ..extent };
+        }
+        self.block(extent).map_or(extent, |block| block.extent())
+    }
+
+    /// The samples whose extents lie in a block.
+    ///
+    /// # Panics
+    /// Panics when the index has no such file.
+    pub fn samples_in(&self, block: &FileBlock) -> Vec<u64> {
+        let (placed, file) = self.part_of(block.file);
+        let within = placed.part.samples_within(file, block.addresses());
+        within.into_iter().map(|sample| placed.sample + sample).collect()
+    }
+
+    /// The blocks of this dataset that are unpacked.
+    pub fn unpacked(&self) -> &UnpackedBlocks {
+        &self.unpacked
+    }
+
+    /// The number of reads of all samples where each compressed block is read once: what it holds is kept.
+    pub fn reads_by_block(&self) -> u64 {
+        self.parts.iter().map(|placed| placed.part.reads_by_block()).sum()
+    }
+
+    /// What reading the dataset costs because samples lie in compressed blocks; `None` where none does.
+    pub fn block_costs(&self) -> Option<BlockCosts> {
+        let mut costs = BlockCosts::default();
+        for placed in &self.parts {
+            for row in placed.part.blocks().all() {
+                costs.blocks += 1;
+                costs.packed_bytes += u64::from(row.packed);
+                costs.unpacked_bytes += u64::from(row.unpacked);
+            }
+        }
+        if costs.blocks == 0 {
+            return None;
+        }
+        for placed in &self.parts {
+            let mut last: Option<(FileId, StoredBlock)> = None;
+            for sample in 0..placed.part.len() {
+                let extent = placed.part.extent(sample);
+                // Most samples lie in the block of the one before.
+                let same = |&(file, row): &(FileId, StoredBlock)| {
+                    file == extent.file && extent.length > 0 && row.addresses().contains(&extent.offset)
+                };
+                if !last.as_ref().is_some_and(same) {
+                    last = placed.part.block(extent).map(|row| (extent.file, row));
+                }
+                if let Some((_, row)) = last {
+                    costs.sample_bytes += u64::from(extent.length);
+                    costs.random_read_bytes += u64::from(row.packed);
+                    costs.random_unpacked_bytes += u64::from(row.unpacked);
+                }
+            }
+        }
+        (costs.sample_bytes > 0).then_some(costs)
+    }
+}

@@ -1,0 +1,73 @@
+//! Where the files of an index lie: on file systems or on servers.
+
+use super::super::{FileId, Layout};
+use super::DatasetIndex;
+use crate::source::{OpenFile, RangeSource};
+use base::error::Result;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+impl DatasetIndex {
+    /// The parts with files that are read by their paths, as their places and the first such samples; those of servers
+    /// are left out.
+    pub fn local_parts(&self) -> impl Iterator<Item = (&Path, u64)> {
+        self.parts.iter().filter_map(|placed| {
+            let first = placed.part.first_local()?;
+            Some((placed.part.base(), placed.sample + first))
+        })
+    }
+
+    /// The directories that local files lie in or below: those of the datasets, and of files that manifests name.
+    pub fn local_directories(&self) -> BTreeSet<PathBuf> {
+        let mut found = BTreeSet::new();
+        for placed in &self.parts {
+            if placed.part.layout() == Layout::Manifest {
+                let files = (0..placed.part.len()).map(|sample| placed.part.extent(sample).file);
+                let local = files.filter(|&file| placed.part.remote(file).is_none());
+                found.extend(local.filter_map(|file| Some(placed.part.path(file).parent()?.to_path_buf())));
+            } else if !placed.part.is_remote() {
+                found.insert(placed.part.base().to_path_buf());
+            }
+        }
+        found
+    }
+
+    /// Whether any file is read by requests to a server.
+    pub fn has_remote(&self) -> bool {
+        self.parts.iter().any(|placed| placed.part.has_remote())
+    }
+
+    /// Whether reads of any file are requests that are charged.
+    pub fn is_charged(&self) -> bool {
+        self.parts.iter().any(|placed| placed.part.is_charged())
+    }
+
+    /// Whether all samples lie in shards that `foreload pack` made.
+    pub fn is_packed(&self) -> bool {
+        !self.is_stream() && self.parts.iter().all(|placed| placed.part.layout() == Layout::Packed)
+    }
+
+    /// Whether any samples lie in shards that `foreload pack` made.
+    pub fn has_packed(&self) -> bool {
+        self.parts.iter().any(|placed| placed.part.layout() == Layout::Packed)
+    }
+
+    /// Opens a file of a dataset on a server to read parts of it in any order; `None` for one that has a path.
+    ///
+    /// # Errors
+    /// [`base::error::Error::Io`] where it cannot be opened.
+    pub fn open_remote(&self, file: FileId) -> Result<Option<OpenFile>> {
+        let (placed, file) = self.part_of(file);
+        placed.part.open_remote(file)
+    }
+
+    /// Who gives a file's bytes by requests, and its name there; `None` where it is read by its path.
+    pub fn remote(&self, file: FileId) -> Option<(Arc<dyn RangeSource>, Vec<u8>)> {
+        if self.is_stream() {
+            return None;
+        }
+        let (placed, file) = self.part_of(file);
+        placed.part.remote(file)
+    }
+}

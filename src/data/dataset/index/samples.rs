@@ -1,0 +1,153 @@
+//! What the index knows of each sample: its class, and where its bytes are.
+
+use super::super::Extent;
+use super::super::selected_members::MemberBytes;
+use super::DatasetIndex;
+use base::error::{Error, Result};
+use base::parts::RawOutline;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The number of classes that a message names.
+const CLASSES_NAMED: usize = 10;
+
+impl DatasetIndex {
+    /// The class number of a sample; 0, which means nothing, where samples have no labels.
+    ///
+    /// # Panics
+    /// Panics when `sample` is not below [`DatasetIndex::len`].
+    pub fn label(&self, sample: u64) -> u32 {
+        if let Some(live) = &self.live {
+            return live.label(sample);
+        }
+        let (number, placed) = self.part_with(sample);
+        self.classes.of_part(number, placed.part.label(sample - placed.sample))
+    }
+
+    /// The class number of a sample without [`IndexOptions::class_names`], which no order depends on.
+    ///
+    /// # Panics
+    /// Panics when `sample` is not below [`DatasetIndex::len`].
+    ///
+    /// [`IndexOptions::class_names`]: crate::dataset::IndexOptions::class_names
+    pub fn own_label(&self, sample: u64) -> u32 {
+        if self.is_stream() {
+            return self.label(sample);
+        }
+        let (number, placed) = self.part_with(sample);
+        self.classes.own_of_part(number, placed.part.label(sample - placed.sample))
+    }
+
+    /// Checks that [`IndexOptions::class_names`] has the class of each sample.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the classes which it lacks.
+    ///
+    /// [`IndexOptions::class_names`]: crate::dataset::IndexOptions::class_names
+    pub fn check_listed(&self) -> Result<()> {
+        let mut unlisted: BTreeMap<u32, &str> = self.classes.unlisted().collect();
+        if unlisted.is_empty() || !self.is_labeled() {
+            return Ok(());
+        }
+        // A class without samples needs no number.
+        let used: BTreeSet<u32> = (0..self.len()).map(|sample| self.own_label(sample)).collect();
+        unlisted.retain(|own, _| used.contains(own));
+        if unlisted.is_empty() {
+            return Ok(());
+        }
+        let mut names = Vec::from_iter(unlisted.values().take(CLASSES_NAMED).map(|name| format!("{name:?}")));
+        if unlisted.len() > CLASSES_NAMED {
+            names.push(format!("and {} others", unlisted.len() - CLASSES_NAMED));
+        }
+        let message = format!(
+            "lacks {} of the {} classes of {}: {}. Add them to the list, or name in classes= the classes to draw from",
+            unlisted.len(),
+            self.classes.own_count(),
+            self.root().display(),
+            names.join(", ")
+        );
+        Err(Error::config("class_names", message))
+    }
+
+    /// The extent that is read of a sample at once: its image; or, of the members that [`IndexOptions::members`] names,
+    /// the largest and those that lie beside it.
+    ///
+    /// # Panics
+    /// Panics when `sample` is not below [`DatasetIndex::len`].
+    ///
+    /// [`IndexOptions::members`]: crate::dataset::IndexOptions::members
+    pub fn extent(&self, sample: u64) -> Extent {
+        if let Some(live) = &self.live {
+            return live.extent(sample);
+        }
+        let placed = self.part_with(sample).1;
+        let extent = placed.part.extent(sample - placed.sample);
+        Extent { file: placed.whole(extent.file), ..extent }
+    }
+
+    /// What is known of the layout of a sample's packed image; `None` where nothing is, and where more than the image
+    /// is read of the sample at once.
+    ///
+    /// # Panics
+    /// Panics when `sample` is not below [`DatasetIndex::len`].
+    pub fn outline(&self, sample: u64) -> Option<&RawOutline> {
+        if self.is_stream() {
+            return None;
+        }
+        let placed = self.part_with(sample).1;
+        placed.part.outline(sample - placed.sample)
+    }
+
+    /// Where the member with the number `field` in [`IndexOptions::members`] is; without members, the image has number
+    /// 0.
+    ///
+    /// # Panics
+    /// Panics when `sample` is not below [`DatasetIndex::len`], or there is no such member.
+    ///
+    /// [`IndexOptions::members`]: crate::dataset::IndexOptions::members
+    pub fn member(&self, sample: u64, field: usize) -> MemberBytes {
+        let placed = self.part_with(sample).1;
+        match placed.part.member(sample - placed.sample, field) {
+            MemberBytes::Apart(extent) => {
+                MemberBytes::Apart(Extent { file: placed.whole(extent.file), ..extent })
+            }
+            found => found,
+        }
+    }
+
+    /// Whether the member with the number `field` is packed in its shard, as [`DatasetIndex::member`] counts members.
+    /// Only this tells: a file that is kept as it is may begin as a packed image does.
+    ///
+    /// # Panics
+    /// Panics when `sample` is not below [`DatasetIndex::len`], or there is no such member.
+    pub fn is_packed_member(&self, sample: u64, field: usize) -> bool {
+        if self.is_stream() {
+            return false;
+        }
+        let placed = self.part_with(sample).1;
+        placed.part.is_packed_member(sample - placed.sample, field)
+    }
+
+    /// Whether what is read of a sample at once is one packed member.
+    ///
+    /// # Panics
+    /// Panics when `sample` is not below [`DatasetIndex::len`].
+    pub fn is_packed_record(&self, sample: u64) -> bool {
+        if self.is_stream() {
+            return false;
+        }
+        let placed = self.part_with(sample).1;
+        placed.part.is_packed_record(sample - placed.sample)
+    }
+
+    /// Whether some member of a sample lies so far from the others that it is read by itself.
+    ///
+    /// # Panics
+    /// Panics when `sample` is not below [`DatasetIndex::len`].
+    pub fn is_apart(&self, sample: u64) -> bool {
+        if self.is_stream() {
+            return false;
+        }
+        let placed = self.part_with(sample).1;
+        placed.part.is_apart(sample - placed.sample)
+    }
+}

@@ -1,0 +1,151 @@
+//! The column of a table that is the label, and the numbers that its cells are.
+//!
+//! Whole numbers are class numbers, and texts are names of classes, in every layout that has columns.
+
+use super::FieldKind;
+use super::class_names::{ClassNames, LONGEST_NAME};
+use super::layouts::ShardReading;
+use super::table::{CellExtent, TableCells, TableColumn};
+use crate::source::{Malformed, ReadAt, Window};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// The usual names of the label in tables of Parquet, Arrow and MDS.
+pub const LABELS: UsualLabels = UsualLabels { names: &["label", "cls", "class"], numbers_first: true };
+
+/// Further names of the label: a column with one of them is the label if no column with a usual name has labels and
+/// the table has only one column with a name of these.
+pub const MORE_LABELS: [&str; 2] = ["labels", "class_id"];
+
+/// The names that the label of a layout usually has.
+pub struct UsualLabels {
+    /// The names, the best first.
+    pub names: &'static [&'static str],
+    /// Whether whole numbers by any of the names are better than other labels by a better name.
+    pub(super) numbers_first: bool,
+}
+
+/// The largest whole number up to which float64 has all of them.
+const EXACT: f64 = (1_u64 << 53) as f64;
+
+/// The labels of a shard that is a table.
+#[derive(Debug)]
+pub(super) struct ColumnLabels<'a> {
+    /// The name of their column.
+    pub(super) column: &'a str,
+    /// The number of each sample; `None` where it has no label.
+    pub(super) numbers: Cow<'a, [Option<i64>]>,
+    /// The names that the numbers stand for; empty where they are class numbers.
+    pub(super) classes: Vec<String>,
+    /// Whether the names are values of the column, so that other shards may have others.
+    pub(super) are_values: bool,
+}
+
+/// Finds the labels: those of the column that the user named, or else of the best of the `usual` names, or of the only
+/// one of [`MORE_LABELS`]. Numbers that are written with a point are the last choice by each list of names. Columns
+/// that cannot be the label because of their values are noted in `not_labels`.
+///
+/// # Errors
+/// [`Malformed`] if texts in the shard cannot be read.
+pub(super) fn find<'a, S: ReadAt + ?Sized>(
+    columns: &'a [TableColumn],
+    bytes: &S,
+    usual: &UsualLabels,
+    reading: &ShardReading,
+    not_labels: &mut BTreeMap<String, String>,
+) -> Result<Option<ColumnLabels<'a>>, Malformed> {
+    let column = |name: &str| {
+        let found = columns.iter().find(|column| column.name == name);
+        found.filter(|_| !reading.not_labels.contains_key(name))
+    };
+    let mut labels = |name: &str| match column(name).map(|column| of_column(column, bytes)).transpose()? {
+        Some(Err(why)) => {
+            not_labels.insert(name.to_owned(), why.to_owned());
+            Ok(None)
+        }
+        found => Ok(found.and_then(Result::unwrap_or_default)),
+    };
+    if let Some(asked) = &reading.label {
+        return labels(asked);
+    }
+    let ranks: [fn(&TableCells) -> bool; 3] = [
+        |cells| matches!(cells, TableCells::Integers(_)),
+        |cells| !matches!(cells, TableCells::Floats(_)),
+        |_| true,
+    ];
+    for is_of_rank in &ranks[usize::from(!usual.numbers_first)..] {
+        for name in usual.names.iter().filter(|name| column(name).is_some_and(|of| is_of_rank(&of.cells))) {
+            if let Some(found) = labels(name)? {
+                return Ok(Some(found));
+            }
+        }
+    }
+    let more: Vec<&str> = MORE_LABELS.into_iter().filter(|name| column(name).is_some()).collect();
+    if let [only] = more[..] { labels(only) } else { Ok(None) }
+}
+
+/// Returns the labels of a column, `None` for a type that cannot be a label, or the reason why its values cannot.
+fn of_column<'a, S: ReadAt + ?Sized>(
+    column: &'a TableColumn,
+    bytes: &S,
+) -> Result<Result<Option<ColumnLabels<'a>>, &'static str>, Malformed> {
+    let labels = |numbers, classes, are_values| {
+        Some(ColumnLabels { column: &column.name, numbers, classes, are_values })
+    };
+    Ok(match &column.cells {
+        TableCells::Integers(cells) => Ok(labels(Cow::Borrowed(&cells[..]), column.classes.clone(), false)),
+        TableCells::Truths(cells) => {
+            let numbers = cells.iter().map(|cell| cell.map(i64::from)).collect();
+            Ok(labels(Cow::Owned(numbers), Vec::new(), false))
+        }
+        TableCells::Floats(cells) => {
+            // Pandas writes NaN for a missing value.
+            let there = || cells.iter().map(|cell| cell.filter(|number| !number.is_nan()));
+            match there().flatten().all(|number| number.fract() == 0.0 && number.abs() <= EXACT) {
+                true => {
+                    let numbers = there().map(|cell| cell.map(|number| number as i64)).collect();
+                    Ok(labels(Cow::Owned(numbers), Vec::new(), false))
+                }
+                false => Err("has numbers with fractions, which are no classes"),
+            }
+        }
+        // An empty text is no class in any layout.
+        TableCells::Texts(cells) => {
+            let mut names = ClassNames::default();
+            let mut number = |text: &str| (text.len() <= LONGEST_NAME).then(|| i64::from(names.number(text)));
+            let there = cells.iter().map(|cell| cell.as_deref().filter(|text| !text.is_empty()));
+            match there.map(|text| text.map(&mut number)).map(whole_or_missing).collect() {
+                Some(numbers) => Ok(labels(Cow::Owned(numbers), names.into_found(), true)),
+                None => Err(TOO_LONG),
+            }
+        }
+        TableCells::Extents(cells) if column.kind == FieldKind::Text => {
+            if cells.iter().flatten().any(|cell| cell.length as usize > LONGEST_NAME) {
+                return Ok(Err(TOO_LONG));
+            }
+            let (mut bytes, mut names) = (Window::new(bytes), ClassNames::default());
+            let mut numbers = Vec::with_capacity(cells.len());
+            for cell in cells {
+                let Some(CellExtent { offset, length }) = cell.filter(|cell| cell.length > 0) else {
+                    numbers.push(None);
+                    continue;
+                };
+                let text = bytes.read(offset, u64::from(length))?;
+                let Ok(text) = std::str::from_utf8(&text) else {
+                    return Ok(Err("has texts that are no UTF-8, which are no names of classes"));
+                };
+                numbers.push(Some(i64::from(names.number(text))));
+            }
+            Ok(labels(Cow::Owned(numbers), names.into_found(), true))
+        }
+        _ => Ok(None),
+    })
+}
+
+/// Why long texts are no names.
+const TOO_LONG: &str = "has texts of more than 1024 bytes, which are no names of classes";
+
+/// A cell without a value, or with a number; nothing where a value has no number.
+fn whole_or_missing(cell: Option<Option<i64>>) -> Option<Option<i64>> {
+    cell.map_or(Some(None), |number| number.map(Some))
+}

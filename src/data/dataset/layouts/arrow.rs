@@ -1,0 +1,97 @@
+//! Arrow files and streams as shards: a table each, by the parser of `dataset/arrow/`.
+
+use super::super::samples::ShardContents;
+use super::super::survey::below;
+use super::super::{Contents, arrow, rows_of_table};
+use super::{LABELS, ShardLayout, ShardParser, ShardReading, is_left_to_others, is_name_beside, read_list};
+use crate::source::{DatasetSource, Malformed, ReadAt};
+use base::error::{Error, Result};
+use serde_json::Value;
+
+/// The file by which `datasets` knows what it saved: it lists the files of a dataset.
+const STATE: &str = "state.json";
+/// The most bytes of that file: some hundred thousand files.
+const LARGEST: u64 = 16 << 20;
+/// The files that say which rows are the dataset, by the names of all versions.
+const INDICES: [&str; 2] = ["_indices_files", "_indices_data_files"];
+
+/// Arrow files and streams.
+pub(super) struct ArrowShards;
+
+impl ShardLayout for ArrowShards {
+    fn samples(&self) -> Contents {
+        Contents::Images
+    }
+
+    /// What `datasets` keeps of its computations lies beside the shards of its cache.
+    fn is_shard(&self, name: &[u8]) -> bool {
+        name.ends_with(b".arrow") && !name.starts_with(b"cache-") && !is_left_to_others(name)
+    }
+
+    fn has_splits(&self) -> bool {
+        true
+    }
+
+    fn marker(&self) -> Option<&'static str> {
+        Some(STATE)
+    }
+
+    fn listed(&self, source: &dyn DatasetSource, directory: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
+        let name = below(directory, STATE.as_bytes());
+        let Some(text) = read_list(source, &name, "_data_files", LARGEST)? else { return Ok(None) };
+        let fail = |message: String| Error::dataset(source.path(&name), message);
+        // Other programs have files of this name, too.
+        let state = serde_json::from_slice::<Value>(&text).ok();
+        let Some(state) = state.filter(|state| state.get("_data_files").is_some()) else { return Ok(None) };
+        if let Some(key) = INDICES.iter().find(|key| state.get(**key).is_some_and(|files| !is_empty(files))) {
+            return Err(fail(format!(
+                "says under {key} that rows are to be taken in another order or number than its files have them, which \
+                 is not read: save it anew after ds = ds.flatten_indices()"
+            )));
+        }
+        let file = |file: &Value| {
+            let name = file.get("filename")?.as_str().filter(|name| is_name_beside(name))?;
+            Some(name.as_bytes().to_vec())
+        };
+        let names = state.get("_data_files").and_then(Value::as_array);
+        let names = names.and_then(|files| files.iter().map(file).collect::<Option<Vec<_>>>());
+        let mut names = names.ok_or_else(|| {
+            fail("is damaged: _data_files does not list names of files beside it".to_owned())
+        })?;
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(fail(format!("lists {} twice", String::from_utf8_lossy(&pair[0]))));
+        }
+        Ok(Some(names))
+    }
+
+    fn nothing(&self) -> String {
+        "the Arrow files hold no row".to_owned()
+    }
+
+    fn parser(&self, _: &dyn DatasetSource, _: bool) -> Result<Box<dyn ShardParser>> {
+        Ok(Box::new(ArrowParser::default()))
+    }
+}
+
+/// Whether a value of JSON lists nothing.
+fn is_empty(value: &Value) -> bool {
+    value.is_null() || value.as_array().is_some_and(Vec::is_empty)
+}
+
+/// Parses such files.
+#[derive(Default)]
+struct ArrowParser {
+    reading: ShardReading,
+}
+
+impl ShardParser for ArrowParser {
+    fn read_by(&mut self, reading: ShardReading) {
+        self.reading = reading;
+    }
+
+    fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
+        let table = arrow::table(bytes, &self.reading.kept_texts)?;
+        rows_of_table::contents(table, bytes, &LABELS, &self.reading)
+    }
+}

@@ -1,0 +1,49 @@
+//! Parquet files as shards: a table each, by the parser of `dataset/parquet/`.
+
+use super::super::samples::ShardContents;
+use super::super::{Contents, parquet, rows_of_table};
+use super::{LABELS, ShardLayout, ShardParser, ShardReading, is_left_to_others};
+use crate::source::{DatasetSource, Malformed, ReadAt};
+use base::error::Result;
+
+/// Parquet files.
+pub(super) struct ParquetShards;
+
+impl ShardLayout for ParquetShards {
+    fn samples(&self) -> Contents {
+        Contents::Images
+    }
+
+    fn is_shard(&self, name: &[u8]) -> bool {
+        name.ends_with(b".parquet") && !is_left_to_others(name)
+    }
+
+    fn has_splits(&self) -> bool {
+        true
+    }
+
+    fn nothing(&self) -> String {
+        "the Parquet files hold no row".to_owned()
+    }
+
+    fn parser(&self, _: &dyn DatasetSource, _: bool) -> Result<Box<dyn ShardParser>> {
+        Ok(Box::new(ParquetParser::default()))
+    }
+}
+
+/// Parses such files.
+#[derive(Default)]
+struct ParquetParser {
+    reading: ShardReading,
+}
+
+impl ShardParser for ParquetParser {
+    fn read_by(&mut self, reading: ShardReading) {
+        self.reading = reading;
+    }
+
+    fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
+        let table = parquet::table(bytes, &self.reading.kept_texts)?;
+        rows_of_table::contents(table, bytes, &LABELS, &self.reading)
+    }
+}

@@ -1,0 +1,234 @@
+//! A tar of tars, as ImageNet's training images come: a tar for each class, named after it, with the class's images.
+//!
+//! Images are read where they lie, two archives deep. Names within are never taken for paths: a class is the last part
+//! of its tar's name.
+
+use super::super::archive::{TarMember, TarMembers};
+use super::super::build::{SampleRow, ShardRows};
+use super::super::ignored::ignored_member;
+use super::super::kind::{IMAGE_EXTENSIONS, image_extensions, image_rank};
+use super::super::left_out::LeftOut;
+use super::super::member::{MemberPlace, MemberRow};
+use super::super::samples::{ShardContents, ShardFindings, split, text};
+use super::super::{Contents, Notes, shards};
+use super::{ShardLayout, ShardParser};
+use crate::source::{DatasetSource, Malformed, ReadAt};
+use base::error::Result;
+use std::collections::BTreeMap;
+use std::io;
+
+/// Tars of tars.
+pub(in crate::dataset) struct TarsOfClasses;
+
+/// What the name of a class's tar ends in.
+const ENDING: &[u8] = b".tar";
+
+impl ShardLayout for TarsOfClasses {
+    fn samples(&self) -> Contents {
+        Contents::Images
+    }
+
+    /// By its name it is a tar shard: [`is_tar_of_tars`] tells it from others.
+    fn is_shard(&self, _: &[u8]) -> bool {
+        false
+    }
+
+    fn nothing(&self) -> String {
+        format!("the tars in it hold no {} image", image_extensions())
+    }
+
+    fn is_table(&self) -> bool {
+        false
+    }
+
+    fn parser(&self, _: &dyn DatasetSource, _: bool) -> Result<Box<dyn ShardParser>> {
+        Ok(Box::new(Self))
+    }
+}
+
+impl ShardParser for TarsOfClasses {
+    fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
+        tar_of_tars(bytes)
+    }
+}
+
+/// Whether a shard is a tar of tars: its first member is a tar, and the second, if there is one, is not of the same
+/// sample, as `0.jpg` is that follows `0.tar`.
+///
+/// # Errors
+/// [`Malformed`] where the first members cannot be read.
+pub(in crate::dataset) fn is_tar_of_tars<S: ReadAt + ?Sized>(source: &S) -> Result<bool, Malformed> {
+    shards::refuse_compressed(source, "plain tar")?;
+    let mut members = TarMembers::new(source);
+    let mut next = || {
+        loop {
+            match members.next_member()? {
+                Some(member) if !member.plain || ignored_member(&member.name).is_some() => {}
+                member => return Ok(member),
+            }
+        }
+    };
+    let Some(first) = next()?.filter(|first| first.name.ends_with(ENDING)) else { return Ok(false) };
+    // Where the second cannot be read, what it is is said by whoever reads all.
+    let Ok(Some(second)) = next() else { return Ok(true) };
+    let stem = |member: &TarMember| split(&member.name).map(|(stem, _)| stem.to_vec());
+    Ok(second.name.ends_with(ENDING) || stem(&first) != stem(&second))
+}
+
+/// The images of a tar of tars, with the numbers of their classes.
+///
+/// # Errors
+/// [`Malformed`] for archives that are damaged, truncated or compressed, for anything beside tars and anything but
+/// images in them, for two tars of one class, and for an image of 4 GiB or more.
+pub fn tar_of_tars<S: ReadAt + ?Sized>(source: &S) -> Result<ShardContents, Malformed> {
+    shards::refuse_compressed(source, "plain tar")?;
+    let mut notes = Notes::default();
+    // Of each class its number in the order of the archive, until all names are known.
+    let mut classes: BTreeMap<String, u32> = BTreeMap::new();
+    let mut images: Vec<InnerImage> = Vec::new();
+    let mut members = TarMembers::new(source);
+    while let Some(member) = members.next_member()? {
+        let fail = |message: String| Malformed { offset: member.offset, message };
+        if !member.plain {
+            if !member.name.ends_with(b"/") {
+                notes.skip(LeftOut::NoPlainMember, || text(&member.name));
+            }
+            continue;
+        }
+        if let Some(why) = ignored_member(&member.name) {
+            notes.skip(why, || text(&member.name));
+            continue;
+        }
+        let name = text(&member.name);
+        let class = last_part(&member.name).strip_suffix(ENDING).filter(|class| !class.is_empty());
+        let Some(class) = class.map(text) else {
+            let message = format!(
+                "{name:?} lies beside tars, which are the classes of a tar of tars: pack shards of images, or of tars \
+                 of images, but not both"
+            );
+            return Err(fail(message));
+        };
+        let number = classes.len() as u32;
+        if classes.insert(class.clone(), number).is_some() {
+            return Err(fail(format!("{name:?} is a second tar of the class {class:?}")));
+        }
+        let before = images.len();
+        images_of(&Inner { source, member: &member }, number, &mut images, &mut notes).map_err(
+            |Malformed { offset, message }| Malformed {
+                offset: member.offset.saturating_add(offset),
+                message: format!("in {name:?}, which begins at byte {}: {message}", member.offset),
+            },
+        )?;
+        if images.len() == before {
+            notes.empty_classes.push(class);
+        }
+    }
+    Ok(ShardContents { rows: rows(&images, &classes), findings: findings(notes, &images, classes) })
+}
+
+/// An image in a tar in a tar.
+struct InnerImage {
+    offset: u64,
+    length: u32,
+    /// The number of its class in the order of the archive.
+    class: u32,
+    /// The place of its extension among those of images.
+    extension: usize,
+}
+
+/// Finds the images in the tar of a class.
+fn images_of<S: ReadAt + ?Sized>(
+    tar: &Inner<'_, S>,
+    class: u32,
+    images: &mut Vec<InnerImage>,
+    notes: &mut Notes,
+) -> Result<(), Malformed> {
+    shards::refuse_compressed(tar, "plain tar")?;
+    let mut members = TarMembers::new(tar);
+    while let Some(TarMember { name, offset, size, plain }) = members.next_member()? {
+        if !plain {
+            if !name.ends_with(b"/") {
+                notes.skip(LeftOut::NoPlainMember, || text(&name));
+            }
+            continue;
+        }
+        if let Some(why) = ignored_member(&name) {
+            notes.skip(why, || text(&name));
+            continue;
+        }
+        let fail = |what: &str| Malformed { offset, message: format!("{:?} {what}", text(&name)) };
+        let ending = name.rsplit(|&byte| byte == b'.').next().unwrap_or_default();
+        let Some(extension) = image_rank(&ending.to_ascii_lowercase()) else {
+            let what =
+                format!("is no {} image, and nothing else may lie in the tar of a class", image_extensions());
+            return Err(fail(&what));
+        };
+        let length = u32::try_from(size).ok().filter(|&length| length < MemberPlace::TWICE);
+        let length = length.ok_or_else(|| fail(&format!("has {size} bytes: 4 GiB or more")))?;
+        images.push(InnerImage { offset: tar.member.offset + offset, length, class, extension });
+    }
+    Ok(())
+}
+
+/// The samples, in the order in which they lie in the archive. The number of a class is the place of its name.
+fn rows(images: &[InnerImage], classes: &BTreeMap<String, u32>) -> ShardRows {
+    let mut places = vec![0; classes.len()];
+    (0..).zip(classes.values()).for_each(|(place, &number)| places[number as usize] = place);
+    let mut keys: Vec<&str> = images.iter().map(|image| IMAGE_EXTENSIONS[image.extension]).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let row = |image: &InnerImage| MemberRow {
+        key: keys.partition_point(|key| *key < IMAGE_EXTENSIONS[image.extension]) as u32,
+        place: MemberPlace { apart: 0, length: image.length, packed: false },
+    };
+    let sample = |image: &InnerImage| SampleRow {
+        offset: image.offset,
+        length: image.length,
+        label: places[image.class as usize],
+    };
+    ShardRows {
+        samples: images.iter().map(sample).collect(),
+        members: images.iter().map(row).collect(),
+        counts: vec![1; images.len()],
+        keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+        ..ShardRows::default()
+    }
+}
+
+fn findings(notes: Notes, images: &[InnerImage], classes: BTreeMap<String, u32>) -> ShardFindings {
+    ShardFindings {
+        notes,
+        labeled: images.first().map(|image| format!("at byte {}", image.offset)),
+        has_images: !images.is_empty(),
+        label_column: Some(String::new()),
+        classes: classes.into_keys().collect(),
+        ..ShardFindings::default()
+    }
+}
+
+/// What stands behind the last slash of a name.
+fn last_part(name: &[u8]) -> &[u8] {
+    name.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
+}
+
+/// The bytes of a member, which are all that its parser sees.
+struct Inner<'a, S: ?Sized> {
+    source: &'a S,
+    member: &'a TarMember,
+}
+
+impl<S: ReadAt + ?Sized> ReadAt for Inner<'_, S> {
+    fn size(&self) -> u64 {
+        self.member.size
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let left = self.member.size.saturating_sub(offset);
+        let wanted = (buffer.len() as u64).min(left) as usize;
+        match wanted {
+            0 => Ok(0),
+            // The member ends within the archive, so that the sum is an offset there.
+            _ => self.source.read_at(&mut buffer[..wanted], self.member.offset + offset),
+        }
+    }
+}

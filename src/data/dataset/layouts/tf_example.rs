@@ -1,0 +1,387 @@
+//! TFRecord shards whose records are `tf.Example`s: a table, of which every feature is a column.
+//!
+//! A record's payload is `Example { features: Features { feature: map<string, Feature> } }`, and a `Feature` a list of
+//! bytes, floats or whole numbers (TensorFlow, `core/example/example.proto`, `feature.proto`). Messages are walked over
+//! a small window: images are stepped over.
+
+mod feature;
+
+use super::super::gather::MOST_CELLS;
+use super::super::label_column::UsualLabels;
+use super::super::samples::ShardContents;
+use super::super::survey::is_tfrecord;
+use super::super::table::{CellExtent, ShardTable, TableCells, TableColumn};
+use super::super::value_kinds::ValueKinds;
+use super::super::whole_file::{UnpackedShard, unpacked_place};
+use super::super::{Contents, FieldKind, rows_of_table, shards};
+use super::tfrecord::{check_payload, codec_of, next_record};
+use super::wire::{WireMessage, WireValue};
+use super::{ShardLayout, ShardParser, ShardReading};
+use crate::source::{DatasetSource, Malformed, ReadAt, Window};
+use base::error::Result;
+use feature::{BYTES, FLOATS, FeatureList, FeatureValue, INTEGERS, LONGEST_LIST};
+use std::collections::HashMap;
+
+/// The features that may be the label, the first of which counts.
+const LABELS: UsualLabels = UsualLabels {
+    names: &["label", "image/class/label", "class/label", "class", "cls"],
+    numbers_first: true,
+};
+/// Features that are images, whatever their bytes begin with.
+const IMAGES: &[&str] = &["image", "image/encoded", "image_raw", "image/raw", "encoded_image", "jpeg", "png"];
+/// The most features: every one costs memory for each record.
+const MOST_FEATURES: usize = 512;
+/// The most bytes of a feature's name.
+const LONGEST_NAME: u64 = 1024;
+/// Payloads up to so many bytes are compared with their checksums while they are parsed: they were read anyhow.
+const SMALL: u32 = 4096;
+
+/// Shards of `tf.Example`s.
+pub(super) struct ExampleShards;
+
+impl ShardLayout for ExampleShards {
+    fn samples(&self) -> Contents {
+        Contents::Images
+    }
+
+    fn is_shard(&self, name: &[u8]) -> bool {
+        is_tfrecord(name)
+    }
+
+    fn nothing(&self) -> String {
+        "the shards hold no record".to_owned()
+    }
+
+    fn parser(&self, _: &dyn DatasetSource, _: bool) -> Result<Box<dyn ShardParser>> {
+        Ok(Box::new(ExampleParser::default()))
+    }
+}
+
+/// Parses such shards.
+#[derive(Default)]
+struct ExampleParser {
+    reading: ShardReading,
+}
+
+impl ShardParser for ExampleParser {
+    fn read_by(&mut self, reading: ShardReading) {
+        self.reading = reading;
+    }
+
+    fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
+        let contents =
+            |bytes: &dyn ReadAt| rows_of_table::contents(tf_examples(bytes)?, bytes, &LABELS, &self.reading);
+        match codec_of(bytes)? {
+            Some(codec) => UnpackedShard::of(bytes, codec, None)?.contents(|bytes| contents(&bytes)),
+            None => contents(bytes),
+        }
+    }
+
+    fn verify(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<Option<String>, Malformed> {
+        match codec_of(bytes)? {
+            Some(codec) => {
+                check_payloads(UnpackedShard::of(bytes, codec, None)?.bytes()).map_err(unpacked_place)?
+            }
+            None => check_payloads(bytes)?,
+        }
+        Ok(None)
+    }
+}
+
+/// Compares all records of a shard with their checksums.
+fn check_payloads<S: ReadAt + ?Sized>(bytes: &S) -> Result<(), Malformed> {
+    let (mut source, mut at) = (Window::new(bytes), 0);
+    while let Some(record) = next_record(&mut source, &mut at)? {
+        check_payload(&mut source, record)?;
+    }
+    Ok(())
+}
+
+/// The features of a shard's records.
+///
+/// # Errors
+/// [`Malformed`] for a shard that is damaged, truncated or compressed, and for records that are no `tf.Example`s.
+pub fn tf_examples<S: ReadAt + ?Sized>(source: &S) -> Result<ShardTable, Malformed> {
+    let readable = "uncompressed TFRecord files";
+    shards::refuse_compressed(source, readable)?;
+    let (mut source, mut at) = (Window::new(source), 0);
+    let mut table = ExampleTable::default();
+    loop {
+        let start = at;
+        let record =
+            next_record(&mut source, &mut at).map_err(|error| not_zlib(&mut source, error, readable))?;
+        let Some(record) = record else { break };
+        if record.length <= SMALL {
+            check_payload(&mut source, record)?;
+        }
+        let end = record.offset + u64::from(record.length);
+        let features = example(&mut source, WireMessage::new(record.offset, end));
+        let features = features.map_err(|Malformed { offset, message }| Malformed {
+            offset,
+            message: format!(
+                "{message}: the record at byte {start} is damaged, or no tf.Example (records of any kind are read as \
+                 files)"
+            ),
+        })?;
+        for (name, value) in features {
+            table.add(&mut source, name, value)?;
+        }
+        table.records += 1;
+        if table.records.saturating_mul(table.columns.len() as u64) > MOST_CELLS {
+            let message = "it has more values than a shard may have: write smaller shards".to_owned();
+            return Err(Malformed { offset: start, message });
+        }
+    }
+    if table.columns.is_empty() && table.records > 0 {
+        let message =
+            "its records have no features: they are no tf.Examples (records of any kind are read as files)";
+        return Err(Malformed { offset: 0, message: message.to_owned() });
+    }
+    Ok(table.finish())
+}
+
+/// The error for a shard that begins as none; ZLIB-compressed ones are named. Their first bytes are no signature, so
+/// that only what is no shard is called so.
+fn not_zlib<S: ReadAt + ?Sized>(source: &mut Window<'_, S>, error: Malformed, readable: &str) -> Malformed {
+    let is_zlib = error.offset == 0
+        && source
+            .read(0, 2)
+            .is_ok_and(|two| two[0] == 0x78 && u16::from_be_bytes([two[0], two[1]]) % 31 == 0);
+    if !is_zlib {
+        return error;
+    }
+    let message =
+        format!("seems to be compressed with zlib: samples can only be read from {readable}; unpack it");
+    Malformed { offset: 0, message }
+}
+
+/// The features of a record by name. Of several by one name the last counts, as in every map of protocol buffers.
+type Features = Vec<(String, FeatureValue)>;
+
+/// The features of an `Example`.
+fn example<S: ReadAt + ?Sized>(
+    source: &mut Window<'_, S>,
+    mut message: WireMessage,
+) -> Result<Features, Malformed> {
+    let (mut found, mut places) = (Features::new(), HashMap::new());
+    while let Some((number, value)) = message.next(source)? {
+        let (1, WireValue::Bytes { start, end }) = (number, value) else { continue };
+        let mut features = WireMessage::new(start, end);
+        while let Some((number, value)) = features.next(source)? {
+            let (1, WireValue::Bytes { start, end }) = (number, value) else { continue };
+            let (name, value) = entry(source, start, end)?;
+            match places.get(&name) {
+                Some(&place) => found[place] = (name, value),
+                None => {
+                    places.insert(name.clone(), found.len());
+                    found.push((name, value));
+                }
+            }
+            if found.len() > MOST_FEATURES {
+                return Err(too_many(start));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn too_many(offset: u64) -> Malformed {
+    Malformed { offset, message: format!("there are more than {MOST_FEATURES} features") }
+}
+
+/// An entry of the map: a feature's name, and its value.
+fn entry<S: ReadAt + ?Sized>(
+    source: &mut Window<'_, S>,
+    start: u64,
+    end: u64,
+) -> Result<(String, FeatureValue), Malformed> {
+    let mut message = WireMessage::new(start, end);
+    let (mut name, mut list) = (String::new(), FeatureList::default());
+    while let Some((number, value)) = message.next(source)? {
+        match (number, value) {
+            (1, WireValue::Bytes { start, end }) => {
+                let wrong = |message: &str| Malformed { offset: start, message: message.to_owned() };
+                if end - start > LONGEST_NAME {
+                    return Err(wrong("a feature has a name of more than 1024 bytes"));
+                }
+                let bytes = source.read(start, end - start)?;
+                name =
+                    String::from_utf8(bytes).map_err(|_| wrong("a feature has a name that is no UTF-8"))?;
+            }
+            (2, WireValue::Bytes { start, end }) => list.take(source, WireMessage::new(start, end))?,
+            _ => {}
+        }
+    }
+    Ok((name, list.value))
+}
+
+/// The features of all records so far.
+#[derive(Default)]
+struct ExampleTable {
+    records: u64,
+    /// The numbers in lists that were taken.
+    listed: u64,
+    places: HashMap<String, usize>,
+    columns: Vec<(String, FeatureColumn)>,
+}
+
+/// The values of a feature. Records at the end that are without it have no cell yet.
+enum FeatureColumn {
+    /// No record so far has a value.
+    Nothing,
+    Bytes(Vec<Option<CellExtent>>, ValueKinds),
+    Floats(Vec<Option<f64>>),
+    Integers(Vec<Option<i64>>),
+    FloatLists(u32, Vec<Option<Box<[f64]>>>),
+    IntegerLists(u32, Vec<Option<Box<[i64]>>>),
+    Refused(String),
+}
+
+impl ExampleTable {
+    /// Takes the value that the current record has of a feature.
+    fn add<S: ReadAt + ?Sized>(
+        &mut self,
+        source: &mut Window<'_, S>,
+        name: String,
+        value: FeatureValue,
+    ) -> Result<(), Malformed> {
+        fn put<T: Clone>(cells: &mut Vec<Option<T>>, record: u64, value: T) {
+            cells.resize(record as usize, None);
+            cells.push(Some(value));
+        }
+        let place = match self.places.get(&name) {
+            Some(&place) => place,
+            None => {
+                if self.columns.len() >= MOST_FEATURES {
+                    return Err(too_many(0));
+                }
+                self.places.insert(name.clone(), self.columns.len());
+                self.columns.push((name, FeatureColumn::Nothing));
+                self.columns.len() - 1
+            }
+        };
+        let column = &mut self.columns[place].1;
+        if matches!(column, FeatureColumn::Nothing) {
+            *column = match &value {
+                FeatureValue::Nothing => return Ok(()),
+                FeatureValue::Bytes(_) => FeatureColumn::Bytes(Vec::new(), ValueKinds::default()),
+                FeatureValue::Float(_) => FeatureColumn::Floats(Vec::new()),
+                FeatureValue::Integer(_) => FeatureColumn::Integers(Vec::new()),
+                FeatureValue::Floats(list) => FeatureColumn::FloatLists(list.len() as u32, Vec::new()),
+                FeatureValue::Integers(list) => FeatureColumn::IntegerLists(list.len() as u32, Vec::new()),
+                FeatureValue::Several(what) => FeatureColumn::Refused(several(what, self.records)),
+            };
+        }
+        if value.each() > 1 && !matches!(column, FeatureColumn::Refused(_)) {
+            self.listed += value.each() as u64;
+            if self.listed > MOST_CELLS {
+                let reason = "has more numbers in lists than a shard may have: write smaller shards";
+                *column = FeatureColumn::Refused(reason.to_owned());
+            }
+        }
+        match (column, value) {
+            (FeatureColumn::Refused(_), _) | (_, FeatureValue::Nothing) => {}
+            (FeatureColumn::Bytes(cells, kinds), FeatureValue::Bytes(extent)) => {
+                kinds.look(source, extent)?;
+                put(cells, self.records, extent);
+            }
+            (FeatureColumn::Floats(cells), FeatureValue::Float(number)) => {
+                put(cells, self.records, f64::from(number));
+            }
+            (FeatureColumn::Integers(cells), FeatureValue::Integer(number)) => {
+                put(cells, self.records, number);
+            }
+            (FeatureColumn::FloatLists(each, cells), FeatureValue::Floats(list))
+                if list.len() as u32 == *each =>
+            {
+                put(cells, self.records, list.into_iter().map(f64::from).collect());
+            }
+            (FeatureColumn::IntegerLists(each, cells), FeatureValue::Integers(list))
+                if list.len() as u32 == *each =>
+            {
+                put(cells, self.records, list.into_boxed_slice());
+            }
+            (column, FeatureValue::Several(what)) => {
+                *column = FeatureColumn::Refused(several(what, self.records));
+            }
+            (column, value) => {
+                let (was, is) = (column.words(), value.words());
+                let reason = if was == is {
+                    let (was, is) = (column.each(), value.each());
+                    format!(
+                        "has lists of different lengths, such as {was} in some records and {is} in record {}: only \
+                         those of one length are read",
+                        self.records
+                    )
+                } else {
+                    format!("has {was} in some records and {is} in record {}", self.records)
+                };
+                *column = FeatureColumn::Refused(reason);
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> ShardTable {
+        let records = self.records as usize;
+        fn padded<T: Clone>(mut cells: Vec<Option<T>>, records: usize) -> Vec<Option<T>> {
+            cells.resize(records, None);
+            cells
+        }
+        let column = |(name, column): (String, FeatureColumn)| {
+            let (kind, cells) = match column {
+                FeatureColumn::Bytes(cells, kinds) => {
+                    let is_image = IMAGES.contains(&name.as_str());
+                    let kind = if is_image { FieldKind::Image } else { kinds.kind() };
+                    (kind, TableCells::Extents(padded(cells, records)))
+                }
+                FeatureColumn::Floats(cells) => {
+                    (FieldKind::Float, TableCells::Floats(padded(cells, records)))
+                }
+                FeatureColumn::Integers(cells) => {
+                    (FieldKind::Integer, TableCells::Integers(padded(cells, records)))
+                }
+                FeatureColumn::FloatLists(each, cells) => {
+                    (FieldKind::Float, TableCells::FloatLists(each, padded(cells, records)))
+                }
+                FeatureColumn::IntegerLists(each, cells) => {
+                    (FieldKind::Integer, TableCells::IntegerLists(each, padded(cells, records)))
+                }
+                // Another shard may have values, and says what they are.
+                FeatureColumn::Nothing => return None,
+                FeatureColumn::Refused(reason) => (FieldKind::Bytes, TableCells::Refused(reason)),
+            };
+            Some(TableColumn { name, kind, classes: Vec::new(), cells })
+        };
+        let columns = self.columns.into_iter().filter_map(column).collect();
+        ShardTable { samples: self.records, columns, ..ShardTable::default() }
+    }
+}
+
+fn several(what: &str, record: u64) -> String {
+    match what {
+        BYTES => format!(
+            "has a list of several {what} in record {record}, and of bytes only single values are read"
+        ),
+        _ => format!("has a list of more than {LONGEST_LIST} {what} in record {record}, which are the most"),
+    }
+}
+
+impl FeatureColumn {
+    fn words(&self) -> &'static str {
+        match self {
+            Self::Nothing | Self::Refused(_) => "nothing",
+            Self::Bytes(..) => BYTES,
+            Self::Floats(_) | Self::FloatLists(..) => FLOATS,
+            Self::Integers(_) | Self::IntegerLists(..) => INTEGERS,
+        }
+    }
+
+    /// How many numbers each record has.
+    fn each(&self) -> usize {
+        match self {
+            Self::FloatLists(each, _) | Self::IntegerLists(each, _) => *each as usize,
+            _ => 1,
+        }
+    }
+}

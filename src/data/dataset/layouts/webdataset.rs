@@ -1,0 +1,68 @@
+//! Tar shards: what `samples.rs` finds in them, as a layout of the table.
+
+use super::super::kind::image_extensions;
+use super::super::samples::{ShardContents, Stems, contents_with};
+use super::super::whole_file::{self, UnpackedShard};
+use super::super::{Contents, shards};
+use super::{ShardLayout, ShardParser, ShardReading};
+use crate::source::{DatasetSource, Malformed, ReadAt};
+use base::error::Result;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// How names of shards end; what is compressed is unpacked as a whole.
+const ENDINGS: [&str; 4] = [".tar", ".tar.gz", ".tgz", ".tar.zst"];
+
+/// Tar shards, as WebDataset writes them.
+pub(in crate::dataset) struct TarShards;
+
+impl ShardLayout for TarShards {
+    fn samples(&self) -> Contents {
+        Contents::Images
+    }
+
+    fn is_shard(&self, name: &[u8]) -> bool {
+        ENDINGS.iter().any(|ending| name.ends_with(ending.as_bytes()))
+    }
+
+    fn is_compressed(&self, name: &[u8]) -> bool {
+        shards::is_compressed_name(OsStr::from_bytes(name))
+    }
+
+    fn nothing(&self) -> String {
+        format!("the shards hold no {} image (fields= names other members to read)", image_extensions())
+    }
+
+    fn is_table(&self) -> bool {
+        false
+    }
+
+    fn parser(&self, _: &dyn DatasetSource, every_stem: bool) -> Result<Box<dyn ShardParser>> {
+        let stems = if every_stem { Stems::All } else { Stems::WithImage };
+        Ok(Box::new(TarParser { stems, label: None }))
+    }
+}
+
+/// Parses such shards.
+struct TarParser {
+    stems: Stems,
+    /// What the user named as the label.
+    label: Option<String>,
+}
+
+impl ShardParser for TarParser {
+    fn read_by(&mut self, reading: ShardReading) {
+        self.label = reading.label;
+    }
+
+    fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
+        let label = self.label.as_deref();
+        match whole_file::codec_of(bytes)? {
+            Some(codec) => {
+                let shard = UnpackedShard::of(bytes, codec, None)?;
+                shard.contents(|bytes| contents_with(bytes, self.stems, label))
+            }
+            None => contents_with(bytes, self.stems, label),
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Datasets whose files a manifest lists: a sample a row, in the order of the rows.
+
+use super::build::{FileRow, GroupRows, IndexGroup, ListedRows};
+use super::cancel::Cancel;
+use super::class_names::{self, ClassNames};
+use super::columns::{LISTED_LABELS, ListingTable};
+use super::kind::{image_extensions, is_image_file};
+use super::layouts::ShardReading;
+use super::open::IndexProgress;
+use super::parallel::for_each;
+use super::rows_of_table;
+use super::samples::{ShardContents, ShardFindings};
+use super::summary::LabelFault;
+use super::table::ShardTable;
+use super::{Contents, Notes};
+use crate::source::{DatasetSource, ManifestNames, ManifestSource, OpenFile, read_whole};
+use base::error::{Error, Result};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// The most bytes of a manifest, which is read whole: some ten million rows.
+const LARGEST: u64 = 1 << 30;
+
+/// The number of files whose sizes a thread looks up at a time; of requests, one.
+const PORTION: usize = 256;
+
+/// The threads that ask servers for sizes, which mostly wait.
+pub(super) const ASKERS: usize = 64;
+
+/// The size of a file that is not there.
+pub(super) const NO_FILE: u32 = u32::MAX;
+
+/// What a manifest lists.
+pub(super) struct ManifestRows {
+    pub(super) group: IndexGroup,
+    pub(super) notes: Notes,
+    /// The names of the classes by number.
+    pub(super) classes: Vec<Vec<u8>>,
+}
+
+/// Reads the manifest of `source`, and looks at all files that it lists.
+///
+/// # Errors
+/// [`Error::Dataset`] for what is no such table, and for files that are not there or cannot be seen, with the line;
+/// [`Error::Io`] for a manifest that cannot be read.
+pub(super) fn read(
+    source: &ManifestSource,
+    contents: Contents,
+    reading: &ShardReading,
+    threads: usize,
+    progress: &IndexProgress,
+    cancel: &Cancel,
+) -> Result<ManifestRows> {
+    let wrong = |message: String| Error::dataset(source.path(&[]), message);
+    let OpenFile { stamp, .. } = source.open(&[])?;
+    let table = parse(source, reading.label.as_deref())?;
+    let mut rows = ListedRows::default();
+    let names = take_names(source, &table, &mut rows)?;
+    if contents == Contents::Images {
+        check_endings(source, &table, &rows)?;
+    }
+    let secrets = names.has_secrets();
+    names.learn();
+    let is_on_server = rows.files().any(|(name, _)| source.is_on_server(name));
+    let what = if contents == Contents::Images { "images" } else { "files" };
+    progress.expect(rows.files.len() as u64, what);
+    measure(source, &table, &mut rows, if is_on_server { ASKERS } else { threads }, progress, cancel)?;
+    let found = ShardTable { samples: table.len() as u64, columns: table.columns(), blocks: Vec::new() };
+    let found = rows_of_table::contents(found, &[][..], &LISTED_LABELS, reading);
+    let ShardContents { rows: own, findings } = found.map_err(|fault| wrong(fault.message))?;
+    rows.table = own;
+    for (sample, file) in rows.table.samples.iter_mut().zip(&rows.files) {
+        (sample.offset, sample.length) = (0, file.length);
+    }
+    let mut notes = Notes {
+        image: Some(table.naming().to_owned()),
+        on_servers: is_on_server,
+        secrets,
+        label_fault: label_fault(&findings).map(|message| LabelFault::new(&[], message)),
+        ..Notes::default()
+    };
+    notes.absorb(Notes { skipped: findings.notes.skipped, ..Notes::default() });
+    notes.unlabeled = findings.labeled.is_none() || notes.label_fault.is_some();
+    (notes.label_column, notes.not_labels) = (findings.label_column, findings.notes.not_labels);
+    let mut classes = findings.classes;
+    if findings.classes_are_values {
+        let mut names = ClassNames::default();
+        names.renumber(&mut rows.table.samples, &classes);
+        let labels;
+        (classes, labels) = names.into_classes();
+        class_names::renumber(&mut rows.table.samples, if notes.unlabeled { &[] } else { &labels });
+    }
+    if notes.unlabeled {
+        classes.clear();
+    }
+    notes.labels_from_one = !notes.unlabeled && classes.is_empty() && findings.smallest_label == Some(1);
+    let group = IndexGroup { path: Vec::new(), stamp, rows: GroupRows::Listed(rows) };
+    Ok(ManifestRows { group, notes, classes: classes.into_iter().map(String::into_bytes).collect() })
+}
+
+/// Has the files of `source` asked for by the URLs that the manifest has now, where these have secrets, of which the
+/// index knows nothing but their names, which are `indexed`.
+///
+/// # Errors
+/// Those of [`read`], but for those about files; [`Error::DatasetChanged`] where the manifest names other files than
+/// were indexed.
+pub(super) fn learn(source: &ManifestSource, indexed: impl Iterator<Item = Vec<u8>>) -> Result<()> {
+    let mut rows = ListedRows::default();
+    let names = take_names(source, &parse(source, None)?, &mut rows)?;
+    if !rows.files().map(|(name, _)| name.to_vec()).eq(indexed) {
+        let message =
+            "names other files than when it was indexed, and its URLs are not kept: rebuild_index=True";
+        return Err(Error::DatasetChanged { path: source.path(&[]), message: message.to_owned() });
+    }
+    names.learn();
+    Ok(())
+}
+
+fn parse(source: &ManifestSource, label: Option<&str>) -> Result<ListingTable> {
+    let path = source.path(&[]);
+    let text = read_whole(source, LARGEST)?;
+    let format = source.format().ok_or_else(|| Error::Internal("a manifest is no table".to_owned()))?;
+    ListingTable::parse(format, &text, label).map_err(|fault| Error::dataset(path, fault.message()))
+}
+
+/// Takes the names of all files.
+fn take_names<'a>(
+    source: &'a ManifestSource,
+    table: &ListingTable,
+    rows: &mut ListedRows,
+) -> Result<ManifestNames<'a>> {
+    let mut names = source.names();
+    for (row, file) in table.files().enumerate() {
+        let name = file.and_then(|text| names.take(text));
+        let wrong =
+            |message| Error::dataset(source.path(&[]), format!("line {}: {message}", table.line(row)));
+        let name = name.map_err(wrong)?;
+        let at = u32::try_from(rows.names.len());
+        let at =
+            at.map_err(|_| wrong("there are more than 4 GiB of names: split the manifest".to_owned()))?;
+        rows.names.extend(&name);
+        rows.files.push(FileRow { name: at, name_length: name.len() as u32, length: 0 });
+    }
+    Ok(names)
+}
+
+/// Checks that paths have the ending of an image that can be decoded, as in class directories. A URL need not.
+fn check_endings(source: &ManifestSource, table: &ListingTable, rows: &ListedRows) -> Result<()> {
+    let is_odd = |name: &[u8]| !ManifestSource::is_url(name) && !is_image_file(name);
+    let Some((row, (name, _))) = rows.files().enumerate().find(|(_, (name, _))| is_odd(name)) else {
+        return Ok(());
+    };
+    let message = format!(
+        "line {}: its column {:?} names {}, which does not end in {}: leave such lines out",
+        table.line(row),
+        table.naming(),
+        source.path(name).display(),
+        image_extensions()
+    );
+    Err(Error::dataset(source.path(&[]), message))
+}
+
+/// Finds the sizes of all files that rows name.
+fn measure(
+    source: &ManifestSource,
+    table: &ListingTable,
+    rows: &mut ListedRows,
+    threads: usize,
+    progress: &IndexProgress,
+    cancel: &Cancel,
+) -> Result<()> {
+    let names: Vec<&[u8]> = rows.files().map(|(name, _)| name).collect();
+    let named = NamedBy { column: table.naming(), place: &|row| format!("line {}", table.line(row)) };
+    let lengths = sizes(source, &names, named, threads, progress, cancel)?;
+    rows.files.iter_mut().zip(lengths).for_each(|(file, length)| file.length = length);
+    Ok(())
+}
+
+/// What names files: a column, and where it names each, in words.
+pub(super) struct NamedBy<'a> {
+    pub(super) column: &'a str,
+    pub(super) place: &'a (dyn Fn(usize) -> String + Sync),
+}
+
+/// Finds the sizes of the files of these `names`, each of which is looked at once.
+///
+/// # Errors
+/// [`Error::Dataset`] for what is no file, or too large to be loaded, with its place.
+pub(super) fn sizes(
+    source: &ManifestSource,
+    names: &[&[u8]],
+    named: NamedBy<'_>,
+    threads: usize,
+    progress: &IndexProgress,
+    cancel: &Cancel,
+) -> Result<Vec<u32>> {
+    let root = source.path(&[]);
+    let NamedBy { column, place } = named;
+    let mut first: HashMap<&[u8], usize> = HashMap::new();
+    let firsts: Vec<usize> =
+        names.iter().enumerate().map(|(row, name)| *first.entry(*name).or_insert(row)).collect();
+    drop(first);
+    let sizes: Vec<AtomicU32> = names.iter().map(|_| AtomicU32::new(NO_FILE)).collect();
+    let portion = if threads == ASKERS { 1 } else { PORTION };
+    for_each(threads.min(names.len().div_ceil(portion)), names.len().div_ceil(portion), |number| {
+        for row in number * portion..names.len().min((number + 1) * portion) {
+            cancel.check(&root)?;
+            progress.step(1);
+            if firsts[row] != row {
+                continue;
+            }
+            let wrong = |message: String| Error::dataset(&*root, format!("{}: {message}", place(row)));
+            let found = source.size(names[row]);
+            let Some(bytes) = found.map_err(|error| wrong(error.to_string()))? else { continue };
+            let size = u32::try_from(bytes).ok().filter(|&size| size != NO_FILE).ok_or_else(|| {
+                let name = source.path(names[row]);
+                let name = name.display();
+                wrong(format!("{name} has {bytes} bytes: files of 4 GiB or more cannot be loaded"))
+            })?;
+            sizes[row].store(size, Relaxed);
+        }
+        Ok(())
+    })?;
+    let missing = |row: &usize| sizes[firsts[*row]].load(Relaxed) == NO_FILE;
+    if let Some(row) = (0..names.len()).find(missing) {
+        let others = match (0..names.len()).filter(missing).count() - 1 {
+            0 => String::new(),
+            count => format!(", and {count} other lines name such files"),
+        };
+        let message = format!(
+            "{}: its column {column:?} names {}, which is no file{others}: correct the paths, which are relative to \
+             the manifest, or leave the lines out",
+            place(row),
+            source.path(names[row]).display()
+        );
+        return Err(Error::dataset(root, message));
+    }
+    Ok(firsts.iter().map(|&first| sizes[first].load(Relaxed)).collect())
+}
+
+/// Why the labels of a manifest cannot be used.
+fn label_fault(findings: &ShardFindings) -> Option<String> {
+    match (&findings.unusable, &findings.labeled, &findings.unlabeled) {
+        (Some(message), _, _) => Some(message.clone()),
+        (None, Some(labeled), Some(unlabeled)) => Some(format!(
+            "has no label for its sample {unlabeled}, but sample {labeled} has one: label all samples or none"
+        )),
+        _ => None,
+    }
+}

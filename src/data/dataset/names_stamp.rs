@@ -1,0 +1,58 @@
+//! The stamp of the names of a dataset: that of its root, of directories with shards, and of files that describe them.
+
+use super::Stamp;
+use crate::source::{DatasetSource, Seen};
+use base::error::Result;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+
+/// What a dataset's names looked like.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NamesStamp {
+    /// The stamp of the root. Its size is two digests, of 32 bits each: that of the stamps of directories below it in
+    /// which shards lie, and that of those of the files that say what the dataset is.
+    pub(super) stamp: Stamp,
+    /// Whether it shows what changes in the root.
+    is_stamped: bool,
+}
+
+impl NamesStamp {
+    pub(super) fn seen(self) -> Seen {
+        if self.is_stamped { Seen::As(self.stamp) } else { Seen::Unstamped }
+    }
+
+    /// Whether the files that say what the dataset is are those that they were at the stamp `then`.
+    pub(super) fn says_the_same(self, then: Stamp) -> bool {
+        self.stamp.size as u32 == then.size as u32
+    }
+}
+
+/// The stamp of the root, as one with those of the directories below it in which shards lie, and of files in it that
+/// say what the dataset is; `None` where there is no root.
+pub(super) fn stamp_of_names<'a>(
+    source: &dyn DatasetSource,
+    shards: impl Iterator<Item = &'a [u8]>,
+    described: &[&str],
+    inodes: bool,
+) -> Result<Option<NamesStamp>> {
+    let root = source.stamp(&[])?;
+    let Some(stamp) = root.stamp() else { return Ok(None) };
+    let slashes = |name: &'a [u8]| (0..name.len()).filter(|&at| name[at] == b'/').map(|at| &name[..at]);
+    let directories: BTreeSet<&[u8]> = shards.flat_map(slashes).collect();
+    let is_stamped = matches!(root, Seen::As(_));
+    if directories.is_empty() && described.is_empty() {
+        return Ok(Some(NamesStamp { stamp, is_stamped }));
+    }
+    let digest = |names: &mut dyn Iterator<Item = &[u8]>| -> Result<u32> {
+        let mut hash = Sha256::new();
+        for name in names {
+            let found = source.stamp(name)?.stamp().unwrap_or_default();
+            hash.update(if inodes { found } else { found.without_inode() }.to_bytes());
+        }
+        Ok(hash.finalize().first_chunk().map_or(0, |digest| u32::from_le_bytes(*digest)))
+    };
+    let directories = digest(&mut directories.into_iter())?;
+    let described = digest(&mut described.iter().map(|name| name.as_bytes()))?;
+    let size = u64::from(directories) << 32 | u64::from(described);
+    Ok(Some(NamesStamp { stamp: Stamp { size, ..stamp }, is_stamped }))
+}

@@ -1,0 +1,455 @@
+//! Finds, loads or builds the index of a dataset.
+
+use super::bad_shards::{self, UnreadShards, fingerprint_without};
+use super::build::{IndexBuilder, IndexFacts};
+use super::cancel::{Cancel, OpeningWatch};
+use super::changes::{Change, MovedStamps};
+use super::directory::{self, IndexDirectory};
+use super::format::{Beside, IndexFile, Section};
+use super::layouts::{ShardLayout, ShardReading};
+use super::names_stamp::stamp_of_names;
+use super::packed::PackedManifest;
+use super::parallel::for_each;
+use super::part::DatasetPart;
+use super::places::SURVEY;
+use super::shards::DatasetShards;
+use super::survey::{self, Survey};
+use super::{
+    COARSE_TICK, Changed, Fingerprint, IndexOptions, IndexOrigin, Layout, Stamp, folder, kind, layouts,
+    manifest, packed, publish, shards, split_directories, splits,
+};
+use crate::source::{self, DatasetSource};
+use base::error::{Error, Result};
+use base::names::NamedValue;
+use base::notices::{NoticeKind, Notices};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeSet;
+use std::io::{ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The number of threads that index what lies on another machine.
+const REMOTE_THREADS: usize = 64;
+/// The same for tables, whose columns each of them has in memory.
+const REMOTE_TABLE_THREADS: usize = 16;
+
+pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<DatasetPart> {
+    let opened = opened(root, options, cancel);
+    // The error of what was broken off would say less.
+    opened.map_err(|error| cancel.check(&source::shown(root)).err().unwrap_or(error))
+}
+
+fn opened(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<DatasetPart> {
+    let start = Instant::now();
+    let source = source::at(root)?;
+    let _watch = OpeningWatch::new(&*source, root, cancel, options);
+    if let Some(split) = &options.split
+        && let Some(directory) = split_directories::chosen(&*source, split, options.contents, cancel)?
+    {
+        // Such a split is a dataset by itself, with the index that it has by its own name, too.
+        let directory = String::from_utf8_lossy(&directory);
+        return open(
+            &source::below(root, &directory),
+            &IndexOptions { split: None, ..options.clone() },
+            cancel,
+        );
+    }
+    let root = &*source::shown(root);
+    let canonical = source.canonical()?;
+    let inodes = source.has_lasting_inodes();
+    let opening = IndexOpening { root, source: source.clone(), canonical, options, cancel, inodes };
+    let mut index = match IndexDirectory::of(options)? {
+        None => opening.open_in_temporary("HOME is not set"),
+        Some(directory) => match opening.open_in(&directory) {
+            Err(error) if !directory.named && directory.is_why(&error) => {
+                opening.open_in_temporary(&error.to_string())
+            }
+            opened => opened,
+        },
+    }?;
+    if let Some(manifest) = source.manifest().filter(|_| index.notes.secrets) {
+        manifest::learn(manifest, index.files_of(0).map(|(name, _)| name))?;
+    }
+    if let Some(warning) = source.warning() {
+        options.notices.warn_once("versions", || warning);
+    }
+    index.seconds = start.elapsed().as_secs_f64();
+    bad_shards::report(&index, options)?;
+    if index.notes.label_fault.is_none() {
+        index.check_label(options.label.as_deref())?;
+    }
+    if index.notes.imageless && index.is_table() && options.members.is_none() {
+        return Err(Error::dataset(root, index.without_images()));
+    }
+    if index.notes.imageless && !options.every_stem && options.members.is_none() {
+        let keys = Vec::from_iter(index.keys().iter().map(|key| format!("{key:?}"))).join(", ");
+        let message = format!("the shards hold no {} image; fields= reads {keys}", kind::image_extensions());
+        return Err(Error::dataset(root, message));
+    }
+    Ok(index)
+}
+
+/// A dataset whose index is asked for.
+struct IndexOpening<'a> {
+    root: &'a Path,
+    source: Arc<dyn DatasetSource>,
+    canonical: PathBuf,
+    options: &'a IndexOptions,
+    cancel: &'a Cancel,
+    /// Whether inode numbers last where the dataset lies.
+    inodes: bool,
+}
+
+impl IndexOpening<'_> {
+    /// The index that is kept in `directory`, built where there is none or the dataset is not what it says.
+    fn open_in(&self, directory: &IndexDirectory) -> Result<DatasetPart> {
+        let file = directory.file(&self.canonical, self.options)?;
+        let find = || {
+            if self.options.rebuild {
+                return Ok(FoundIndex::Nothing("a rebuild was asked for".to_owned()));
+            }
+            self.find(&file)
+        };
+        if let FoundIndex::Same(index) = find()? {
+            return Ok(index);
+        }
+        let lock = directory::lock(&file, self.root, self.cancel);
+        self.cancel.check(self.root)?;
+        // Another process may have built it, or have looked at what moved, while this one waited.
+        let (because, change) = match find()? {
+            FoundIndex::Same(index) => return Ok(index),
+            FoundIndex::Nothing(because) => (because, None),
+            FoundIndex::Moved(index, moved) => match self.revalidate(index, moved, lock.is_ok())? {
+                Revalidated::Index(index) => return Ok(*index),
+                Revalidated::Changed(change, was) => ("the dataset changed".to_owned(), Some((change, was))),
+            },
+        };
+        let _lock = lock?;
+        self.build(&file)?;
+        let mut built = self.load(&file, self.wanted())?;
+        built.origin = IndexOrigin::Built(because);
+        if let Some((change, was)) = change {
+            let then = match was == built.fingerprint() {
+                true => "its index was built anew; orders stay what they were, and states fit",
+                false => {
+                    "its index was built anew, so that orders are others and states saved before do not fit"
+                }
+            };
+            self.notify(&change, then);
+        }
+        Ok(built)
+    }
+
+    /// Looks at what moved, and goes on with `index` where it is still right or where the user wants that. An index
+    /// that `may_write` gets the new stamps, so that the next start need not look again.
+    fn revalidate(&self, mut index: DatasetPart, moved: MovedStamps, may_write: bool) -> Result<Revalidated> {
+        // An index that lacks what is wanted now cannot be used any longer.
+        let changed = match self.options.changed {
+            Changed::Warn if self.options.refuses(&index.notes.bad_shards) => Changed::Rebuild,
+            changed => changed,
+        };
+        let all = changed != Changed::Rebuild;
+        let threads = threads(self.options, &*self.source, index.layout());
+        let mut seen = moved.compare(&index, threads, all, self.cancel)?;
+        // What is left out now is a warning, and is no reason to list everything anew.
+        let mut is_new = false;
+        for (place, skipped) in std::mem::take(&mut seen.left_out) {
+            is_new |= index.notes.replace_place(&place, skipped);
+        }
+        if is_new {
+            index.file.set_notes(&index.notes);
+        }
+        let Some(change) = seen.changes.first() else {
+            index.file.accept(seen.root.unwrap_or(index.root_stamp()), &seen.same);
+            if may_write {
+                // This is best effort: where it fails, the next start looks again.
+                let _ = publish::publish(index.file.path(), |mut file| file.write_all(index.file.bytes()));
+            }
+            return Ok(Revalidated::Index(Box::new(index)));
+        };
+        match changed {
+            Changed::Rebuild => return Ok(Revalidated::Changed(change.clone(), index.fingerprint())),
+            Changed::Refuse => return Err(refusal(self.root, seen.changes)),
+            Changed::Warn => {}
+        }
+        index.file.accept(seen.root.unwrap_or(index.root_stamp()), &seen.same);
+        index.note_different(seen.different);
+        let then =
+            "the old index is used all the same; what is gone or cannot be right is refused when it is read";
+        self.notify(change, then);
+        Ok(Revalidated::Index(Box::new(index)))
+    }
+
+    /// Tells the user of a change and of its consequence.
+    fn notify(&self, Change { path, message }: &Change, then: &str) {
+        let message = format!(
+            "the dataset {} is not what was indexed: {} {message}: {then} (changed={:?})",
+            self.root.display(),
+            path.display(),
+            self.options.changed.name(),
+        );
+        self.options.notices.notify(NoticeKind::Warning, message);
+    }
+
+    /// Does the same as `open_in` in a directory that is likely to go with the container or at the next start of the
+    /// machine.
+    fn open_in_temporary(&self, because: &str) -> Result<DatasetPart> {
+        let directory = IndexDirectory::temporary()?;
+        let index = self.open_in(&directory)?;
+        self.options.notices.warn_once("index directory", || {
+            format!(
+                "the index is kept in {}, where it may not last, for {because}: set index_dir or FORELOAD_INDEX_DIR to \
+                 a directory that can be written, so that the dataset is not listed anew at every start",
+                directory.path.display()
+            )
+        });
+        Ok(index)
+    }
+
+    fn find(&self, file: &Path) -> Result<FoundIndex> {
+        match self.load(file, self.wanted()) {
+            Ok(index) => {
+                let moved = MovedStamps::since(&index)?;
+                if moved.is_empty() {
+                    return Ok(FoundIndex::Same(index));
+                }
+                if index.file.has_members() {
+                    return Ok(FoundIndex::Moved(index, moved));
+                }
+                // Shards that moved are compared with all their members.
+                match self.load(file, Beside::All) {
+                    Ok(index) => Ok(FoundIndex::Moved(index, moved)),
+                    Err(error) => Ok(FoundIndex::Nothing(error.to_string())),
+                }
+            }
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                Ok(FoundIndex::Nothing("there was no index yet".to_owned()))
+            }
+            // An index can always be made again; what was wrong with this one is in the summary.
+            Err(error) => Ok(FoundIndex::Nothing(error.to_string())),
+        }
+    }
+
+    /// What is read of the index file beside the samples.
+    fn wanted(&self) -> Beside {
+        match (&self.options.members, self.options.label_column) {
+            (Some(_), _) => Beside::All,
+            (None, true) => Beside::OfTables,
+            (None, false) => Beside::Nothing,
+        }
+    }
+
+    fn load(&self, file: &Path, wanted: Beside) -> Result<DatasetPart> {
+        let mut index = DatasetPart::new(self.root, &*self.source, IndexFile::load(file, wanted)?)?;
+        index.inodes = self.inodes;
+        index.split.clone_from(&self.options.split);
+        index.label_asked.clone_from(&self.options.label);
+        index.bad_shards = self.options.bad_shards;
+        let same_root = index.file.section(Section::Root) == self.canonical.as_os_str().as_bytes();
+        if !same_root || index.file.header().contents != self.options.contents {
+            return Err(Error::dataset(file, "is the index of another dataset"));
+        }
+        Ok(index)
+    }
+
+    fn build(&self, file: &Path) -> Result<()> {
+        let Self { root, source, canonical, options, cancel, inodes } = self;
+        let source = &**source;
+        cancel.check(root)?;
+        let progress = IndexProgress::new(options.progress);
+        // The stamp is taken before the names are read, so that what is added meanwhile shows as a change.
+        let gone = || Error::io("open dataset", *root, ErrorKind::NotFound.into());
+        let look = |shards: &[Vec<u8>], described: &[&str]| {
+            let shards = shards.iter().map(Vec::as_slice);
+            let names = || stamp_of_names(source, shards.clone(), described, *inodes)?.ok_or_else(gone);
+            Stamp::stable(COARSE_TICK, || names().map(|names| names.stamp))
+        };
+        let survey = || survey::survey(source, options.contents, options.split.as_deref(), cancel);
+        let (mut stamp, mut found) = (look(&[], &[])?, survey()?);
+        let described = found.layout.shards().map(ShardLayout::descriptions).unwrap_or_default();
+        if !described.is_empty() {
+            stamp = look(&found.shards, &described)?;
+            found = survey()?;
+        }
+        let Survey { layout, mut classes, shards, notes, mut nothing, packed, .. } = found;
+        let mut notes = notes.of_place(SURVEY);
+        if let Some(manifest) = &packed {
+            manifest.check_asked(root, options.contents, options.every_stem)?;
+        }
+        let threads = threads(options, source, layout);
+        let new = || -> Result<IndexBuilder> {
+            Ok(IndexBuilder::new(file, layout, options.contents)?.cancelled_by(cancel).with_inodes(*inodes))
+        };
+        let mut builder = new()?;
+        // A loader of images finds none in shards without images. A loader of other members, which may be images by
+        // other names, takes all stems.
+        let any_image = || -> Result<Option<String>> {
+            let first = |shard| shards::first_image(source, shard, cancel);
+            let mut read = shards.iter().map(|shard| Ok(first(shard)?.found.unwrap_or_default()));
+            read.find_map(Result::transpose).transpose()
+        };
+        let every_stem = layout == Layout::Tar
+            && (options.every_stem || options.members.is_some() && any_image()?.is_none());
+        if every_stem {
+            nothing = "the shards hold no sample".to_owned();
+        }
+        let reading = ShardReading { label: options.label.clone(), ..ShardReading::default() };
+        let (mut labels, mut unread) = (None, UnreadShards::default());
+        let more = match &packed {
+            Some(manifest) => {
+                packed::index(source, manifest, &mut builder, &mut unread, threads, &progress, cancel)?
+            }
+            None if layout.is_sharded() => {
+                let mut all = DatasetShards { source, layout, names: &shards, every_stem, reading };
+                let found = loop {
+                    let found = shards::index(&all, &mut builder, threads, &progress, cancel)?;
+                    let Some(reading) = found.read_again else { break found };
+                    all.reading = reading;
+                    builder = new()?;
+                };
+                (classes, labels, unread) = (found.classes, found.labels, found.unread);
+                found.notes
+            }
+            None if let Some(manifest) = source.manifest() => {
+                let found = manifest::read(manifest, options.contents, &reading, threads, &progress, cancel)?;
+                builder.add(&found.group)?;
+                classes = found.classes;
+                found.notes
+            }
+            None => {
+                folder::index(source, &classes, options.contents, &mut builder, threads, &progress, cancel)?
+            }
+        };
+        notes.absorb(more);
+        unread.settle((*root, source), options, (shards.len(), builder.samples()), &mut notes)?;
+        if builder.samples() == 0
+            && let Some((layout, splits)) = layouts::marked_directories(source, &classes, options.contents)?
+        {
+            return Err(splits::are_directories(source, layout, &splits, None));
+        }
+        if builder.samples() == 0 {
+            return Err(Error::dataset(*root, notes.explain(&nothing)));
+        }
+        let without =
+            |manifest: PackedManifest| fingerprint_without(manifest.fingerprint(), &notes.bad_shards);
+        let fingerprint = packed.map(without);
+        builder.finish(&IndexFacts {
+            root: canonical.clone(),
+            root_stamp: stamp,
+            classes,
+            labels,
+            notes,
+            fingerprint,
+        })
+    }
+}
+
+/// What was found at the place of an index file.
+enum FoundIndex {
+    /// There is an index of the dataset as it is.
+    Same(DatasetPart),
+    /// There is an index, and these stamps have changed since it was made.
+    Moved(DatasetPart, MovedStamps),
+    /// There is no index that can be used, for this reason.
+    Nothing(String),
+}
+
+/// The outcome for an index since which stamps have changed.
+enum Revalidated {
+    Index(Box<DatasetPart>),
+    /// The index must be built anew because of this change. This was its fingerprint.
+    Changed(Change, Fingerprint),
+}
+
+/// The error that names all `changes`.
+fn refusal(root: &Path, changes: Vec<Change>) -> Error {
+    let faults = changes.into_iter().map(|Change { path, message }| (path, message)).collect();
+    let (path, message) = bad_shards::joined(root, faults).unwrap_or_default();
+    Error::DatasetChanged { path, message }
+}
+
+/// Compares all that lies below the root of `index` with it, and shards with the checksums that their layout keeps.
+/// Checksums that cannot be compared are told.
+pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
+    let threads = threads(&IndexOptions::default(), &*index.source, index.layout());
+    let cancel = Cancel::default();
+    let changes = MovedStamps::all(index).compare(index, threads, true, &cancel)?.changes;
+    if !changes.is_empty() {
+        return Err(refusal(&index.root, changes));
+    }
+    let Some(knows) = index.layout().shards() else { return Ok(()) };
+    let mut parser = knows.parser(&*index.source, index.notes.every_stem)?;
+    parser.read_by(index.reading());
+    let (not_compared, faults) = (Mutex::new(BTreeSet::new()), Mutex::new(Vec::new()));
+    for_each(threads, index.groups(), |group| {
+        let shard = index.group_path(group);
+        if index.notes.bad_shard(shard).is_some() {
+            return Ok(());
+        }
+        match shards::verify(&*index.source, shard, &*parser, &cancel) {
+            Ok(unknown) => not_compared.lock().unwrap_or_else(PoisonError::into_inner).extend(unknown),
+            Err(Error::Dataset { path, message }) => {
+                faults.lock().unwrap_or_else(PoisonError::into_inner).push((path, message));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    })?;
+    let faults = faults.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let Some((path, message)) = bad_shards::joined(&index.root, faults) {
+        return Err(Error::dataset(path, message));
+    }
+    for why in not_compared.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        notices.notify(NoticeKind::Warning, format!("{}: {why}", index.root.display()));
+    }
+    Ok(())
+}
+
+/// The number of threads that index what lies at `source`. Those that ask another machine mostly wait.
+pub(super) fn threads(options: &IndexOptions, source: &dyn DatasetSource, layout: Layout) -> usize {
+    match options.threads {
+        0 if source.is_remote() && layout.is_table() => REMOTE_TABLE_THREADS,
+        0 if source.is_remote() => REMOTE_THREADS,
+        0 => std::thread::available_parallelism().map_or(4, |n| n.get().max(4)),
+        threads => threads,
+    }
+}
+
+/// A progress bar on stderr: of known length, or counting up.
+pub(super) struct IndexProgress(ProgressBar);
+
+impl IndexProgress {
+    pub(super) fn new(visible: bool) -> Self {
+        // Draws nothing where stderr is no terminal.
+        Self(if visible { ProgressBar::new_spinner() } else { ProgressBar::hidden() })
+    }
+
+    /// `total` of `what` are to come; 0: nobody knows how many.
+    pub(super) fn expect(&self, total: u64, what: &str) {
+        let template = if total > 0 {
+            "{spinner} indexing [{bar:40}] {human_pos}/{human_len} {msg} ({per_sec}, {eta} left)"
+        } else {
+            "{spinner} indexing {human_pos} {msg} ({per_sec})"
+        };
+        if total > 0 {
+            self.0.set_length(total);
+        }
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            self.0.set_style(style);
+        }
+        self.0.set_message(what.to_owned());
+        self.0.enable_steady_tick(Duration::from_millis(200));
+    }
+
+    pub(super) fn step(&self, count: u64) {
+        self.0.inc(count);
+    }
+}
+
+impl Drop for IndexProgress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

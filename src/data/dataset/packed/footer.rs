@@ -1,0 +1,376 @@
+//! The footer of a packed shard: what its samples are, where their members lie, and what they were called.
+//!
+//! A shard is a head, the members one after another, the footer, and a trailer of [`TRAILER`] bytes that says where the
+//! footer is and has its digest. Nothing in it is trusted: every number is checked before something is made of it.
+
+use super::super::Layout;
+use super::super::format::{u32_at, u64_at};
+use super::super::member::MemberPlace;
+use super::table::PackedColumns;
+use crate::source::{Malformed, ReadAt};
+use base::parts::RawOutline;
+use sha2::{Digest, Sha256};
+
+/// What a shard begins and ends with.
+const SIGNATURE: [u8; 8] = *b"\x8AFLSHARD";
+/// The version of the format. Shards of another one are refused.
+const VERSION: u32 = 2;
+/// The place of the first member, behind signature, version and four zeros.
+pub const FIRST_MEMBER: u64 = 16;
+/// The number of bytes of the trailer.
+const TRAILER: usize = 64;
+/// The largest footer in bytes. It bounds what is read into memory of a file that claims more.
+pub const LARGEST_FOOTER: u64 = 256 << 20;
+/// The number of bytes of the footer before its lists.
+const FIXED: usize = 96;
+/// The number of bytes of a [`PackedSample`] in the footer.
+const SAMPLE_ROW: usize = 12;
+/// Members begin at a multiple of so many bytes from their image.
+const BLOCK: u64 = 512;
+/// The number of bytes of a [`PackedMember`] in the footer, without its name.
+const MEMBER_ROW: usize = 32;
+/// Images begin at multiples of so many bytes.
+const IMAGE_ALIGNMENT: u64 = 8;
+/// The number of the form of members that are packed; members of all other forms are the source's bytes.
+pub const PACKED_FORM: u32 = 0;
+
+/// What a shard is, by which its manifest knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardSeal {
+    /// The number of bytes of the shard.
+    pub bytes: u64,
+    /// The SHA-256 of its footer, which has the checksums of all members.
+    pub digest: [u8; 32],
+}
+
+/// A sample in a packed shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackedSample {
+    /// Its class number, 0 where it has none.
+    pub label: u32,
+    /// The number of its source's shard among [`PackedFooter::sources`]; 0 where the source had loose files.
+    pub source: u32,
+    /// The number of its members. The first is its image, or what stands for it.
+    pub members: u32,
+}
+
+/// A file of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackedMember {
+    /// The place of its first byte in the packed shard.
+    pub offset: u64,
+    /// The number of its bytes there.
+    pub length: u32,
+    /// The number of bytes of the file that it was made of.
+    pub original: u32,
+    /// The CRC-32C of its bytes in the packed shard.
+    pub checksum: u32,
+    /// Its number among the members of its source's shard, or among that shard's records; 0 for a loose file.
+    pub order: u32,
+    /// The number of bytes of its name.
+    pub name: u32,
+    /// The number of its form among [`PackedFooter::forms`].
+    pub form: u32,
+}
+
+/// The footer of a packed shard.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PackedFooter {
+    /// The fingerprint of the source.
+    pub fingerprint: [u8; 32],
+    /// The number of the shard's first sample in the dataset.
+    pub first: u64,
+    /// The members of the source's shards that no sample has. Those of a source's shard are counted where its first
+    /// sample is.
+    pub left_out: u64,
+    /// The number of the shard.
+    pub number: u32,
+    /// How the source stored its samples.
+    pub layout: Layout,
+    /// The names of forms: "packed", and the reasons for which members are as they were.
+    pub forms: Vec<String>,
+    /// The names of the source's shards below its root.
+    pub sources: Vec<Vec<u8>>,
+    /// The samples in order.
+    pub samples: Vec<PackedSample>,
+    /// The members of each sample in turn, in the order in which they lie in the shard.
+    pub members: Vec<PackedMember>,
+    /// The names of the members, one after another: paths below the source's root, names in its tar shards or in its
+    /// manifest, or those of columns.
+    pub names: Vec<u8>,
+    /// The outline of each sample's first member.
+    pub outlines: Vec<RawOutline>,
+    /// The columns of the samples, where they have names of columns and not of files ([`Layout::is_of_files`]).
+    pub table: PackedColumns,
+}
+
+/// What is wrong with a footer whose parts do not fit together.
+const CONTRADICTS: &str = "the packed shard's footer contradicts itself";
+
+/// The bytes of a footer that were not parsed yet.
+struct FooterBytes<'a>(&'a [u8]);
+
+impl<'a> FooterBytes<'a> {
+    /// The next `count` rows of `row` bytes each.
+    fn take(&mut self, count: u64, row: usize) -> Result<&'a [u8], String> {
+        let length = usize::try_from(count).ok().and_then(|count| count.checked_mul(row));
+        let parts = length.and_then(|length| self.0.split_at_checked(length));
+        let (taken, rest) = parts.ok_or(CONTRADICTS)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    /// The next `count` names, each with its length before it.
+    fn names(&mut self, count: u32) -> Result<Vec<Vec<u8>>, String> {
+        let mut names = Vec::new();
+        for _ in 0..count {
+            let length = u32_at(self.take(4, 1)?, 0);
+            names.push(self.take(length.into(), 1)?.to_vec());
+        }
+        Ok(names)
+    }
+}
+
+/// The bytes that a shard begins with.
+pub fn head() -> [u8; FIRST_MEMBER as usize] {
+    let mut bytes = [0; FIRST_MEMBER as usize];
+    bytes[..8].copy_from_slice(&SIGNATURE);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes
+}
+
+/// Where the next sample's image begins, behind a member of `length` bytes at `offset`. No two samples begin at one
+/// place, even if the first has no bytes.
+pub fn next_image(offset: u64, length: u32) -> u64 {
+    (offset + u64::from(length.max(1))).next_multiple_of(IMAGE_ALIGNMENT)
+}
+
+/// Where the next member of a sample begins, whose image begins at `image`, behind a member of `length` bytes at
+/// `offset`: a whole number of blocks from the image, as the index keeps it.
+pub fn next_member(image: u64, offset: u64, length: u32) -> u64 {
+    let apart = offset + u64::from(length.max(1)) - image;
+    image + apart.next_multiple_of(BLOCK)
+}
+
+impl PackedFooter {
+    /// The footer and the trailer behind it, of a shard that begins with [`head`] and whose members end at `offset`,
+    /// and what seals it.
+    pub fn encode(&self, offset: u64) -> (Vec<u8>, ShardSeal) {
+        let forms = self.forms.iter().map(String::as_bytes);
+        let mut lists = Vec::new();
+        for name in forms.chain(self.sources.iter().map(Vec::as_slice)) {
+            lists.extend((name.len() as u32).to_le_bytes());
+            lists.extend(name);
+        }
+        let mut bytes = Vec::from(self.fingerprint);
+        let counts = [self.samples.len(), self.members.len(), self.names.len()].map(|count| count as u64);
+        for value in [self.first, self.left_out].into_iter().chain(counts) {
+            bytes.extend(value.to_le_bytes());
+        }
+        let layout = self.layout as u32;
+        for value in [self.number, layout, self.forms.len() as u32, self.sources.len() as u32] {
+            bytes.extend(value.to_le_bytes());
+        }
+        bytes.extend((lists.len() as u64).to_le_bytes());
+        bytes.extend(lists);
+        for PackedSample { label, source, members } in &self.samples {
+            [label, source, members].iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+        }
+        for member in &self.members {
+            bytes.extend(member.offset.to_le_bytes());
+            let PackedMember { length, original, checksum, order, name, form, .. } = member;
+            let values = [length, original, checksum, order, name, form];
+            values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+        }
+        bytes.extend(&self.names);
+        bytes.extend(self.outlines.as_flattened());
+        if !self.layout.is_of_files() {
+            bytes.extend(self.table.encode());
+        }
+        let digest: [u8; 32] = Sha256::digest(&bytes).into();
+        let length = bytes.len() as u64;
+        bytes.extend(offset.to_le_bytes());
+        bytes.extend(length.to_le_bytes());
+        bytes.extend(digest);
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(SIGNATURE);
+        let seal = ShardSeal { bytes: offset + bytes.len() as u64, digest };
+        (bytes, seal)
+    }
+
+    /// Reads the footer of a shard, and what seals it.
+    ///
+    /// # Errors
+    /// [`Malformed`] for a file that is no such shard, or one that is damaged, truncated or of another version.
+    pub fn read<S: ReadAt + ?Sized>(source: &S) -> Result<(Self, ShardSeal), Malformed> {
+        let size = source.size();
+        let fill = |buffer: &mut [u8], offset: u64| -> Result<(), Malformed> {
+            let fail = |message: String| Malformed { offset, message };
+            match source.read_at(buffer, offset) {
+                Ok(got) if got == buffer.len() => Ok(()),
+                Ok(_) => Err(fail("the shard was truncated while it was read".to_owned())),
+                Err(error) => Err(fail(format!("reading failed: {error}"))),
+            }
+        };
+        let fail = |offset: u64, message: &str| Malformed { offset, message: message.to_owned() };
+        let mut start = [0; FIRST_MEMBER as usize];
+        if size < FIRST_MEMBER + (FIXED + TRAILER) as u64 {
+            return Err(fail(0, "not a packed shard: it is too short"));
+        }
+        fill(&mut start, 0)?;
+        if start[..8] != SIGNATURE {
+            return Err(fail(0, "not a packed shard: it does not begin as one"));
+        }
+        let at = size - TRAILER as u64;
+        let mut trailer = [0; TRAILER];
+        fill(&mut trailer, at)?;
+        let version = u32_at(&start, 8);
+        if version != VERSION {
+            let message =
+                format!("a packed shard of version {version}, this program reads version {VERSION}");
+            return Err(fail(8, &message));
+        }
+        let is_alike = start == head() && u32_at(&trailer, 48) == VERSION;
+        if !is_alike || trailer[56..] != SIGNATURE || trailer[52..56] != [0; 4] {
+            return Err(fail(at, "the packed shard does not end as one: it is truncated or damaged"));
+        }
+        let (offset, length) = (u64_at(&trailer, 0), u64_at(&trailer, 8));
+        if offset < FIRST_MEMBER || offset.checked_add(length) != Some(at) || length > LARGEST_FOOTER {
+            return Err(fail(at, "the place of the packed shard's footer is impossible: it is damaged"));
+        }
+        let mut bytes = vec![0; length as usize];
+        fill(&mut bytes, offset)?;
+        let digest: [u8; 32] = Sha256::digest(&bytes).into();
+        if trailer[16..48] != digest {
+            return Err(fail(offset, "the packed shard's footer is damaged"));
+        }
+        let footer = Self::decode(&bytes).and_then(|footer| footer.check(offset).map(|()| footer));
+        let footer = footer.map_err(|message| fail(offset, &message))?;
+        Ok((footer, ShardSeal { bytes: size, digest }))
+    }
+
+    /// Parses the bytes of a footer, whose length bounds what is allocated.
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let mut rest = FooterBytes(bytes);
+        let fixed = rest.take(FIXED as u64, 1)?;
+        let [samples, members, names, lists] = [48, 56, 64, 88].map(|at| u64_at(fixed, at));
+        let [number, layout, forms, sources] = [72, 76, 80, 84].map(|at| u32_at(fixed, at));
+        let mut lists = FooterBytes(rest.take(lists, 1)?);
+        let (forms, sources) = (lists.names(forms)?, lists.names(sources)?);
+        let (rows, members) = (rest.take(samples, SAMPLE_ROW)?, rest.take(members, MEMBER_ROW)?);
+        let names = rest.take(names, 1)?.to_vec();
+        let outlines = rest.take(samples, size_of::<RawOutline>())?.as_chunks().0.to_vec();
+        let layout =
+            Layout::ALL.iter().copied().find(|known| *known as u32 == layout && *known != Layout::Packed);
+        let table = match layout {
+            Some(layout) if !layout.is_of_files() => {
+                PackedColumns::decode(std::mem::take(&mut rest.0), samples)?
+            }
+            _ => PackedColumns::default(),
+        };
+        if !rest.0.is_empty() || !lists.0.is_empty() {
+            return Err(CONTRADICTS.to_owned());
+        }
+        Ok(Self {
+            fingerprint: *fixed.first_chunk().ok_or(CONTRADICTS)?,
+            first: u64_at(fixed, 32),
+            left_out: u64_at(fixed, 40),
+            number,
+            layout: layout.ok_or("the packed shard is of a layout that this program does not know")?,
+            forms: forms.iter().map(|form| String::from_utf8_lossy(form).into_owned()).collect(),
+            sources,
+            samples: rows
+                .chunks_exact(SAMPLE_ROW)
+                .map(|row| PackedSample {
+                    label: u32_at(row, 0),
+                    source: u32_at(row, 4),
+                    members: u32_at(row, 8),
+                })
+                .collect(),
+            members: members
+                .chunks_exact(MEMBER_ROW)
+                .map(|row| PackedMember {
+                    offset: u64_at(row, 0),
+                    length: u32_at(row, 8),
+                    original: u32_at(row, 12),
+                    checksum: u32_at(row, 16),
+                    order: u32_at(row, 20),
+                    name: u32_at(row, 24),
+                    form: u32_at(row, 28),
+                })
+                .collect(),
+            names,
+            outlines,
+            table,
+        })
+    }
+
+    /// Checks what readers rely on: every member lies before `end`, behind the one before it, and where the index can
+    /// say that it is; every number means something.
+    fn check(&self, end: u64) -> Result<(), String> {
+        let members: u64 = self.samples.iter().map(|sample| u64::from(sample.members)).sum();
+        let names: u64 = self.members.iter().map(|member| u64::from(member.name)).sum();
+        if members != self.members.len() as u64 || names != self.names.len() as u64 {
+            return Err(CONTRADICTS.to_owned());
+        }
+        let sources = if self.layout.is_sharded() { self.sources.len() } else { 1 };
+        let mut free = FIRST_MEMBER;
+        for (number, ((sample, members), outline)) in self.by_sample().zip(&self.outlines).enumerate() {
+            let fail = |message: &str| {
+                Err(format!("sample {number} of the packed shard {message}: its footer is damaged"))
+            };
+            let Some((image, _)) = members.first() else {
+                // A row of a table may have numbers alone.
+                let may_have_none = self.layout.is_table() && !self.layout.is_of_single_files();
+                if may_have_none && *outline == RawOutline::default() {
+                    continue;
+                }
+                return fail("has no members");
+            };
+            if sample.source as usize >= sources {
+                return fail("is of no shard of the source");
+            }
+            if (image.form == PACKED_FORM) != (*outline != RawOutline::default()) {
+                return fail("has an outline, or none, against its form");
+            }
+            for (member, _) in &members {
+                let Some(stop) = member.offset.checked_add(u64::from(member.length)) else {
+                    return fail("has a member that is too long");
+                };
+                let apart = member.offset.wrapping_sub(image.offset);
+                if member.offset < free || stop > end || member.length >= MemberPlace::TWICE {
+                    return fail("has a member where none can be");
+                }
+                if apart % BLOCK != 0
+                    || MemberPlace::new(image.offset, member.offset, member.length).is_none()
+                {
+                    return fail("has a member that its image does not lead to");
+                }
+                if member.form as usize >= self.forms.len()
+                    || member.form != PACKED_FORM && member.original != member.length
+                {
+                    return fail("has a member of an impossible form");
+                }
+                free = member.offset + u64::from(member.length.max(1));
+            }
+        }
+        Ok(())
+    }
+
+    /// Each sample with its members and their names.
+    pub fn by_sample(&self) -> impl Iterator<Item = (PackedSample, Vec<(PackedMember, &[u8])>)> {
+        let mut members = &self.members[..];
+        let mut names = &self.names[..];
+        self.samples.iter().map(move |sample| {
+            let (own, behind) = members.split_at(members.len().min(sample.members as usize));
+            members = behind;
+            let named = own.iter().map(|member| {
+                let (name, behind) = names.split_at(names.len().min(member.name as usize));
+                names = behind;
+                (*member, name)
+            });
+            (*sample, named.collect())
+        })
+    }
+}

@@ -1,0 +1,155 @@
+//! Lists packed shards: the rows of the index, made of footers alone.
+
+use super::super::bad_shards::UnreadShards;
+use super::super::build::{GroupRows, IndexBuilder, IndexGroup, SampleRow, ShardRows};
+use super::super::cancel::Cancel;
+use super::super::layouts::PackedShards;
+use super::super::member::{MemberPlace, MemberRow};
+use super::super::open::IndexProgress;
+use super::super::parallel::collect;
+use super::super::samples::{ShardContents, ShardFindings, split, text};
+use super::super::shards::{self, ReadShard};
+use super::super::{Layout, Notes};
+use super::footer::{FIRST_MEMBER, PACKED_FORM, PackedFooter, ShardSeal, next_image};
+use super::manifest::PackedManifest;
+use super::shard_name;
+use crate::source::{DatasetSource, Malformed, ReadAt};
+use base::error::{Error, Result};
+use base::parts::RawOutline;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The samples of a packed shard.
+///
+/// # Errors
+/// [`Malformed`] for what is no sound shard.
+pub fn shard_contents<S: ReadAt + ?Sized>(source: &S) -> Result<ShardContents, Malformed> {
+    let (footer, seal) = PackedFooter::read(source)?;
+    let rows = rows(&footer).map_err(|message| Malformed { offset: seal.bytes, message })?;
+    Ok(ShardContents {
+        rows,
+        findings: ShardFindings { packed: Some((footer, seal)), ..ShardFindings::default() },
+    })
+}
+
+/// The rows of the index for the samples of a shard.
+fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
+    let mut rows = ShardRows { outlines: footer.outlines.clone(), ..ShardRows::default() };
+    let of_files = footer.layout.is_of_files();
+    // Loose files and records are samples without members.
+    let with_members = footer.layout == Layout::Tar || !of_files && !footer.table.keys.is_empty();
+    let key = |name: &[u8]| {
+        let key = match of_files {
+            true => split(name).map(|(_, suffix)| text(&suffix)),
+            false => Some(text(name)).filter(|name| footer.table.keys.binary_search(name).is_ok()),
+        };
+        key.ok_or_else(|| format!("member {:?} of the packed shard has no key", text(name)))
+    };
+    if !of_files {
+        rows.keys.clone_from(&footer.table.keys);
+        rows.kinds.clone_from(&footer.table.kinds);
+        rows.columns.clone_from(&footer.table.columns);
+    } else if with_members {
+        let keys = footer.by_sample().flat_map(|(_, members)| members).map(|(_, name)| key(name));
+        rows.keys = keys.collect::<Result<BTreeSet<String>, String>>()?.into_iter().collect();
+    }
+    let mut free = FIRST_MEMBER;
+    for (number, (sample, members)) in footer.by_sample().enumerate() {
+        let Some(&(image, name)) = members.first() else {
+            // A row of a table without members: it takes no room.
+            rows.samples.push(SampleRow { offset: free, length: 0, label: sample.label });
+            rows.counts.extend(with_members.then_some(0));
+            continue;
+        };
+        free = members.last().map_or(free, |(last, _)| next_image(last.offset, last.length));
+        let mut row = SampleRow { offset: image.offset, length: image.length, label: sample.label };
+        if with_members {
+            let mut own = Vec::with_capacity(members.len());
+            for (member, name) in &members {
+                let key = key(name)?;
+                let number = rows.keys.partition_point(|known| *known < key) as u32;
+                let place = MemberPlace::new(image.offset, member.offset, member.length);
+                let place = place.ok_or("a member of the packed shard is too far from its image")?;
+                let place = MemberPlace { packed: member.form == PACKED_FORM, ..place };
+                own.push(MemberRow { key: number, place });
+            }
+            let stands = own[0].key;
+            own.sort_by_key(|row| row.key);
+            // Two members of one name are an error for loaders that ask for this field, as they are in the tar shard.
+            own.dedup_by(|second, first| {
+                let same = second.key == first.key;
+                if same {
+                    first.place.length = MemberPlace::TWICE;
+                }
+                same
+            });
+            if own.iter().any(|row| row.key == stands && row.place.length == MemberPlace::TWICE) {
+                row.length = 0;
+            }
+            rows.counts.push(own.len() as u32);
+            rows.members.extend(own);
+        }
+        if !of_files && !footer.table.is_image(name, footer.layout) {
+            // What stands for the missing image is not the sample's image, nor is its outline.
+            row.length = 0;
+            rows.outlines[number] = RawOutline::default();
+        }
+        rows.samples.push(row);
+    }
+    Ok(rows)
+}
+
+/// Indexes the shards of a packed dataset, and checks that they are those that `manifest` means; `unread` gets the
+/// others. Returns the notes on what it was packed of.
+pub(in crate::dataset) fn index(
+    source: &dyn DatasetSource,
+    manifest: &PackedManifest,
+    builder: &mut IndexBuilder,
+    unread: &mut UnreadShards,
+    threads: usize,
+    progress: &IndexProgress,
+    cancel: &Cancel,
+) -> Result<Notes> {
+    let count = manifest.shards.len();
+    progress.expect(count as u64, "shards");
+    let next = AtomicUsize::new(0);
+    let firsts: Vec<u64> = manifest
+        .shards
+        .iter()
+        .scan(0, |first, shard| Some(std::mem::replace(first, *first + shard.samples)))
+        .collect();
+    let checked = |number: usize, ShardContents { rows, findings }: ShardContents| {
+        let wrong = |message: String| Error::dataset(source.path(shard_name(number).as_bytes()), message);
+        let (footer, seal): (PackedFooter, ShardSeal) =
+            findings.packed.ok_or_else(|| wrong("is no packed shard".to_owned()))?;
+        manifest.check_shard(number, firsts[number], &footer, &seal).map_err(wrong)?;
+        Ok(rows)
+    };
+    let read = |number: usize| -> Result<ReadShard<ShardRows>> {
+        let name = shard_name(number).into_bytes();
+        let ReadShard { stamp, found } = shards::read(source, &name, &PackedShards, cancel)?;
+        Ok(ReadShard { stamp, found: found.and_then(|contents| checked(number, contents)) })
+    };
+    collect(
+        threads.min(count),
+        |send| {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= count || !send(read(number).map(|read| (number, read))) {
+                    return;
+                }
+            }
+        },
+        |(number, ReadShard { stamp, found }): (usize, ReadShard<ShardRows>)| {
+            let path = shard_name(number).into_bytes();
+            let rows = found.unwrap_or_else(|error| {
+                unread.add(&path, error);
+                ShardRows::default()
+            });
+            builder.add(&IndexGroup { path, stamp, rows: GroupRows::Shard(rows) })?;
+            progress.step(1);
+            Ok(())
+        },
+    )?;
+    Ok(Notes { packed_of: Some(manifest.layout), ..manifest.notes.clone() })
+}

@@ -1,0 +1,87 @@
+//! The members of a tar shard by the samples that they belong to, with all that an index forgets: their names.
+
+use super::super::archive::{TarMember, TarMembers};
+use super::super::member::MemberPlace;
+use super::super::samples::split;
+use crate::source::{Malformed, ReadAt};
+use std::collections::HashMap;
+
+/// A member of a tar shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TarPart {
+    /// Its full name.
+    pub name: Vec<u8>,
+    /// The offset of its data.
+    pub offset: u64,
+    /// The number of bytes of its data.
+    pub length: u32,
+    /// Its number among all members of the shard.
+    pub order: u32,
+}
+
+/// The members of a tar shard that samples have.
+#[derive(Debug, Default)]
+pub struct TarListing {
+    /// All members of stems, in their order in the shard.
+    parts: Vec<TarPart>,
+    /// The members of each stem, by their numbers in `parts`.
+    stems: Vec<Vec<u32>>,
+    /// The number of the stem by the offset of a member.
+    by_offset: HashMap<u64, u32>,
+    /// The members that are no part of a stem: links, hidden files, and what is too large.
+    beside: u64,
+}
+
+impl TarListing {
+    /// Reads all headers of a shard, whose first byte has the address `start`: 0 but where it is compressed.
+    ///
+    /// # Errors
+    /// [`Malformed`] for an archive that is damaged or truncated.
+    pub fn read<S: ReadAt + ?Sized>(source: &S, start: u64) -> Result<Self, Malformed> {
+        let mut listing = Self::default();
+        let mut numbers: HashMap<Vec<u8>, u32> = HashMap::new();
+        let mut members = TarMembers::new(source);
+        let mut order = 0;
+        while let Some(TarMember { name, offset, size, plain }) = members.next_member()? {
+            let own = order;
+            order += 1;
+            if name.ends_with(b"/") {
+                continue;
+            }
+            let stem = split(&name).filter(|_| plain).map(|(stem, _)| stem.to_vec());
+            let length = u32::try_from(size).ok().filter(|&length| length < MemberPlace::TWICE);
+            let (Some(stem), Some(length)) = (stem, length) else {
+                listing.beside += 1;
+                continue;
+            };
+            let stem = *numbers.entry(stem).or_insert_with(|| {
+                listing.stems.push(Vec::new());
+                listing.stems.len() as u32 - 1
+            });
+            listing.stems[stem as usize].push(listing.parts.len() as u32);
+            let offset = start + offset;
+            listing.by_offset.insert(offset, stem);
+            listing.parts.push(TarPart { name, offset, length, order: own });
+        }
+        Ok(listing)
+    }
+
+    /// The members of the sample whose image, or what stands for it, begins at `offset`: that one first, the others in
+    /// their order. `None` where no member begins there.
+    pub fn sample(&self, offset: u64) -> Option<Vec<&TarPart>> {
+        let stem = *self.by_offset.get(&offset)?;
+        let mut members: Vec<&TarPart> =
+            self.stems[stem as usize].iter().map(|&part| &self.parts[part as usize]).collect();
+        members.sort_by_key(|part| part.offset != offset);
+        Some(members)
+    }
+
+    /// The number of members that no sample has, whose images begin at these offsets.
+    pub fn left_out(&self, samples: impl Iterator<Item = u64>) -> u64 {
+        let used: u64 = samples
+            .filter_map(|offset| self.by_offset.get(&offset))
+            .map(|&stem| self.stems[stem as usize].len() as u64)
+            .sum();
+        self.beside + (self.parts.len() as u64).saturating_sub(used)
+    }
+}

@@ -1,0 +1,79 @@
+//! Work on several threads that end with it, for indexing and for revalidating a dataset.
+
+use base::error::{Error, Result};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Runs `work` on `threads` threads. What they send goes to `take` on this thread, one item at a time. The first error
+/// ends it.
+///
+/// `work` gets a function to send with, which returns whether to go on.
+pub(super) fn collect<T: Send>(
+    threads: usize,
+    work: impl Fn(&dyn Fn(Result<T>) -> bool) + Sync,
+    mut take: impl FnMut(T) -> Result<()>,
+) -> Result<()> {
+    std::thread::scope(|scope| {
+        let (sender, receiver) = crossbeam_channel::bounded(threads);
+        for i in 0..threads {
+            let (work, sender) = (&work, sender.clone());
+            let thread = std::thread::Builder::new().name(format!("foreload-index-{i}"));
+            let spawned = thread.spawn_scoped(scope, move || {
+                work(&|item: Result<T>| {
+                    let go_on = item.is_ok();
+                    sender.send(item).is_ok() && go_on
+                });
+            });
+            if let Err(error) = spawned {
+                // Fewer threads do the same work, but without any it cannot be done.
+                if i == 0 {
+                    return Err(Error::Unavailable(format!("no thread could be started: {error}")));
+                }
+                break;
+            }
+        }
+        drop(sender);
+        for item in receiver {
+            take(item?)?;
+        }
+        Ok(())
+    })
+}
+
+/// Calls `work` with every number below `count`, on up to `threads` threads. This thread is one of them, so that little
+/// work needs no other. An error ends it; of several errors, the one with the lowest number is returned.
+pub(super) fn for_each(
+    threads: usize,
+    count: usize,
+    work: impl Fn(usize) -> Result<()> + Sync,
+) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let failed: Mutex<Option<(usize, Error)>> = Mutex::new(None);
+    let run = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                return;
+            }
+            if let Err(error) = work(number) {
+                // No thread begins anything more.
+                next.store(count, Ordering::Relaxed);
+                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                if failed.as_ref().is_none_or(|(first, _)| number < *first) {
+                    *failed = Some((number, error));
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for i in 1..threads.min(count) {
+            let thread = std::thread::Builder::new().name(format!("foreload-look-{i}"));
+            // Fewer threads do the same work.
+            if thread.spawn_scoped(scope, run).is_err() {
+                break;
+            }
+        }
+        run();
+    });
+    failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), |(_, error)| Err(error))
+}

@@ -1,0 +1,273 @@
+//! The cells of a column: the values of its pages, and which of them are missing.
+
+use super::super::blocks::ShardBlocks;
+use super::super::gather::{ColumnFault, GatheredCells, TableFile, TableLimits};
+use super::super::table::TableCells;
+use super::super::unpack::{BlockCodec, LARGEST_BLOCK, PackedBlock};
+use super::encodings::{PackedNumbers, little_endian};
+use super::footer::ColumnChunk;
+use super::pages::{ChunkPages, DataPage, PageKind};
+use super::schema::{LeafContent, SchemaLeaf};
+use super::values::{PLAIN, PageValues, ValueBytes, ValueReader, is_by_dictionary};
+use crate::source::Malformed;
+use base::crc::crc32;
+
+/// Of pages whose values are longer than this on average, in bytes, only the lengths are read.
+const STEPPED_OVER: u64 = 1024;
+
+/// A page that was read: what of it is levels, and where its values begin.
+struct PageBody {
+    /// The page as it is once unpacked; none where it is stepped over.
+    held: Option<Vec<u8>>,
+    /// The bytes of its definition levels.
+    levels: Vec<u8>,
+    /// The place of the first value: in what is held, or else in the file.
+    values: u64,
+    /// The offset in the file of what is held, where it lies there as it is.
+    lies: Option<u64>,
+    /// The block in the file that was unpacked for it, of a column of bytes with its bytes there.
+    packed: Option<(PackedBlock, Vec<u8>)>,
+}
+
+/// Reads a column: all that its pages hold, or for long values where they lie.
+///
+/// # Errors
+/// [`ColumnFault`], by which either the column is refused or the shard is damaged.
+pub(super) fn read(
+    leaf: &SchemaLeaf,
+    content: LeafContent,
+    chunks: &[&ColumnChunk],
+    file: &mut TableFile<'_>,
+    limits: &mut TableLimits,
+    blocks: &mut ShardBlocks,
+) -> Result<TableCells, ColumnFault> {
+    let mut cells = match content {
+        LeafContent::Truth => GatheredCells::Truths(Vec::new()),
+        LeafContent::Half | LeafContent::Float | LeafContent::Double => GatheredCells::Floats(Vec::new()),
+        LeafContent::Text | LeafContent::Json | LeafContent::Bytes | LeafContent::FixedBytes(_) => {
+            GatheredCells::Bytes(Vec::new())
+        }
+        _ => GatheredCells::Integers(Vec::new()),
+    };
+    limits.begin_column(&leaf.path);
+    for chunk in chunks {
+        let codec = chunk.codec.clone().map_err(|name| {
+            ColumnFault::Refused(format!("its pages are compressed with {name}, which cannot be read"))
+        })?;
+        read_chunk(ChunkReader { leaf, content, codec, file, limits, blocks }, chunk, &mut cells)?;
+    }
+    cells.finish(matches!(content, LeafContent::Text | LeafContent::Json), file, limits)
+}
+
+/// What the pages of a chunk have in common.
+struct ChunkReader<'a, 'f> {
+    leaf: &'a SchemaLeaf,
+    content: LeafContent,
+    codec: Option<BlockCodec>,
+    file: &'a mut TableFile<'f>,
+    limits: &'a mut TableLimits,
+    blocks: &'a mut ShardBlocks,
+}
+
+fn read_chunk(
+    mut reader: ChunkReader<'_, '_>,
+    chunk: &ColumnChunk,
+    cells: &mut GatheredCells,
+) -> Result<(), ColumnFault> {
+    let mut pages = ChunkPages::of(chunk);
+    let mut dictionary = None;
+    while let Some(page) = pages.next(reader.file, reader.limits)? {
+        reader.limits.take_cells(page.values, page.offset)?;
+        if page.kind == PageKind::Dictionary {
+            dictionary = Some(reader.dictionary(&page)?);
+            continue;
+        }
+        let body = reader.body(&page)?;
+        let present = reader.present(&page, &body.levels)?;
+        let values = reader.values(&page, &body, present.as_deref(), dictionary.as_ref())?;
+        append(cells, values, present);
+    }
+    Ok(())
+}
+
+impl ChunkReader<'_, '_> {
+    fn is_bytes(&self) -> bool {
+        matches!(self.content, LeafContent::Bytes | LeafContent::FixedBytes(_))
+    }
+
+    /// The values that pages of a chunk refer to.
+    fn dictionary(&mut self, page: &DataPage) -> Result<PageValues, ColumnFault> {
+        let body = self.body(page)?;
+        // PLAIN_DICTIONARY is an old name of PLAIN here.
+        let encoding = if is_by_dictionary(page.encoding) { PLAIN } else { page.encoding };
+        self.decode(page, &body, page.values, encoding)
+    }
+
+    /// The values of a page that are there.
+    fn values(
+        &mut self,
+        page: &DataPage,
+        body: &PageBody,
+        present: Option<&[bool]>,
+        dictionary: Option<&PageValues>,
+    ) -> Result<PageValues, ColumnFault> {
+        let count =
+            present.map_or(page.values, |present| present.iter().filter(|&&there| there).count() as u64);
+        if !is_by_dictionary(page.encoding) {
+            return self.decode(page, body, count, page.encoding);
+        }
+        let held = body.held.as_deref().and_then(|held| held.get(body.values as usize..));
+        let (Some(held), Some(dictionary)) = (held, dictionary) else {
+            return Err(damaged(page.offset, "a page refers to a dictionary that is not there").into());
+        };
+        self.reader(page, count).by_dictionary(held, dictionary)
+    }
+
+    fn decode(
+        &mut self,
+        page: &DataPage,
+        body: &PageBody,
+        count: u64,
+        encoding: u64,
+    ) -> Result<PageValues, ColumnFault> {
+        let bytes = match &body.held {
+            None => ValueBytes::InFile { offset: body.values, end: page.offset + page.packed },
+            Some(held) => {
+                // What is too long to be kept gets addresses in the block.
+                let lies = match (&body.packed, count) {
+                    (Some((block, packed)), 1..) => Some(self.blocks.add(*block, packed)?),
+                    _ => body.lies,
+                };
+                let lies = lies.map(|lies| lies + body.values);
+                ValueBytes::Held { bytes: held.get(body.values as usize..).unwrap_or_default(), lies }
+            }
+        };
+        let (limits, content) = (&mut *self.limits, self.content);
+        let mut reader = ValueReader { content, count: count as usize, page: page.offset, limits };
+        reader.read(encoding, bytes, self.file)
+    }
+
+    fn reader(&mut self, page: &DataPage, count: u64) -> ValueReader<'_> {
+        ValueReader { content: self.content, count: count as usize, page: page.offset, limits: self.limits }
+    }
+
+    /// Which values of a page are there; none where all must be.
+    fn present(&self, page: &DataPage, levels: &[u8]) -> Result<Option<Vec<bool>>, ColumnFault> {
+        let most = self.leaf.present;
+        if most == 0 {
+            return Ok(None);
+        }
+        let width = u32::BITS - most.leading_zeros();
+        let mut packed = PackedNumbers { rest: levels };
+        let levels = packed.runs(width, page.values as usize);
+        let levels =
+            levels.map_err(|_| damaged(page.offset, "it is not clear which values of a page are there"))?;
+        // The header is in no checksum, and says how many bytes of the page are levels.
+        if matches!(page.kind, PageKind::DataV2 { .. }) && !packed.rest.is_empty() {
+            return Err(damaged(page.offset, "a page has more bytes of levels than it needs").into());
+        }
+        if levels.iter().any(|&level| level > most) {
+            return Err(damaged(page.offset, "a page has levels that its column has not").into());
+        }
+        Ok(Some(levels.into_iter().map(|level| level == most).collect()))
+    }
+
+    /// Reads what is needed of a page, and unpacks it.
+    fn body(&mut self, page: &DataPage) -> Result<PageBody, ColumnFault> {
+        let (packed_levels, codec) = match page.kind {
+            PageKind::DataV2 { repetition: 1.., .. } => {
+                return Err(
+                    damaged(page.offset, "a page has several values for a row of a column without").into()
+                );
+            }
+            PageKind::DataV2 { levels, is_packed, .. } => (levels, self.codec.filter(|_| is_packed)),
+            _ => (0, self.codec),
+        };
+        if packed_levels > page.packed || codec.is_some() && packed_levels > page.unpacked {
+            return Err(damaged(page.offset, "a page has more levels than bytes").into());
+        }
+        let is_array = matches!(self.content, LeafContent::Bytes | LeafContent::Json | LeafContent::Text);
+        let long = page.packed > page.values.saturating_mul(STEPPED_OVER) || page.packed > LARGEST_BLOCK;
+        if codec.is_none() && is_array && page.encoding == PLAIN && long {
+            return self.body_in_file(page, packed_levels);
+        }
+        let largest = if codec.is_some() { page.unpacked.max(page.packed) } else { page.packed };
+        if largest > LARGEST_BLOCK {
+            let (bytes, most) = (largest, LARGEST_BLOCK >> 20);
+            return Err(ColumnFault::Refused(format!(
+                "one of its pages has {bytes} bytes: {most} MiB are the most, so write smaller pages"
+            )));
+        }
+        self.limits.take_bytes(page.packed, page.offset)?;
+        let mut bytes = self.file.read(page.offset, page.packed)?;
+        if page.crc.is_some_and(|crc| crc != crc32(&bytes)) {
+            return Err(damaged(page.offset, "the checksum of a page differs").into());
+        }
+        let mut lies = Some(page.offset);
+        let mut levels = bytes[..packed_levels as usize].to_vec();
+        let (mut values, mut packed) = (packed_levels, None);
+        if let Some(codec) = codec {
+            let unpacked = page.unpacked - packed_levels;
+            self.limits.take_bytes(unpacked, page.offset)?;
+            let block = PackedBlock { offset: page.offset + packed_levels, unpacked, codec };
+            bytes.drain(..packed_levels as usize);
+            let unpacked = block.unpack(&bytes)?;
+            let in_file = std::mem::replace(&mut bytes, unpacked);
+            packed = self.is_bytes().then_some((block, in_file));
+            (lies, values) = (None, 0);
+        }
+        if page.kind == PageKind::DataV1 && self.leaf.present > 0 {
+            let beyond = || damaged(page.offset, "a page has more levels than bytes");
+            let (length, rest) = bytes.split_at_checked(4).ok_or_else(beyond)?;
+            let length = little_endian(length) as usize;
+            levels = rest.get(..length).ok_or_else(beyond)?.to_vec();
+            values = 4 + length as u64;
+        }
+        Ok(PageBody { held: Some(bytes), levels, values, lies, packed })
+    }
+
+    /// Reads the levels of a page whose values stay where they are.
+    fn body_in_file(&mut self, page: &DataPage, stated: u64) -> Result<PageBody, ColumnFault> {
+        let (mut offset, mut length) = (page.offset, stated);
+        if page.kind == PageKind::DataV1 && self.leaf.present > 0 {
+            let beyond = || damaged(page.offset, "a page has more levels than bytes");
+            let rest = page.packed.checked_sub(4).ok_or_else(beyond)?;
+            length = little_endian(&self.file.read(offset, 4)?);
+            if length > rest {
+                return Err(beyond().into());
+            }
+            offset += 4;
+        }
+        if length > LARGEST_BLOCK {
+            return Err(damaged(page.offset, "a page has more levels than there can be").into());
+        }
+        self.limits.take_bytes(length, page.offset)?;
+        let levels = self.file.read(offset, length)?;
+        Ok(PageBody { held: None, levels, values: offset + length, lies: None, packed: None })
+    }
+}
+
+/// Adds a page's values, each where one is there.
+fn append(cells: &mut GatheredCells, values: PageValues, present: Option<Vec<bool>>) {
+    match (cells, values) {
+        (GatheredCells::Truths(cells), PageValues::Truths(values)) => spread(cells, values, present),
+        (GatheredCells::Integers(cells), PageValues::Integers(values)) => spread(cells, values, present),
+        (GatheredCells::Floats(cells), PageValues::Floats(values)) => spread(cells, values, present),
+        (GatheredCells::Bytes(cells), PageValues::Bytes(values)) => spread(cells, values, present),
+        _ => unreachable!("values and cells are both by what the column holds"),
+    }
+}
+
+fn spread<T>(cells: &mut Vec<Option<T>>, values: Vec<T>, present: Option<Vec<bool>>) {
+    let mut values = values.into_iter();
+    match present {
+        None => cells.extend(values.map(Some)),
+        Some(present) => {
+            cells.extend(present.into_iter().map(|there| if there { values.next() } else { None }))
+        }
+    }
+}
+
+fn damaged(offset: u64, what: &str) -> Malformed {
+    Malformed { offset, message: format!("{what}: the shard is damaged") }
+}

@@ -1,0 +1,487 @@
+//! One dataset of those in an index: everything below one root. Samples and files are numbered from 0 here.
+
+mod blocks;
+mod named_files;
+mod remote;
+mod stamps;
+
+use super::cells::ColumnCells;
+use super::format::{
+    GROUP_PREFIX, GROUP_ROW, GROUP_SUFFIX, GroupEnd, IndexFile, STAMP_ROW, Section, stamp_at, u32_at, u64_at,
+};
+use super::layouts::ShardReading;
+use super::selected_members::MemberSelection;
+use super::summary;
+use super::{BadShards, Extent, FileId, Fingerprint, IndexOrigin, Layout, Notes, Stamp};
+use crate::source::{DatasetSource, Seen};
+use base::error::{Error, Result};
+use base::parts::RawOutline;
+use named_files::NamedFiles;
+use sha2::{Digest, Sha256};
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::ops::Range;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, RwLock};
+
+/// The index file of one root. Methods panic where a number is out of range, as [`super::DatasetIndex`] says.
+pub(super) struct DatasetPart {
+    /// The root as the user named it.
+    pub(super) root: PathBuf,
+    /// Where it lies, by its absolute path, so that a later change of the working directory does not matter.
+    pub(super) source: Arc<dyn DatasetSource>,
+    /// Whether files there, or some of them, are read by requests.
+    has_remote: bool,
+    /// What that place is called.
+    base: PathBuf,
+    pub(super) file: IndexFile,
+    pub(super) notes: Notes,
+    pub(super) origin: IndexOrigin,
+    pub(super) seconds: f64,
+    /// The split that was asked for.
+    pub(super) split: Option<String>,
+    /// The label that was asked for.
+    pub(super) label_asked: Option<String>,
+    /// The consequence of shards that could not be read.
+    pub(super) bad_shards: BadShards,
+    /// Whether inode numbers last on its file system, so that they are compared.
+    pub(super) inodes: bool,
+    /// The stamps of shards that were written again within the run, and still hold the same samples.
+    moved: RwLock<HashMap<usize, Stamp>>,
+    any_moved: AtomicBool,
+    /// Locked while a shard whose stamp changed is checked.
+    pub(super) accepting: Mutex<()>,
+    /// The members that are read of each sample; `None` where its image is.
+    pub(super) members: Option<MemberSelection>,
+    /// The files that columns of a manifest name, as far as they are read.
+    named_files: Vec<NamedFiles>,
+    /// The columns of small values that are read.
+    pub(super) selected_columns: Vec<ColumnCells<'static>>,
+    /// The samples of a shard of a table, by their numbers there, in the order of their images. Only shards whose
+    /// images lie in another order have an entry.
+    image_order: HashMap<u32, Vec<u32>>,
+    /// The shards that hold other samples than the index says. The user wants to go on with the index, so they are
+    /// refused when they are read.
+    different: HashSet<usize>,
+}
+
+/// Extents end below this, so that adding offset and length never overflows, whatever a damaged index holds.
+pub(super) const MAX_OFFSET: u64 = i64::MAX as u64 - u32::MAX as u64;
+
+impl DatasetPart {
+    /// The part of the index `file` whose root is called `root` and lies at `source`.
+    pub(super) fn new(root: &Path, source: &dyn DatasetSource, file: IndexFile) -> Result<Self> {
+        let source = source.settled()?;
+        let base = source.path(&[]);
+        let notes = serde_json::from_slice(file.section(Section::Notes)).map_err(|error| {
+            Error::dataset(file.path(), format!("not a usable index file: its notes are no JSON: {error}"))
+        })?;
+        let mut part = Self {
+            root: root.to_path_buf(),
+            has_remote: source.is_remote(),
+            source,
+            base,
+            inodes: file.header().root.inode != 0,
+            file,
+            notes,
+            origin: IndexOrigin::Loaded,
+            seconds: 0.0,
+            split: None,
+            label_asked: None,
+            bad_shards: BadShards::default(),
+            moved: RwLock::default(),
+            any_moved: AtomicBool::default(),
+            accepting: Mutex::default(),
+            members: None,
+            named_files: Vec::new(),
+            selected_columns: Vec::new(),
+            image_order: HashMap::new(),
+            different: HashSet::new(),
+        };
+        part.has_remote |= part.notes.on_servers;
+        if part.layout().is_table() && part.layout().is_sharded() {
+            part.image_order = part.orders_of_images();
+        }
+        Ok(part)
+    }
+
+    /// The offset of a sample's image in its shard.
+    fn place(&self, sample: u64) -> u64 {
+        u64_at(self.file.section(Section::Places), 8 * sample as usize).min(MAX_OFFSET)
+    }
+
+    /// The samples of each shard of a table in the order of their images, where they have another.
+    fn orders_of_images(&self) -> HashMap<u32, Vec<u32>> {
+        let mut orders = HashMap::new();
+        for group in 0..self.groups() {
+            let offsets: Vec<u64> = self.samples_of_group(group).map(|sample| self.place(sample)).collect();
+            orders.extend(order(&offsets).map(|order| (group as u32, order)));
+        }
+        orders
+    }
+
+    pub(super) fn layout(&self) -> Layout {
+        self.file.header().layout
+    }
+
+    /// Whether samples lie in shards, also before they were packed.
+    pub(super) fn has_shards_of_samples(&self) -> bool {
+        self.notes.packed_of.unwrap_or(self.layout()).is_sharded()
+    }
+
+    /// Whether samples are rows of tables, also before they were packed.
+    pub(super) fn is_table(&self) -> bool {
+        self.notes.packed_of.unwrap_or(self.layout()).is_table()
+    }
+
+    /// The number of samples.
+    pub(super) fn len(&self) -> u64 {
+        self.file.header().samples
+    }
+
+    /// The number of files.
+    pub(super) fn files(&self) -> u32 {
+        if self.layout().is_sharded() {
+            return self.groups() as u32;
+        }
+        (self.len() * (1 + self.named_columns())) as u32
+    }
+
+    pub(super) fn label(&self, sample: u64) -> u32 {
+        // This is clamped, as in `extent`: damage may make an answer wrong, but not one that breaks its caller.
+        self.column(Section::Labels, sample).min(self.num_classes().saturating_sub(1))
+    }
+
+    /// The samples of the class `label` in a dataset of single files, which are sorted by class.
+    pub(super) fn samples_of_class(&self, label: u32) -> Range<u64> {
+        let first = |above: u64| search(0, self.len(), |sample| u64::from(self.label(sample)) < above);
+        let label = u64::from(label);
+        first(label)..first(label + 1)
+    }
+
+    /// The extent that is read of a sample at once.
+    pub(super) fn extent(&self, sample: u64) -> Extent {
+        match &self.members {
+            None => self.image(sample),
+            Some(members) => self.read_extent(members, sample),
+        }
+    }
+
+    /// The extent of a sample's image, or of what stands for it.
+    pub(super) fn image(&self, sample: u64) -> Extent {
+        let length = self.column(Section::Lengths, sample).min(self.file.header().largest);
+        if self.layout().is_sharded() {
+            Extent { file: FileId(self.group_of(sample) as u32), offset: self.place(sample), length }
+        } else {
+            Extent { file: FileId(sample as u32), offset: 0, length }
+        }
+    }
+
+    /// Whether a sample's image, or what stands for it, is packed in its shard.
+    pub(super) fn has_packed_image(&self, sample: u64) -> bool {
+        self.known_outline(sample).is_some_and(|outline| *outline != RawOutline::default())
+    }
+
+    /// The outline of a sample's first member, which is zeros where that is not packed.
+    pub(super) fn known_outline(&self, sample: u64) -> Option<&RawOutline> {
+        self.file.section(Section::Outlines).as_chunks().0.get(sample as usize)
+    }
+
+    /// What is known of the layout of a sample's packed image, if that is all that is read of the sample at once.
+    pub(super) fn outline(&self, sample: u64) -> Option<&RawOutline> {
+        let outline = self.known_outline(sample)?;
+        let is_packed = self.has_packed_image(sample);
+        (is_packed && (self.members.is_none() || self.extent(sample) == self.image(sample)))
+            .then_some(outline)
+    }
+
+    pub(super) fn sample_of(&self, extent: Extent) -> Option<u64> {
+        let sample = if self.layout().is_sharded() {
+            let Range { start, end } = self.samples_of(extent.file);
+            match &self.members {
+                Some(members) => self.sample_with(members, start..end, extent)?,
+                // The samples of a shard are indexed in the order in which their images stand in it.
+                None => self.sample_with_image(start..end, extent),
+            }
+        } else {
+            u64::from(extent.file.0)
+        };
+        (sample < self.len() && self.extent(sample) == extent).then_some(sample)
+    }
+
+    /// The one of `samples`, those of one shard, that may have `extent` as its image.
+    fn sample_with_image(&self, samples: Range<u64>, extent: Extent) -> u64 {
+        let Range { start, end } = samples;
+        let count = end - start;
+        let sample = |number: u64| match self.image_order.get(&extent.file.0) {
+            Some(order) => start + u64::from(order[number as usize]),
+            None => start + number,
+        };
+        let first = search(0, count, |number| self.image(sample(number)).offset < extent.offset);
+        // Images without bytes may begin where another does.
+        let here = (first..count).take_while(|&number| self.image(sample(number)).offset == extent.offset);
+        let found = here.map(sample).find(|&sample| self.image(sample) == extent);
+        found.unwrap_or(end)
+    }
+
+    /// The number of bytes of the largest extent.
+    pub(super) fn largest(&self) -> u32 {
+        self.members.as_ref().map_or(self.file.header().largest, |members| members.largest)
+    }
+
+    /// The number of bytes of all extents.
+    pub(super) fn total_bytes(&self) -> u64 {
+        self.members.as_ref().map_or(self.file.header().total_bytes, |members| members.total)
+    }
+
+    /// The number of reads that all samples take.
+    pub(super) fn total_reads(&self) -> u64 {
+        self.len() + self.members.as_ref().map_or(0, |members| members.apart)
+    }
+
+    pub(super) fn samples_of(&self, file: FileId) -> Range<u64> {
+        if self.layout().is_sharded() {
+            let group = file.0 as usize;
+            assert!(group < self.groups(), "file {group} of {}", self.groups());
+            self.samples_of_group(group)
+        } else {
+            // Files that a column names along with the samples' own are no samples.
+            let [start, end] = [0, 1].map(|more| (u64::from(file.0) + more).min(self.len()));
+            start..end
+        }
+    }
+
+    pub(super) fn path(&self, file: FileId) -> PathBuf {
+        if self.layout().is_sharded() {
+            return self.source.path(self.group_path(file.0 as usize));
+        }
+        if let Some(name) = self.named_file(file) {
+            return self.source.path(&name);
+        }
+        let sample = u64::from(file.0);
+        let group = self.group_of(sample);
+        let (directory, prefix, suffix) = self.group_parts(group);
+        let name = self.name(group, sample);
+        if self.layout() == Layout::Manifest {
+            return self.source.path(&[prefix, name, suffix].concat());
+        }
+        // Files in the root itself have no directory below it.
+        let slash: &[u8] = if directory.is_empty() { b"" } else { b"/" };
+        // There is only one allocation, because this runs once for each sample on the reading path.
+        let parts = [self.base.as_os_str().as_bytes(), slash, directory, b"/", prefix, name, suffix].concat();
+        PathBuf::from(OsString::from_vec(parts))
+    }
+
+    /// What stands between prefix and suffix in the name of a file of the directory `group`.
+    fn name(&self, group: usize, sample: u64) -> &[u8] {
+        let names = self.section_of(group, GroupEnd::Names, Section::Names);
+        let end = |sample| self.column(Section::Places, sample) as usize;
+        let first = sample == self.group_start(group, GroupEnd::Samples);
+        let start = if first { 0 } else { end(sample - 1) };
+        names.get(start..end(sample)).unwrap_or_default()
+    }
+
+    /// Calls `visit` with every file's samples and its path below the root, in order; for a root that is a shard, with
+    /// its own name. Files of a packed dataset are those of its source.
+    pub(super) fn each_name(&self, mut visit: impl FnMut(Range<u64>, &[u8])) -> Result<()> {
+        if self.layout() == Layout::Packed {
+            return self.each_packed_name(visit);
+        }
+        let mut path = Vec::new();
+        for group in 0..self.groups() {
+            let (directory, prefix, suffix) = self.group_parts(group);
+            if self.layout().is_sharded() {
+                visit(self.samples_of_group(group), self.shard_name(group));
+                continue;
+            }
+            for sample in self.samples_of_group(group) {
+                path.clear();
+                path.extend(directory);
+                if !directory.is_empty() {
+                    path.push(b'/');
+                }
+                [prefix, self.name(group, sample), suffix].iter().for_each(|bytes| path.extend(*bytes));
+                visit(sample..sample + 1, &path);
+            }
+        }
+        Ok(())
+    }
+
+    /// A shard's path below the root; its own name where it is the root.
+    fn shard_name(&self, group: usize) -> &[u8] {
+        let own = || self.base.file_name().unwrap_or_default().as_bytes();
+        Some(self.group_path(group)).filter(|path| !path.is_empty()).unwrap_or_else(own)
+    }
+
+    /// The name of a file in its place.
+    pub(super) fn name_in_source(&self, file: FileId) -> Vec<u8> {
+        if self.layout().is_sharded() {
+            return self.group_path(file.0 as usize).to_vec();
+        }
+        self.name_below(file)
+    }
+
+    /// The stamp that a file has now.
+    pub(super) fn stamp_now(&self, file: FileId) -> Result<Seen> {
+        self.source.stamp(&self.name_in_source(file))
+    }
+
+    /// A file's path below the root; its own name where it is the root.
+    pub(super) fn name_below(&self, file: FileId) -> Vec<u8> {
+        if self.layout().is_sharded() {
+            return self.shard_name(file.0 as usize).to_vec();
+        }
+        if let Some(name) = self.named_file(file) {
+            return name;
+        }
+        if self.layout() == Layout::Manifest {
+            let group = self.group_of(u64::from(file.0));
+            let (_, prefix, suffix) = self.group_parts(group);
+            return [prefix, self.name(group, u64::from(file.0)), suffix].concat();
+        }
+        let path = self.path(file);
+        path.strip_prefix(&self.base).unwrap_or(&path).as_os_str().as_bytes().to_vec()
+    }
+
+    /// The class names by number, as bytes; none where the dataset has only numbers.
+    pub(super) fn class_names(&self) -> Vec<&[u8]> {
+        summary::class_names(self.file.section(Section::Classes))
+    }
+
+    /// How its shards were read when they were listed.
+    pub(super) fn reading(&self) -> ShardReading {
+        ShardReading {
+            kept_texts: self.notes.kept_texts.clone(),
+            label: self.label_asked.clone(),
+            not_labels: self.notes.not_labels.clone(),
+        }
+    }
+
+    /// Whether its classes are directories or tars, whose names have the order of file names.
+    pub(super) fn has_classes_of_files(&self) -> bool {
+        let layout = self.notes.packed_of.unwrap_or(self.layout());
+        matches!(layout, Layout::Folder | Layout::TarOfTars)
+    }
+
+    pub(super) fn num_classes(&self) -> u32 {
+        self.file.header().classes
+    }
+
+    pub(super) fn fingerprint(&self) -> Fingerprint {
+        Fingerprint(self.file.header().fingerprint)
+    }
+
+    /// Identifies the directory, or the single shard, that the root was when it was indexed. A place on a server is
+    /// known by its name.
+    pub(super) fn identity(&self) -> [u8; 32] {
+        // Where inodes do not last, a packed dataset still differs from its source, which has the same fingerprint.
+        let domain: &[u8] = match self.layout() {
+            Layout::Packed => b"foreload packed root 1",
+            _ => b"foreload root 1",
+        };
+        let hash = Sha256::new_with_prefix(domain);
+        match self.is_remote() {
+            true => hash.chain_update(self.file.section(Section::Root)).finalize().into(),
+            false => hash.chain_update(self.root_stamp().inode.to_le_bytes()).finalize().into(),
+        }
+    }
+
+    fn column(&self, section: Section, sample: u64) -> u32 {
+        assert!(sample < self.len(), "sample {sample} of a dataset of {}", self.len());
+        u32_at(self.file.section(section), 4 * sample as usize)
+    }
+
+    /// The directory or shard of a sample, by binary search over the groups' ends.
+    fn group_of(&self, sample: u64) -> usize {
+        assert!(sample < self.len(), "sample {sample} of a dataset of {}", self.len());
+        search(0, self.groups() as u64, |group| {
+            self.group_start(group as usize + 1, GroupEnd::Samples) <= sample
+        }) as usize
+    }
+
+    /// The place where a group begins in samples, paths or names, which is where the one before ends.
+    fn group_start(&self, group: usize, of: GroupEnd) -> u64 {
+        match group.checked_sub(1) {
+            None => 0,
+            Some(before) => u64_at(self.file.section(Section::Groups), GROUP_ROW * before + 8 * of as usize),
+        }
+    }
+
+    /// A group's part of the paths or of the names, which are this section.
+    fn section_of(&self, group: usize, of: GroupEnd, section: Section) -> &[u8] {
+        let bytes = self.file.section(section);
+        let end = (self.group_start(group + 1, of) as usize).min(bytes.len());
+        &bytes[(self.group_start(group, of) as usize).min(end)..end]
+    }
+
+    /// A group's path below the root, and what all its names begin and end with.
+    fn group_parts(&self, group: usize) -> (&[u8], &[u8], &[u8]) {
+        assert!(group < self.groups(), "file {group} of {}", self.groups());
+        let row = self.file.section(Section::Groups);
+        let affix = |at| u32_at(row, GROUP_ROW * group + at) as usize;
+        let path = self.section_of(group, GroupEnd::Paths, Section::Paths);
+        let (path, suffix) = path.split_at(path.len().saturating_sub(affix(GROUP_SUFFIX)));
+        let (path, prefix) = path.split_at(path.len().saturating_sub(affix(GROUP_PREFIX)));
+        (path, prefix, suffix)
+    }
+
+    /// The number of directories or shards.
+    pub(super) fn groups(&self) -> usize {
+        self.file.header().groups as usize
+    }
+
+    pub(super) fn group_path(&self, group: usize) -> &[u8] {
+        self.group_parts(group).0
+    }
+
+    pub(super) fn group_stamp(&self, group: usize) -> Stamp {
+        stamp_at(self.file.section(Section::Stamps), STAMP_ROW * group)
+    }
+
+    pub(super) fn samples_of_group(&self, group: usize) -> Range<u64> {
+        self.group_start(group, GroupEnd::Samples)..self.group_start(group + 1, GroupEnd::Samples)
+    }
+
+    /// The names and lengths of a directory's files, in order.
+    pub(super) fn files_of(&self, group: usize) -> impl Iterator<Item = (Vec<u8>, u32)> {
+        let (_, prefix, suffix) = self.group_parts(group);
+        let name = move |sample| [prefix, self.name(group, sample), suffix].concat();
+        self.samples_of_group(group).map(move |sample| (name(sample), self.column(Section::Lengths, sample)))
+    }
+
+    /// The absolute path of the dataset.
+    pub(super) fn base(&self) -> &Path {
+        &self.base
+    }
+
+    /// The stamp of the root when it was indexed.
+    pub(super) fn root_stamp(&self) -> Stamp {
+        self.file.header().root
+    }
+
+    /// The part of a stamp that is compared.
+    pub(super) fn known(&self, found: Stamp) -> Stamp {
+        if self.inodes { found } else { found.without_inode() }
+    }
+}
+
+/// The numbers of samples with these offsets, in the order of the offsets; `None` where they are sorted.
+pub(super) fn order(offsets: &[u64]) -> Option<Vec<u32>> {
+    if offsets.is_sorted() {
+        return None;
+    }
+    let mut order: Vec<u32> = (0..offsets.len() as u32).collect();
+    order.sort_by_key(|&number| offsets[number as usize]);
+    Some(order)
+}
+
+/// The first of `low..high` that is not `before`, or `high`; all that are `before` come first.
+pub(super) fn search(mut low: u64, mut high: u64, before: impl Fn(u64) -> bool) -> u64 {
+    while low < high {
+        let middle = low.midpoint(high);
+        if before(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
+}

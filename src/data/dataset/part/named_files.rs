@@ -1,0 +1,121 @@
+//! Files that columns of a manifest name along with its samples' own, such as masks. Their numbers come after those of
+//! the samples' files, column by column, and their sizes are looked up whenever they are asked for.
+
+use super::DatasetPart;
+use crate::dataset::cancel::Cancel;
+use crate::dataset::cells::{CellType, CellValue, ColumnCells, ColumnFacts};
+use crate::dataset::format::Section;
+use crate::dataset::manifest::{ASKERS, NO_FILE, NamedBy, sizes};
+use crate::dataset::open::{IndexProgress, threads};
+use crate::dataset::{Extent, FileId, IndexOptions, Layout, MemberBytes};
+use base::error::{Error, Result};
+
+/// The files that a column names, one for each sample.
+pub(in crate::dataset) struct NamedFiles {
+    /// The number of the member that they are, among those that are read of each sample.
+    member: usize,
+    column: ColumnCells<'static>,
+    /// The number of bytes of each; [`NO_FILE`] where the column names none.
+    lengths: Vec<u32>,
+}
+
+impl NamedFiles {
+    fn name(&self, sample: u64) -> Option<&str> {
+        if let Some(CellValue::Text(text)) = self.column.get(sample) { Some(text) } else { None }
+    }
+
+    fn has(&self, sample: u64) -> bool {
+        self.lengths[sample as usize] != NO_FILE
+    }
+}
+
+impl DatasetPart {
+    /// Whether the cells of this column may name files.
+    pub(in crate::dataset) fn may_name_files(&self, column: &ColumnFacts) -> bool {
+        self.layout() == Layout::Manifest && column.cells == CellType::Texts
+    }
+
+    /// Looks up the files that its columns among `members` name, which are read of each sample.
+    ///
+    /// # Errors
+    /// [`Error::Dataset`] for a cell that names no file.
+    pub(in crate::dataset) fn name_files(
+        &mut self,
+        members: &[String],
+        options: &IndexOptions,
+        cancel: &Cancel,
+    ) -> Result<()> {
+        let columns = self.columns();
+        for (member, name) in members.iter().enumerate() {
+            let found = columns.iter().position(|of| of.name == *name && self.may_name_files(of));
+            let Some(number) = found else { continue };
+            let section = self.file.section(Section::Cells);
+            let column = ColumnCells::of(&columns, number, section, self.len()).owned();
+            let mut files = NamedFiles { member, column, lengths: vec![NO_FILE; self.len() as usize] };
+            let (mut samples, mut names) = (Vec::new(), Vec::new());
+            for sample in 0..self.len() {
+                let Some(text) = files.name(sample) else { continue };
+                let taken = self.name_of(text).map_err(|why| {
+                    Error::dataset(&self.root, format!("sample {sample}: its column {name:?} {why}"))
+                })?;
+                samples.push(sample);
+                names.push(taken);
+            }
+            let Some(source) = self.source.manifest() else { continue };
+            let is_on_server = names.iter().any(|name| source.is_on_server(name));
+            let progress = IndexProgress::new(options.progress);
+            progress.expect(names.len() as u64, "files");
+            let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+            let named = NamedBy { column: name, place: &|at| format!("sample {}", samples[at]) };
+            let threads = if is_on_server { ASKERS } else { threads(options, source, self.layout()) };
+            let found = sizes(source, &names, named, threads, &progress, cancel)?;
+            samples.iter().zip(found).for_each(|(&sample, length)| files.lengths[sample as usize] = length);
+            self.has_remote |= is_on_server;
+            self.named_files.push(files);
+        }
+        let files = self.len().saturating_mul(1 + self.named_files.len() as u64);
+        if files > u64::from(u32::MAX) {
+            let message = "names more than 4 294 967 295 files: pack them into shards";
+            return Err(Error::dataset(&self.root, message));
+        }
+        Ok(())
+    }
+
+    /// The name of the file that a cell names.
+    fn name_of(&self, text: &str) -> std::result::Result<Vec<u8>, String> {
+        let manifest = self.source.manifest().ok_or_else(|| "is of no manifest".to_owned())?;
+        let mut names = manifest.names();
+        let name = names.take(text)?;
+        match names.has_secrets() {
+            true => Err("names a URL with a secret, which only the samples' own files may have".to_owned()),
+            false => Ok(name),
+        }
+    }
+
+    /// The number of columns whose files are read.
+    pub(super) fn named_columns(&self) -> u64 {
+        self.named_files.len() as u64
+    }
+
+    /// The name of a file that a column names; `None` for a sample's own.
+    pub(super) fn named_file(&self, file: FileId) -> Option<Vec<u8>> {
+        let after = u64::from(file.0).checked_sub(self.len()).filter(|_| !self.named_files.is_empty())?;
+        let files = &self.named_files[(after / self.len()) as usize];
+        Some(self.name_of(files.name(after % self.len())?).unwrap_or_default())
+    }
+
+    /// The place of the member with this number of a sample, if it is a file that a column names.
+    pub(in crate::dataset) fn named_member(&self, sample: u64, member: usize) -> Option<MemberBytes> {
+        let (column, files) = (1..).zip(&self.named_files).find(|(_, files)| files.member == member)?;
+        if !files.has(sample) {
+            return Some(MemberBytes::Absent);
+        }
+        let file = FileId((column * self.len() + sample) as u32);
+        Some(MemberBytes::Apart(Extent { file, offset: 0, length: files.lengths[sample as usize] }))
+    }
+
+    /// The number of files that columns name for a sample.
+    pub(in crate::dataset) fn named_of(&self, sample: u64) -> u64 {
+        self.named_files.iter().filter(|files| files.has(sample)).count() as u64
+    }
+}

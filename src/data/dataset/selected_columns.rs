@@ -1,0 +1,230 @@
+//! The columns of small values that a loader reads of the samples of tables, as values of all samples.
+
+use super::cells::{CellType, CellValue, ColumnCells, ColumnFacts};
+use super::columns::{ColumnItem, ColumnValues, SampleColumn, typed};
+use super::format::Section;
+use super::part::DatasetPart;
+use super::selected_members::choices;
+use super::summary::TableField;
+use super::{DatasetIndex, FieldKind};
+use base::error::{Error, Result};
+use serde_json::Value;
+
+impl DatasetPart {
+    /// The columns of small values that its samples have, sorted by name.
+    pub(super) fn columns(&self) -> Vec<ColumnFacts> {
+        serde_json::from_slice(self.file.section(Section::Columns)).unwrap_or_default()
+    }
+
+    /// The kinds of the members that its samples have, by key; none where the keys say them.
+    pub(super) fn kinds(&self) -> Vec<FieldKind> {
+        serde_json::from_slice(self.file.section(Section::Kinds)).unwrap_or_default()
+    }
+
+    /// The fields of a table, sorted by name; none of other layouts.
+    pub(super) fn table_fields(&self) -> Vec<TableField> {
+        let members = self.keys().into_iter().zip(self.kinds());
+        let members = members.map(|(name, kind)| TableField { name, kind, refused: None });
+        let columns = self.columns().into_iter().map(|ColumnFacts { name, kind, cells, .. }| {
+            let refused = if let CellType::Refused(reason) = cells { Some(reason) } else { None };
+            TableField { name, kind, refused }
+        });
+        let mut fields: Vec<TableField> = members.chain(columns).collect();
+        // A column that is refused because other shards have bytes by its name comes before those.
+        fields.sort_by(|a, b| (&a.name, a.refused.is_none()).cmp(&(&b.name, b.refused.is_none())));
+        fields.dedup_by(|second, first| second.name == first.name);
+        fields
+    }
+
+    /// Why a table without images is refused where images are asked for.
+    pub(super) fn without_images(&self) -> String {
+        let field = |field: TableField| match field.refused {
+            Some(reason) => format!("{:?} ({reason})", field.name),
+            None => format!("{:?}", field.name),
+        };
+        let fields: Vec<String> = self.table_fields().into_iter().take(20).map(field).collect();
+        format!("has no column of images; fields= reads {}", fields.join(", "))
+    }
+
+    /// Reads the columns among these names from the index file, which must have been read with them.
+    pub(super) fn select_columns(&mut self, names: &[String]) {
+        let columns = self.columns();
+        let section = self.file.section(Section::Cells);
+        let wanted = (0..columns.len()).filter(|&of| names.contains(&columns[of].name));
+        let read = |number| ColumnCells::of(&columns, number, section, self.len()).owned();
+        self.selected_columns = wanted.map(read).collect();
+    }
+
+    /// A column in which the samples from `first` on have other values than those `found` in their shard, as far as the
+    /// index was read with its columns.
+    pub(super) fn different_column(&self, first: u64, found: &super::build::ShardRows) -> Option<String> {
+        // A column without a type has no values, as one that is not there.
+        let typed = || found.columns.iter().filter(|column| !column.is_nothing());
+        let differs = |cells: &ColumnCells<'_>| {
+            let own = typed().find(|column| column.name == cells.facts.name);
+            let is_known = !matches!(cells.facts.cells, CellType::Refused(_));
+            match own {
+                Some(own) => is_known && cells.differs(first, &own.cells),
+                None => {
+                    let samples = first..first + found.samples.len() as u64;
+                    is_known && samples.into_iter().any(|sample| cells.get(sample).is_some())
+                }
+            }
+        };
+        if !self.file.has_members() {
+            let selected = self.selected_columns.iter().find(|cells| differs(cells));
+            return selected.map(|cells| cells.facts.name.clone());
+        }
+        let columns = self.columns();
+        let section = self.file.section(Section::Cells);
+        let new = typed().find(|column| columns.iter().all(|known| known.name != column.name));
+        let known = (0..columns.len())
+            .find(|&number| differs(&ColumnCells::of(&columns, number, section, self.len())));
+        new.map(|column| column.name.clone()).or_else(|| known.map(|number| columns[number].name.clone()))
+    }
+}
+
+impl DatasetIndex {
+    /// Whether the samples of some dataset are rows of tables.
+    pub fn has_tables(&self) -> bool {
+        self.dataset_parts().any(DatasetPart::is_table)
+    }
+
+    /// Whether a column of small values by this name is read of some dataset.
+    pub fn has_column(&self, name: &str) -> bool {
+        self.dataset_parts().any(|part| part.selected_columns.iter().any(|column| column.facts.name == name))
+    }
+
+    /// The value of a sample in a column that is read, as JSON; null where it has none.
+    ///
+    /// # Panics
+    /// Panics when `sample` is not below [`DatasetIndex::len`].
+    pub fn column_value(&self, name: &str, sample: u64) -> Value {
+        let mut before = 0;
+        for part in self.dataset_parts() {
+            if sample < before + part.len() {
+                let column = part.selected_columns.iter().find(|column| column.facts.name == name);
+                return match column.and_then(|column| column.get(sample - before)) {
+                    Some(CellValue::Truth(truth)) => Value::from(truth),
+                    Some(CellValue::Integer(number)) => Value::from(number),
+                    Some(CellValue::Float(number)) => Value::from(number),
+                    Some(CellValue::IntegerList(raw)) => {
+                        raw.iter().map(|raw| i64::from_le_bytes(*raw)).collect()
+                    }
+                    Some(CellValue::FloatList(raw)) => {
+                        raw.iter().map(|raw| f64::from_le_bytes(*raw)).collect()
+                    }
+                    Some(CellValue::Text(text)) => Value::from(text),
+                    None => Value::Null,
+                };
+            }
+            before += part.len();
+        }
+        panic!("sample {sample} of a dataset of {before}")
+    }
+
+    /// The kind that the schema of a table gives the field of this name; `None` where none does. Of several keys of
+    /// which one counts, it is that of the first that there is.
+    pub fn field_kind(&self, name: &str) -> Option<FieldKind> {
+        let fields: Vec<TableField> = self.dataset_parts().flat_map(DatasetPart::table_fields).collect();
+        let of = |name: &str| fields.iter().find(|field| field.name == name).map(|field| field.kind);
+        of(name).or_else(|| choices(name).find_map(of))
+    }
+
+    /// A column of small values for all samples, as a field of this `kind`, if it is asked for as one. The index must
+    /// have been opened with its name among the members.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `fields` where it is refused, or cannot be of that kind.
+    pub fn column(&self, name: &str, kind: Option<FieldKind>) -> Result<SampleColumn> {
+        let wrong = |message: String| Error::config("fields", format!("has {name:?}, {message}"));
+        let parts: Vec<(&DatasetPart, Option<&ColumnCells<'_>>)> = self
+            .dataset_parts()
+            .map(|part| (part, part.selected_columns.iter().find(|column| column.facts.name == name)))
+            .collect();
+        let (mut is_text, mut each) = (None, None);
+        for (part, column) in &parts {
+            let Some(column) = column else {
+                if part.keys().iter().any(|key| key == name) {
+                    let message =
+                        format!("which is a column in one dataset and bytes in {}", part.root.display());
+                    return Err(wrong(message));
+                }
+                continue;
+            };
+            if let CellType::Refused(reason) = &column.facts.cells {
+                return Err(wrong(format!("a column that cannot be read: {reason}")));
+            }
+            let is = column.facts.cells == CellType::Texts;
+            if is_text.replace(is).is_some_and(|others| others != is) {
+                return Err(wrong("which holds texts in one dataset and numbers in another".to_owned()));
+            }
+            let own = column.facts.cells.each();
+            if each.replace(own).is_some_and(|others| others != own) {
+                let message =
+                    "which holds lists in one dataset, and none or lists of another length in another";
+                return Err(wrong(message.to_owned()));
+            }
+        }
+        let cells = || {
+            parts.iter().flat_map(|(part, column)| {
+                (0..part.len()).map(move |sample| column.and_then(|column| column.get(sample)))
+            })
+        };
+        let missing: Vec<bool> = cells().map(|cell| cell.is_none()).collect();
+        let missing = missing.contains(&true).then_some(missing);
+        let values = if is_text == Some(true) {
+            if !matches!(kind, None | Some(FieldKind::Text)) {
+                return Err(wrong(
+                    "a column of texts, as another kind: ask for it by its name alone; only the texts of a \
+                     manifest name files"
+                        .to_owned(),
+                ));
+            }
+            let text = |cell: Option<CellValue<'_>>| match cell {
+                Some(CellValue::Text(text)) => text.to_owned(),
+                _ => String::new(),
+            };
+            ColumnValues::Texts(cells().map(text).collect())
+        } else {
+            if !matches!(kind, None | Some(FieldKind::Integer | FieldKind::Float)) {
+                let message =
+                    "a column of numbers, as another kind than Integer or Float: ask for it by its name";
+                return Err(wrong(message.to_owned()));
+            }
+            let each = each.flatten();
+            // A sample without a value has a zero of the type of the others.
+            let zero = match cells().flatten().next() {
+                Some(CellValue::Truth(_)) => ColumnItem::Truth(false),
+                Some(CellValue::Float(_) | CellValue::FloatList(_)) => ColumnItem::Other(0.0),
+                _ => ColumnItem::Whole(0),
+            };
+            let item = |cell: Option<CellValue<'_>>| match cell {
+                Some(CellValue::Truth(truth)) => ColumnItem::Truth(truth),
+                Some(CellValue::Integer(number)) => ColumnItem::Whole(number),
+                Some(CellValue::Float(number)) => ColumnItem::Other(number),
+                _ => zero,
+            };
+            let list = |cell: Option<CellValue<'_>>| -> Vec<ColumnItem> {
+                match cell {
+                    Some(CellValue::IntegerList(raw)) => {
+                        raw.iter().map(|raw| ColumnItem::Whole(i64::from_le_bytes(*raw))).collect()
+                    }
+                    Some(CellValue::FloatList(raw)) => {
+                        raw.iter().map(|raw| ColumnItem::Other(f64::from_le_bytes(*raw))).collect()
+                    }
+                    _ => vec![zero; each.unwrap_or(1) as usize],
+                }
+            };
+            let items: Vec<ColumnItem> = match each {
+                Some(_) => cells().flat_map(list).collect(),
+                None => cells().map(item).collect(),
+            };
+            typed(items.iter().copied(), each, kind).map_err(|(at, why)| {
+                let sample = at / each.unwrap_or(1).max(1) as usize;
+                wrong(format!("of which sample {sample} has a value {why}"))
+            })?
+        };
+        Ok(SampleColumn { name: name.to_owned(), values, missing })
+    }
+}

@@ -1,0 +1,453 @@
+//! Shards of a dataset, tar, TFRecord or packed: each is read once, by several threads.
+
+use super::bad_shards::UnreadShards;
+use super::build::{GroupRows, IndexBuilder, IndexGroup, ShardRows};
+use super::cancel::Cancel;
+use super::class_names::ClassNames;
+use super::layouts::{self, ShardParser, ShardReading};
+use super::open::IndexProgress;
+use super::parallel::collect;
+pub use super::samples::ShardContents;
+pub use super::samples::{Stems, contents};
+use super::summary::LabelFault;
+use super::table::TableCells;
+use super::whole_file::{self, UnpackedShard, unpacked_place};
+use super::{FieldKind, Layout, Notes, Stamp, samples};
+use crate::source::{DatasetSource, Malformed, OpenFile, ReadAt, is_gone};
+use base::error::{Error, Result, git_lfs_pointer};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Samples can only be read from what is not compressed.
+pub(super) fn refuse_compressed<S: ReadAt + ?Sized>(source: &S, readable: &str) -> Result<(), Malformed> {
+    let mut magic = [0; 6];
+    let got = source
+        .read_at(&mut magic, 0)
+        .map_err(|error| Malformed { offset: 0, message: format!("reading failed: {error}") })?;
+    let known: [(&[u8], &str); 5] = [
+        (b"\x1f\x8b", "gzip"),
+        (b"\x28\xb5\x2f\xfd", "zstd"),
+        (b"BZh", "bzip2"),
+        (b"\xfd7zXZ\0", "xz"),
+        (b"\x04\x22\x4d\x18", "lz4"),
+    ];
+    let Some((_, name)) = known.iter().find(|(start, _)| magic[..got].starts_with(start)) else {
+        return Ok(());
+    };
+    let message = format!("is compressed with {name}: samples can only be read from {readable}; unpack it");
+    Err(Malformed { offset: 0, message })
+}
+
+/// Whether a file name promises a tar that is compressed in a way that is not read.
+pub(super) fn is_compressed_name(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    let tar = [".tar.bz2", ".tar.xz", ".tar.lz4"];
+    tar.iter().any(|ending| name.ends_with(ending.as_bytes()))
+}
+
+/// The shards of a dataset.
+pub(super) struct DatasetShards<'a> {
+    pub(super) source: &'a dyn DatasetSource,
+    pub(super) layout: Layout,
+    /// Their names; the only one is empty where the root is the shard.
+    pub(super) names: &'a [Vec<u8>],
+    /// Whether stems without an image are samples, too.
+    pub(super) every_stem: bool,
+    /// How they are read.
+    pub(super) reading: ShardReading,
+}
+
+/// What was found in all shards beside the samples.
+pub(super) struct ShardsFound {
+    pub(super) notes: Notes,
+    /// The names of the classes by number.
+    pub(super) classes: Vec<Vec<u8>>,
+    /// For each label that the builder was given its class; `None` where they are the same.
+    pub(super) labels: Option<Vec<u32>>,
+    /// How the shards must be read instead, because what some of them hold decides it for all.
+    pub(super) read_again: Option<ShardReading>,
+    /// The shards that could not be read. They are groups without samples.
+    pub(super) unread: UnreadShards,
+}
+
+/// Indexes all shards.
+pub(super) fn index(
+    shards: &DatasetShards<'_>,
+    builder: &mut IndexBuilder,
+    threads: usize,
+    progress: &IndexProgress,
+    cancel: &Cancel,
+) -> Result<ShardsFound> {
+    let &DatasetShards { source, layout, names: shards, every_stem, ref reading } = shards;
+    let Some(knows) = layout.shards() else {
+        return Err(Error::Internal("loose files are no shards".into()));
+    };
+    let mut parser = knows.parser(source, every_stem)?;
+    parser.read_by(reading.clone());
+    progress.expect(shards.len() as u64, "shards");
+    let next = AtomicUsize::new(0);
+    let mut notes = Notes {
+        every_stem,
+        kept_texts: reading.kept_texts.clone(),
+        not_labels: reading.not_labels.clone(),
+        ..Notes::default()
+    };
+    let (mut lying, mut kept) = (BTreeSet::new(), BTreeSet::new());
+    let (mut has_images, mut smallest_label) = (false, None);
+    let mut unread = UnreadShards::default();
+    // The column of the images in tables; that of the labels, with the names of the classes that a schema gives.
+    let (mut image, mut label) = (Agreed::<String>::default(), Agreed::<LabelOrigin>::default());
+    let (mut names, mut label_columns) = (ClassNames::default(), BTreeSet::new());
+    // The column of a table that would be the label, had it any values there.
+    let mut empty_label: Option<Named> = None;
+    // The first in the order of the shards, whoever found it first.
+    let (mut labeled, mut unlabeled, mut unusable): (Option<Named>, Option<Named>, Option<Named>) =
+        (None, None, None);
+    collect(
+        threads.min(shards.len()),
+        |send| {
+            while let Some(shard) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if !send(read(source, shard, &*parser, cancel).map(|read| (shard, read))) {
+                    return;
+                }
+            }
+        },
+        |(shard, read): (&Vec<u8>, ReadShard<ShardContents>)| {
+            let ShardContents { mut rows, findings } = read.found.unwrap_or_else(|error| {
+                unread.add(shard, error);
+                ShardContents::default()
+            });
+            if findings.classes_are_values && !names.are_too_many() {
+                names.renumber(&mut rows.samples, &findings.classes);
+            }
+            note_texts(&rows, &mut lying, &mut kept);
+            let rows = GroupRows::Shard(rows);
+            builder.add(&IndexGroup { path: shard.clone(), stamp: read.stamp, rows })?;
+            progress.step(1);
+            if findings.labeled.is_some() {
+                let of_schema = (!findings.classes_are_values).then_some(findings.classes);
+                let column = findings.label_column.unwrap_or_default();
+                label_columns.insert(column.clone());
+                label.add(shard, Some((column, of_schema)));
+            } else if layout.is_table() {
+                keep_first(&mut empty_label, shard, findings.label_column);
+            }
+            keep_first(&mut labeled, shard, findings.labeled);
+            keep_first(&mut unlabeled, shard, findings.unlabeled);
+            keep_first(&mut unusable, shard, findings.unusable);
+            has_images |= findings.has_images;
+            smallest_label = smallest_label.into_iter().chain(findings.smallest_label).min();
+            image.add(shard, findings.notes.image.clone());
+            notes.absorb(findings.notes);
+            Ok(())
+        },
+    )?;
+    if let Some([(one, of_one), (other, of_other)]) = image.differing() {
+        let message = format!(
+            "has its images in the column {of_other:?}, and {} in {of_one:?}: shards of one dataset need one schema",
+            source.path(one).display()
+        );
+        return Err(Error::dataset(source.path(other), message));
+    }
+    let column = label.first.as_ref().map(|(_, (column, _))| column.clone());
+    let read_again = read_again(reading, &notes, &label_columns, &names, &lying, &kept);
+    if read_again.is_some() {
+        return Ok(ShardsFound { notes, classes: Vec::new(), labels: None, read_again, unread });
+    }
+    let mut odd = names.are_too_many().then(|| (Vec::new(), TOO_MANY.to_owned()));
+    if let Some([(one, of_one), (other, of_other)]) = label.differing() {
+        let one = source.path(one);
+        if of_one.1.is_some() == of_other.1.is_some() {
+            let message = format!(
+                "has other class names than {}, or another column of labels: write all shards with one schema, or \
+                 name the column by label=",
+                one.display()
+            );
+            return Err(Error::dataset(source.path(other), message));
+        }
+        let kinds = |is_number: bool| if is_number { "class numbers" } else { "names of classes" };
+        let (own, others) = (kinds(of_other.1.is_some()), kinds(of_one.1.is_some()));
+        let message = format!(
+            "has {own} as labels, and {} has {others}: write one of both in all shards, or choose other labels by \
+             label=",
+            one.display()
+        );
+        odd = Some((other.clone(), message));
+    }
+    let with = |shard: &Vec<u8>| source.path(shard).display().to_string();
+    notes.label_fault = match (&labeled, unlabeled, unusable.or(odd)) {
+        (_, _, Some((shard, message))) => Some(LabelFault::new(&shard, message)),
+        (Some((labeled, with_label)), Some((shard, sample)), None) if layout.is_table() => {
+            let message = format!(
+                "has no label for its sample {sample}, but sample {with_label} of {} has one: label all samples or \
+                 none",
+                with(labeled)
+            );
+            Some(LabelFault::new(&shard, message))
+        }
+        (Some((labeled, with_label)), Some((shard, sample)), None) => {
+            let missing = match &reading.label {
+                Some(key) => format!("neither a .{key} member nor a .json member with {key}"),
+                None => "neither a .cls member nor a .json member with label or cls".to_owned(),
+            };
+            let message = format!(
+                "sample {sample:?} has {missing}, but {with_label:?} of {} has a label: label all samples or none",
+                with(labeled)
+            );
+            Some(LabelFault::new(&shard, message))
+        }
+        _ => None,
+    };
+    notes.unlabeled = labeled.is_none() || notes.label_fault.is_some();
+    notes.imageless = (notes.every_stem || layout.is_table()) && !has_images;
+    let column = column.or(empty_label.map(|(_, column)| column));
+    notes.label_column = column.filter(|column| !column.is_empty());
+    let has_names = !names.is_empty();
+    let (classes, labels) = match label.first {
+        // Labels that are not used are those of no class, in whatever order the shards were read.
+        _ if notes.unlabeled => (Vec::new(), has_names.then(Vec::new)),
+        Some((_, (_, None))) => {
+            let (classes, labels) = names.into_classes();
+            (classes, Some(labels))
+        }
+        Some((_, (_, Some(classes)))) => (classes, None),
+        None => (Vec::new(), None),
+    };
+    notes.labels_from_one = !notes.unlabeled && classes.is_empty() && smallest_label == Some(1);
+    let classes = classes.into_iter().map(String::into_bytes).collect();
+    Ok(ShardsFound { notes, classes, labels, read_again: None, unread })
+}
+
+/// Why texts are no names of classes.
+const TOO_MANY: &str = "has more than 1048576 different texts, which are too many for names of classes";
+
+/// How the shards must be read instead. Columns whose texts are stored plainly in some shards only are kept in the
+/// index. A column that cannot be the label in one shard is not the label in any.
+fn read_again(
+    reading: &ShardReading,
+    notes: &Notes,
+    label_columns: &BTreeSet<String>,
+    names: &ClassNames,
+    lying: &BTreeSet<String>,
+    kept: &BTreeSet<String>,
+) -> Option<ShardReading> {
+    let mut again = reading.clone();
+    let mixed = lying.intersection(kept).filter(|name| !reading.kept_texts.contains(name));
+    again.kept_texts.extend(mixed.cloned());
+    // Tar shards have no columns.
+    for column in label_columns.iter().filter(|column| !column.is_empty()) {
+        let too_many = names.are_too_many().then_some(TOO_MANY);
+        let why = too_many.or(notes.not_labels.get(column).map(String::as_str));
+        again.not_labels.extend(why.map(|why| (column.clone(), why.to_owned())));
+    }
+    (again != *reading).then_some(again)
+}
+
+/// Notes of a table in which columns texts lie in the shard, and of which they were kept.
+fn note_texts(rows: &ShardRows, lying: &mut BTreeSet<String>, kept: &mut BTreeSet<String>) {
+    let lie = rows
+        .keys
+        .iter()
+        .zip(&rows.kinds)
+        .filter(|(_, kind)| matches!(kind, FieldKind::Text | FieldKind::Json));
+    lying.extend(lie.map(|(name, _)| name.clone()));
+    let texts = rows.columns.iter().filter(|column| matches!(column.cells, TableCells::Texts(_)));
+    kept.extend(texts.map(|column| column.name.clone()));
+}
+
+/// What all shards must agree on that say anything of it. Which two of them differ does not depend on the order in
+/// which they were read.
+struct Agreed<T> {
+    /// The first shard by name, and what it says.
+    first: Option<(Vec<u8>, T)>,
+    /// The first of those that say something else than another.
+    other: Option<(Vec<u8>, T)>,
+}
+
+impl<T> Default for Agreed<T> {
+    fn default() -> Self {
+        Self { first: None, other: None }
+    }
+}
+
+impl<T: PartialEq> Agreed<T> {
+    fn add(&mut self, shard: &[u8], said: Option<T>) {
+        let Some(said) = said else { return };
+        let mut now = (shard.to_vec(), said);
+        let Some(first) = &mut self.first else {
+            self.first = Some(now);
+            return;
+        };
+        if now.0 < first.0 {
+            std::mem::swap(first, &mut now);
+        }
+        if now.1 != first.1 && self.other.as_ref().is_none_or(|(known, _)| now.0 < *known) {
+            self.other = Some(now);
+        }
+    }
+
+    /// Two shards that differ, with what they say.
+    fn differing(&self) -> Option<[(&Vec<u8>, &T); 2]> {
+        let ((one, of_one), (other, of_other)) = (self.first.as_ref()?, self.other.as_ref()?);
+        Some([(one, of_one), (other, of_other)])
+    }
+}
+
+/// The column of the labels, and the names of their classes where a schema gives them.
+type LabelOrigin = (String, Option<Vec<String>>);
+
+/// A shard, with a sample in it or a message about it.
+type Named = (Vec<u8>, String);
+
+fn keep_first(first: &mut Option<Named>, shard: &[u8], said: Option<String>) {
+    if let Some(said) = said
+        && first.as_ref().is_none_or(|(known, _)| shard < known.as_slice())
+    {
+        *first = Some((shard.to_vec(), said));
+    }
+}
+
+/// A shard that can no longer be read once indexing is cancelled.
+struct Cancellable<'a> {
+    bytes: Box<dyn ReadAt + Send + Sync>,
+    cancel: &'a Cancel,
+    /// Whether a read has failed: then nothing is known of the shard.
+    has_failed: AtomicBool,
+}
+
+impl ReadAt for Cancellable<'_> {
+    fn size(&self) -> u64 {
+        self.bytes.size()
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        self.cancel.check_io()?;
+        let read = self.bytes.read_at(buffer, offset);
+        self.has_failed.fetch_or(read.is_err(), Ordering::Relaxed);
+        read
+    }
+    fn worth_reading(&self) -> usize {
+        self.bytes.worth_reading()
+    }
+}
+
+/// The error of a shard that cannot be parsed.
+fn malformed(path: &Path, bytes: &dyn ReadAt, Malformed { offset, message }: Malformed) -> Error {
+    let mut beginning = [0; 64];
+    let read = bytes.read_at(&mut beginning, 0).unwrap_or_default();
+    match git_lfs_pointer(&beginning[..read]) {
+        Some(why) => Error::dataset(path, why),
+        None => Error::dataset(path, format!("at byte {offset}: {message}")),
+    }
+}
+
+/// How often a shard is opened that has another stamp after it was parsed in vain.
+const MOST_MOVES: u32 = 3;
+
+/// A shard that was opened, or is not there.
+pub(super) struct ReadShard<T> {
+    /// The stamp that it had; one that says nothing where there is no file.
+    pub(super) stamp: Stamp,
+    /// What was found in it, or the reason why it cannot be used.
+    pub(super) found: Result<T>,
+}
+
+impl<T> ReadShard<T> {
+    fn bad(stamp: Stamp, error: Error) -> Self {
+        Self { stamp, found: Err(error) }
+    }
+}
+
+/// Opens a shard and parses it. One that was written to meanwhile, or of which a server had told another version, is
+/// opened anew.
+///
+/// # Errors
+/// [`Error::Io`] and [`Error::Dataset`] for reads that failed, which say nothing of the shard itself, and when it was
+/// interrupted.
+fn parsed<'a, T>(
+    source: &dyn DatasetSource,
+    shard: &[u8],
+    cancel: &'a Cancel,
+    parse: impl Fn(&Cancellable<'a>) -> Result<T, Malformed>,
+) -> Result<ReadShard<T>> {
+    let mut moves = 0;
+    loop {
+        cancel.check(&source.path(&[]))?;
+        let OpenFile { bytes, stamp } = match source.open(shard) {
+            Err(error @ Error::Dataset { .. }) => {
+                return Ok(ReadShard::bad(source.stamp(shard)?.stamp().unwrap_or_default(), error));
+            }
+            Err(Error::Io { what, path, source }) if is_gone(&source) => {
+                return Ok(ReadShard::bad(Stamp::default(), Error::Io { what, path, source }));
+            }
+            opened => opened?,
+        };
+        let bytes = Cancellable { bytes, cancel, has_failed: AtomicBool::new(false) };
+        let error = match parse(&bytes) {
+            Ok(found) => return Ok(ReadShard { stamp, found: Ok(found) }),
+            Err(error) => malformed(&source.path(shard), &bytes, error),
+        };
+        moves += 1;
+        if moves == MOST_MOVES || source.stamp(shard)?.stamp().is_none_or(|now| now == stamp) {
+            cancel.check(&source.path(&[]))?;
+            return match bytes.has_failed.into_inner() {
+                true => Err(error),
+                false => Ok(ReadShard::bad(stamp, error)),
+            };
+        }
+    }
+}
+
+/// Parses one shard.
+pub(super) fn read(
+    source: &dyn DatasetSource,
+    shard: &[u8],
+    parser: &dyn ShardParser,
+    cancel: &Cancel,
+) -> Result<ReadShard<ShardContents>> {
+    parsed(source, shard, cancel, |bytes| parser.contents(shard, bytes))
+}
+
+/// Compares one shard with the checksums that its layout keeps. What cannot be compared, and why, is returned.
+pub(super) fn verify(
+    source: &dyn DatasetSource,
+    shard: &[u8],
+    parser: &dyn ShardParser,
+    cancel: &Cancel,
+) -> Result<Option<String>> {
+    parsed(source, shard, cancel, |bytes| parser.verify(shard, bytes))?.found
+}
+
+/// Whether a tar shard is a tar of tars, by its first members.
+pub(super) fn is_tar_of_tars(
+    source: &dyn DatasetSource,
+    shard: &[u8],
+    cancel: &Cancel,
+) -> Result<ReadShard<bool>> {
+    let is_one = |bytes: &Cancellable<'_>| {
+        // Tars of tars are read only where they are not compressed.
+        if whole_file::codec_of(bytes).is_ok_and(|codec| codec.is_some()) {
+            return Ok(false);
+        }
+        layouts::is_tar_of_tars(bytes)
+    };
+    parsed(source, shard, cancel, is_one)
+}
+
+/// The name of the first image in a tar shard; what lies behind it is not looked at.
+pub(super) fn first_image(
+    source: &dyn DatasetSource,
+    shard: &[u8],
+    cancel: &Cancel,
+) -> Result<ReadShard<Option<String>>> {
+    let first = |bytes: &Cancellable<'_>| match whole_file::codec_of(bytes)? {
+        Some(codec) => {
+            let shard = UnpackedShard::of(bytes, codec, None)?;
+            samples::first_image(shard.bytes()).map_err(unpacked_place)
+        }
+        None => samples::first_image(bytes),
+    };
+    parsed(source, shard, cancel, first)
+}

@@ -1,0 +1,143 @@
+//! A group in the spill file of an index that is being built: where its rows are.
+
+use super::FieldKind;
+use super::Stamp;
+use super::blocks::StoredBlock;
+use super::cells::{CellType, ColumnFacts};
+use super::member::MEMBER_ROW;
+use base::parts::RawOutline;
+use std::ops::Range;
+
+/// A group whose rows are in the spill file, one kind of them after another. Of a shard these are lengths, labels,
+/// offsets, outlines, counts of members, and members; of a directory lengths, ends of names, and names; of a manifest
+/// the same and labels.
+pub(super) struct SpilledGroup {
+    pub(super) class: u32,
+    pub(super) path: Vec<u8>,
+    pub(super) stamp: Stamp,
+    /// The offset of its rows in the spill file.
+    pub(super) at: u64,
+    /// The number of its samples.
+    pub(super) samples: u64,
+    /// The number of bytes of all names.
+    pub(super) names: u64,
+    /// The lengths of the prefix and the suffix of all names, which stand behind the path.
+    pub(super) affixes: [usize; 2],
+    /// The keys of the members.
+    pub(super) keys: Vec<String>,
+    /// The number of members of all samples.
+    pub(super) members: u64,
+    /// The number of outlines: one for each sample of a packed shard, none for others.
+    pub(super) outlines: u64,
+    /// The kinds of the members, by key; none where the keys say them.
+    pub(super) kinds: Vec<FieldKind>,
+    /// The columns of small values.
+    pub(super) columns: Vec<SpilledColumn>,
+    /// The compressed blocks, which are few beside the samples and need not wait in the file.
+    pub(super) blocks: Vec<StoredBlock>,
+}
+
+/// A column of a shard in the spill file.
+pub(super) struct SpilledColumn {
+    pub(super) facts: ColumnFacts,
+    /// The offset of its bytes in the spill file.
+    pub(super) at: u64,
+}
+
+impl SpilledColumn {
+    /// Which of so many samples have a value (u8).
+    pub(super) fn present(&self, samples: u64) -> Range<u64> {
+        self.at..self.at + samples
+    }
+
+    /// Their values; of texts the lengths (u32).
+    pub(super) fn values(&self, samples: u64) -> Range<u64> {
+        let width = if self.facts.cells == CellType::Texts { 4 } else { self.facts.cells.width() };
+        let start = self.present(samples).end;
+        start..start + width * samples
+    }
+
+    /// The bytes of their texts.
+    pub(super) fn texts(&self, samples: u64) -> Range<u64> {
+        let start = self.values(samples).end;
+        start..start + self.facts.text_bytes
+    }
+}
+
+impl SpilledGroup {
+    /// The column of this name.
+    pub(super) fn column(&self, name: &str) -> Option<&SpilledColumn> {
+        self.columns.iter().find(|column| column.facts.name == name)
+    }
+
+    /// The rows that begin at `start` and have `each` bytes for each sample.
+    fn rows(&self, start: u64, each: u64) -> Range<u64> {
+        start..start + each * self.samples
+    }
+
+    /// The lengths of the samples (u32).
+    pub(super) fn lengths(&self) -> Range<u64> {
+        self.rows(self.at, 4)
+    }
+
+    /// The labels of a shard's samples (u32).
+    pub(super) fn labels(&self) -> Range<u64> {
+        self.rows(self.lengths().end, 4)
+    }
+
+    /// The offsets of a shard's samples (u64).
+    pub(super) fn offsets(&self) -> Range<u64> {
+        self.rows(self.labels().end, 8)
+    }
+
+    /// The outlines of a packed shard's samples.
+    pub(super) fn outlines(&self) -> Range<u64> {
+        let start = self.offsets().end;
+        start..start + size_of::<RawOutline>() as u64 * self.outlines
+    }
+
+    /// The number of members of each of a shard's samples (u32).
+    pub(super) fn counts(&self) -> Range<u64> {
+        self.rows(self.outlines().end, 4)
+    }
+
+    /// The members of a shard's samples.
+    pub(super) fn members(&self) -> Range<u64> {
+        let start = self.counts().end;
+        start..start + MEMBER_ROW as u64 * self.members
+    }
+
+    /// The end of each file's name among its directory's names (u32).
+    pub(super) fn name_ends(&self) -> Range<u64> {
+        self.rows(self.lengths().end, 4)
+    }
+
+    /// The names of a directory's files.
+    pub(super) fn names(&self) -> Range<u64> {
+        let start = self.name_ends().end;
+        start..start + self.names
+    }
+
+    /// The labels of a manifest's samples (u32).
+    pub(super) fn listed_labels(&self) -> Range<u64> {
+        self.rows(self.names().end, 4)
+    }
+
+    pub(super) fn own_path(&self) -> &[u8] {
+        &self.path[..self.path.len() - self.affixes[0] - self.affixes[1]]
+    }
+}
+
+/// The longest prefix and suffix that all names share, without overlapping in any of them.
+pub(super) fn affixes<'a>(mut names: impl Iterator<Item = &'a [u8]>) -> (&'a [u8], &'a [u8]) {
+    let Some(first) = names.next() else { return Default::default() };
+    let (mut prefix, mut suffix, mut shortest) = (first.len(), first.len(), first.len());
+    for name in names {
+        let same = |(a, b): &(&u8, &u8)| a == b;
+        prefix = first[..prefix].iter().zip(name).take_while(same).count();
+        let end = first[first.len() - suffix..].iter().rev();
+        suffix = end.zip(name.iter().rev()).take_while(same).count();
+        shortest = shortest.min(name.len());
+    }
+    (&first[..prefix], &first[first.len() - suffix.min(shortest - prefix)..])
+}

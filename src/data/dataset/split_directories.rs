@@ -1,0 +1,235 @@
+//! Splits that are directories of a root, such as `train/` and `val/`, each of which is a dataset of its own.
+//!
+//! A directory is one if it is called as splits are, and holds class directories, images or shards. Tables of which
+//! files are splits by their own names, or by a README, have the rules of `splits.rs`.
+
+use super::Contents;
+use super::below::{is_sample, look_below, shard_layout};
+use super::cancel::Cancel;
+use super::ignored::ignored_entry;
+use super::layouts::marked_directories;
+use super::samples::text;
+use super::splits::{directory_split, quoted};
+use super::survey::below;
+use crate::source::{DatasetSource, EntryKind};
+use base::error::{Error, Result};
+use std::ops::ControlFlow;
+
+/// What makes a directory a dataset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holds {
+    /// Images, or files of any kind, in no class.
+    Samples,
+    /// Directories with samples.
+    Classes,
+    Shards,
+}
+
+/// The directory of `source` that is the split `asked`, by its own name or by what it is called for, such as `val` for
+/// "validation"; `None` where no directory is.
+///
+/// # Errors
+/// [`Error::Io`] for a directory that cannot be listed; [`Error::Config`] where several directories are called so.
+pub(super) fn chosen(
+    source: &dyn DatasetSource,
+    asked: &str,
+    contents: Contents,
+    cancel: &Cancel,
+) -> Result<Option<Vec<u8>>> {
+    // No file system that is known has longer names.
+    let is_name = !asked.is_empty() && asked.len() <= 255 && !asked.contains(['/', '\0']);
+    if !is_name || asked == "." || asked == ".." {
+        return Ok(None);
+    }
+    let own = asked.as_bytes().to_vec();
+    if marked_directories(source, std::slice::from_ref(&own), contents)?.is_some() {
+        return Ok(Some(own));
+    }
+    if source.manifest().is_some() || source.named_files().is_some() || !source.is_directory()? {
+        return Ok(None);
+    }
+    let (directories, _) = list(source, &[], contents, |_| false, cancel)?;
+    // A number in a name tells one split from another, such as `train2014` from `train2017`.
+    let word = Some(&own).filter(|own| own.iter().all(u8::is_ascii_alphabetic));
+    let meant = word.and_then(|word| directory_split(word));
+    let has_own = directories.contains(&own);
+    let is_meant = |name: &&Vec<u8>| {
+        directory_split(name).is_some_and(|split| if has_own { **name == own } else { Some(split) == meant })
+    };
+    let mut found = Vec::new();
+    for name in directories.iter().filter(is_meant) {
+        if holds(source, name, contents, |_| true, cancel)?.is_some() {
+            found.push(name.clone());
+        }
+    }
+    if found.len() > 1 {
+        let root = source.path(&[]);
+        let message =
+            format!("is {}, and {} has {}: name one of them", quoted(asked), root.display(), listed(&found));
+        return Err(Error::config("split", message));
+    }
+    Ok(found.pop())
+}
+
+/// Refuses a root whose `directories` are splits, of which none was chosen. `in_root` is a shard in the root itself.
+/// Where files of any kind are samples, a directory that holds no classes is a class, whatever it is called.
+///
+/// # Errors
+/// [`Error::Config`] for splits, of which `asked` is none; [`Error::Dataset`] where directories may be splits or
+/// classes; [`Error::Io`] for a directory that cannot be listed.
+pub(super) fn refuse(
+    source: &dyn DatasetSource,
+    directories: &[Vec<u8>],
+    in_root: Option<&[u8]>,
+    asked: Option<&str>,
+    contents: Contents,
+    cancel: &Cancel,
+) -> Result<()> {
+    let (called, others): (Vec<Vec<u8>>, Vec<Vec<u8>>) =
+        directories.iter().cloned().partition(|name| directory_split(name).is_some());
+    let mut splits = Vec::new();
+    let mut are_datasets = false;
+    for name in called {
+        if let Some(held) = holds(source, &name, contents, |held| held == Holds::Shards, cancel)? {
+            are_datasets |= held != Holds::Samples;
+            splits.push(name);
+        }
+    }
+    let Some(first) = splits.first().map(|name| text(name)) else { return Ok(()) };
+    let root = source.path(&[]);
+    let path = root.join(&first);
+    if contents == Contents::Files {
+        let message = format!(
+            "has {}, which have names of splits and hold directories: name one of them, such as {}, or several in a \
+             list to read them as one; if they are classes, rename them",
+            listed(&splits),
+            path.display()
+        );
+        return if are_datasets { Err(Error::dataset(root, message)) } else { Ok(()) };
+    }
+    let found = look_below(source, &others, contents, cancel)?;
+    let elsewhere = in_root.or(found.sample.as_deref()).or(found.plain_shard()).map(text);
+    let splits = listed(&splits);
+    match (elsewhere, asked) {
+        (Some(_), _) if !are_datasets => Ok(()),
+        (Some(elsewhere), _) => {
+            let message = format!(
+                "can be read in two ways: {splits} may be splits, whose names they have, or a part of one dataset \
+                 with {elsewhere}. To read a split pass split={first:?}, or name {}; to read all as one dataset rename \
+                 the directories",
+                path.display()
+            );
+            Err(Error::dataset(root, message))
+        }
+        (None, None) => {
+            let classes = if are_datasets { "" } else { "; if they are classes, rename them" };
+            let message = format!(
+                "is not set, and {} has {splits}, not one dataset: choose one, or name several of them to read them as \
+                 one{classes}",
+                root.display()
+            );
+            Err(Error::config("split", message))
+        }
+        (None, Some(asked)) => {
+            let message = format!("is {}, and {} has {splits}", quoted(asked), root.display());
+            Err(Error::config("split", message))
+        }
+    }
+}
+
+/// The number of class directories that are looked through for splits. Where not all of these have splits, none is
+/// refused.
+const CLASSES_SEEN: usize = 4;
+
+/// Refuses class directories that hold splits with classes, since all samples would get the number of the directory
+/// above their split.
+///
+/// # Errors
+/// [`Error::Dataset`] for such directories; [`Error::Io`] for a directory that cannot be listed.
+pub(super) fn refuse_in_classes(
+    source: &dyn DatasetSource,
+    classes: &[Vec<u8>],
+    cancel: &Cancel,
+) -> Result<()> {
+    let mut found = Vec::new();
+    for class in classes.iter().take(CLASSES_SEEN) {
+        let (directories, _) = list(source, class, Contents::Images, |_| true, cancel)?;
+        let mut splits = Vec::new();
+        for path in directories {
+            let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(&path);
+            let is_split = directory_split(name).is_some()
+                && holds(source, &path, Contents::Images, |held| held == Holds::Shards, cancel)?
+                    == Some(Holds::Classes);
+            if is_split {
+                splits.push(path);
+            }
+        }
+        if splits.is_empty() {
+            return Ok(());
+        }
+        found.extend(splits);
+    }
+    let Some(first) = found.first().map(|path| text(path)) else { return Ok(()) };
+    let root = source.path(&[]);
+    let message = format!(
+        "can be read in two ways: {} may be splits, whose names they have, or directories in the classes {}. To read a \
+         split name {}, or several in a list to read them as one; to read all as classes rename the directories",
+        listed(&found),
+        classes.iter().take(CLASSES_SEEN).map(|name| text(name)).collect::<Vec<_>>().join(", "),
+        root.join(&first).display()
+    );
+    Err(Error::dataset(root, message))
+}
+
+/// What a directory holds that makes it a dataset; `None` where nothing does. The search ends once something is
+/// `enough`.
+fn holds(
+    source: &dyn DatasetSource,
+    directory: &[u8],
+    contents: Contents,
+    enough: fn(Holds) -> bool,
+    cancel: &Cancel,
+) -> Result<Option<Holds>> {
+    let (directories, own) = list(source, directory, contents, enough, cancel)?;
+    if own.is_some_and(enough) || look_below(source, &directories, contents, cancel)?.sample.is_none() {
+        return Ok(own);
+    }
+    Ok(Some(Holds::Classes))
+}
+
+/// The paths of the directories in a directory, and what else in it makes it a dataset, up to where this is `enough`.
+fn list(
+    source: &dyn DatasetSource,
+    directory: &[u8],
+    contents: Contents,
+    enough: fn(Holds) -> bool,
+    cancel: &Cancel,
+) -> Result<(Vec<Vec<u8>>, Option<Holds>)> {
+    let root = source.path(&[]);
+    let (mut directories, mut own) = (Vec::new(), None);
+    source.directory(directory)?.entries(&mut |entry| {
+        cancel.check(&root)?;
+        match entry.kind {
+            _ if ignored_entry(entry, contents).is_some() => {}
+            EntryKind::Directory => directories.push(below(directory, entry.name)),
+            EntryKind::File => match shard_layout(entry.name, contents).and_then(|layout| layout.shards()) {
+                Some(knows) if !knows.has_splits() => own = Some(Holds::Shards),
+                Some(_) => {}
+                None if is_sample(entry.name, contents) => own = own.or(Some(Holds::Samples)),
+                None => {}
+            },
+            _ => {}
+        }
+        Ok(if own.is_some_and(enough) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    directories.sort_unstable();
+    Ok((directories, own))
+}
+
+fn listed(names: &[Vec<u8>]) -> String {
+    let names: Vec<String> = names.iter().map(|name| text(name)).collect();
+    match &names[..] {
+        [one] => format!("the directory {one}"),
+        names => format!("the directories {}", names.join(", ")),
+    }
+}

@@ -1,0 +1,408 @@
+//! The splits of datasets of tables: which files are of which, by their names or by the README of a repository.
+//!
+//! The rules for names are those of Hugging Face's `datasets` (`data_files.py`), but that what it would leave out
+//! without a word is an error here.
+
+use super::cancel::Cancel;
+use super::dataset_card::{self, CARD, CardConfig};
+use super::ignored::ignored_entry;
+use super::layouts::{ShardLayout, open_beside, read_beginning};
+use super::samples::text;
+use super::survey::{OtherShards, below};
+use super::{Contents, Layout, Notes, numbered};
+use crate::source::{DatasetSource, EntryKind};
+use base::error::{Error, Result};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::ControlFlow;
+
+/// The words in names of directories and files that say a split, and the split.
+const WORDS: &[(&str, &str)] = &[
+    ("train", "train"),
+    ("training", "train"),
+    ("validation", "validation"),
+    ("valid", "validation"),
+    ("dev", "validation"),
+    ("val", "validation"),
+    ("test", "test"),
+    ("testing", "test"),
+    ("eval", "test"),
+    ("evaluation", "test"),
+];
+/// The words in names of directories that go with those: `training_set`, `val_images`, `seg_test`.
+const NEUTRAL: &[&str] = &["data", "dataset", "image", "images", "img", "imgs", "seg", "set", "split"];
+/// The directory in which repositories have their files.
+const DATA: &str = "data";
+/// The directories of the cache of a hub, in which whole repositories lie with all their versions.
+const HUB_CACHE: [&[u8]; 2] = [b"blobs", b"snapshots"];
+
+/// The shards of a split.
+pub(super) struct ChosenSplit {
+    pub(super) layout: Layout,
+    pub(super) knows: &'static dyn ShardLayout,
+    /// Its name; `None` where the dataset has no splits.
+    pub(super) name: Option<String>,
+    /// The names of the shards, sorted.
+    pub(super) shards: Vec<Vec<u8>>,
+    /// What is left out of the directories that were looked through.
+    pub(super) notes: Notes,
+}
+
+/// The files of each split. Without a name it is the dataset as a whole.
+type FilesBySplit = BTreeMap<Option<String>, Vec<Vec<u8>>>;
+
+/// Whether the files of a repository may lie in these directories, beside a README or without.
+pub(super) fn may_have_files(directories: &[Vec<u8>], has_card: bool) -> bool {
+    let is_of_split = |name: &Vec<u8>| {
+        let name = String::from_utf8_lossy(name);
+        name == DATA || said_by(&name).is_some()
+    };
+    has_card || directories.iter().any(is_of_split)
+}
+
+/// The shards of the split that is `asked` for, or of the only one there is. `flat` are those in the root, of their
+/// layout; without them, all that lies below is looked through. `None` where there are none.
+pub(super) fn choose(
+    source: &dyn DatasetSource,
+    flat: Option<OtherShards>,
+    asked: Option<&str>,
+    cancel: &Cancel,
+) -> Result<Option<ChosenSplit>> {
+    let (config, mut notes) = (chosen_config(source)?, Notes::default());
+    let (layout, knows, files) = match flat {
+        Some((layout, knows, shards)) if config.is_none() => (layout, knows, shards),
+        _ => {
+            let all = files_below(source, &mut notes, cancel)?;
+            match (of_one_layout(source, all, config.as_ref())?, &config) {
+                (Some(found), _) => found,
+                // It is the README that misleads, and not what lies here.
+                (None, Some(config)) if !config.splits.is_empty() => {
+                    by_patterns(source, config, Vec::new())?;
+                    return Ok(None);
+                }
+                (None, _) => return Ok(None),
+            }
+        }
+    };
+    let config = config.filter(|config| !config.splits.is_empty());
+    let files = match &config {
+        Some(config) => by_patterns(source, config, files)?,
+        None => by_names(source, files)?,
+    };
+    let (name, mut shards) = one_of(source, files, asked)?;
+    shards.sort_unstable();
+    shards.dedup();
+    // Who lists files one by one may mean a part.
+    let is_listed =
+        config.is_some_and(|config| name.as_ref().is_some_and(|name| config.lists_files_of(name)));
+    if let Some(name) = name.as_ref().filter(|_| !is_listed)
+        && let Some(why) = numbered::incomplete(&shards)
+    {
+        return Err(Error::dataset(source.path(&[]), format!("its split {name} {why}")));
+    }
+    Ok(Some(ChosenSplit { layout, knows, name, shards, notes }))
+}
+
+/// The split that is asked for, or the only one.
+fn one_of(
+    source: &dyn DatasetSource,
+    mut files: FilesBySplit,
+    asked: Option<&str>,
+) -> Result<(Option<String>, Vec<Vec<u8>>)> {
+    let names: Vec<String> = files.keys().flatten().cloned().collect();
+    let root = source.path(&[]);
+    let root = root.display();
+    match (asked, files.len()) {
+        (None, 1) => Ok(files.pop_first().unwrap_or_default()),
+        (Some(asked), _) if names.is_empty() => Err(none_there(source, asked)),
+        (Some(asked), _) => match files.remove_entry(&Some(asked.to_owned())) {
+            Some(found) => Ok(found),
+            None => {
+                let message = format!("is {}, and {root} has {}", quoted(asked), listed(&names));
+                Err(Error::config("split", message))
+            }
+        },
+        (None, _) => {
+            let message = format!("is not set, and {root} has {}: choose one", listed(&names));
+            Err(Error::config("split", message))
+        }
+    }
+}
+
+/// The name of a split that was asked for, for messages: no longer than names are.
+pub(super) fn quoted(asked: &str) -> String {
+    let (start, more): (String, _) = (asked.chars().take(80).collect(), asked.chars().nth(80).is_some());
+    format!("{start:?}{}", if more { "..." } else { "" })
+}
+
+/// The error where a dataset has no splits, or none that its names tell.
+pub(super) fn none_there(source: &dyn DatasetSource, asked: &str) -> Error {
+    let root = source.path(&[]);
+    let message =
+        format!("is {}, and {} is a dataset without splits: leave split out", quoted(asked), root.display());
+    Error::config("split", message)
+}
+
+/// The error where directories are splits, and none of them is chosen.
+pub(super) fn are_directories(
+    source: &dyn DatasetSource,
+    layout: Layout,
+    splits: &[Vec<u8>],
+    asked: Option<&str>,
+) -> Error {
+    let names: Vec<String> = splits.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+    let root = source.path(&[]);
+    let (asked, then) = match asked {
+        None => ("not set".to_owned(), ": choose one, or name several of them to read them as one"),
+        Some(asked) => (quoted(asked), ""),
+    };
+    let message = format!(
+        "is {asked}, and {} holds datasets of {} in {}, and not one itself{then}",
+        root.display(),
+        layout.title(),
+        names.join(", ")
+    );
+    Error::config("split", message)
+}
+
+fn listed(names: &[String]) -> String {
+    match names {
+        [one] => format!("the split {one} alone"),
+        names => format!("the splits {}", names.join(", ")),
+    }
+}
+
+/// The configuration that a README has, or its default of several.
+fn chosen_config(source: &dyn DatasetSource) -> Result<Option<CardConfig>> {
+    let Some(file) = open_beside(source, CARD.as_bytes())? else { return Ok(None) };
+    let readme = read_beginning(source, CARD.as_bytes(), &file, dataset_card::LARGEST_CARD)?;
+    let fail = |message: String| Error::dataset(source.path(CARD.as_bytes()), message);
+    let mut configs = dataset_card::configs(&readme).map_err(fail)?;
+    let at = configs.iter().position(|config| config.is_default);
+    match (at, configs.len()) {
+        (_, 0) => Ok(None),
+        (Some(at), _) => Ok(Some(configs.swap_remove(at))),
+        (None, 1) => Ok(configs.pop()),
+        (None, _) => {
+            let names: Vec<String> = configs.into_iter().map(|config| config.name).collect();
+            Err(fail(format!(
+                "has the configurations {}, of which none is the default: name a directory that has the files of one",
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+/// All files below the root but those that no dataset has, sorted. Notes what else is left out of directories; the root
+/// was listed before.
+fn files_below(source: &dyn DatasetSource, notes: &mut Notes, cancel: &Cancel) -> Result<Vec<Vec<u8>>> {
+    let root = source.path(&[]);
+    let (mut waiting, mut files, mut seen) = (vec![Vec::new()], Vec::new(), HashSet::new());
+    while let Some(directory) = waiting.pop() {
+        let identity = source.identity(&directory)?;
+        // Links may lead in circles.
+        if identity.is_some() && !seen.insert(identity) {
+            continue;
+        }
+        let mut hub = HashSet::<&[u8]>::new();
+        source.directory(&directory)?.entries(&mut |entry| {
+            cancel.check(&root)?;
+            if let Some(why) = ignored_entry(entry, Contents::Images) {
+                if !directory.is_empty() {
+                    notes.skip(why, || text(&below(&directory, entry.name)));
+                }
+                return Ok(ControlFlow::Continue(()));
+            }
+            match entry.kind {
+                EntryKind::Directory => {
+                    hub.extend(HUB_CACHE.into_iter().filter(|name| *name == entry.name));
+                    waiting.push(below(&directory, entry.name));
+                }
+                EntryKind::File => files.push(below(&directory, entry.name)),
+                _ => {}
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        if hub.len() == HUB_CACHE.len() {
+            let message =
+                "is a repository's cache with all its versions: name one of the directories in snapshots";
+            return Err(Error::dataset(source.path(&directory), message));
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
+}
+
+/// Those of the files that are shards of a layout which may have splits; `None` where there are none.
+fn of_one_layout(
+    source: &dyn DatasetSource,
+    files: Vec<Vec<u8>>,
+    config: Option<&CardConfig>,
+) -> Result<Option<OtherShards>> {
+    let is_wanted = |name: &&Vec<u8>| {
+        let Some(config) = config else { return true };
+        let name = String::from_utf8_lossy(name);
+        let is_below = config.directory.is_empty() || name.starts_with(&format!("{}/", config.directory));
+        let mut patterns = config.splits.iter().flat_map(|(_, patterns)| patterns);
+        is_below && (config.splits.is_empty() || patterns.any(|pattern| pattern.matches(&name)))
+    };
+    let wanted: Vec<&Vec<u8>> = files.iter().filter(is_wanted).collect();
+    let mut found: Option<OtherShards> = None;
+    for (layout, knows) in Layout::of_samples(Contents::Images).filter(|(_, knows)| knows.has_splits()) {
+        let is_shard =
+            |name: &&&Vec<u8>| knows.is_shard(name.rsplit(|&byte| byte == b'/').next().unwrap_or(name));
+        let shards: Vec<Vec<u8>> = wanted.iter().filter(is_shard).map(|name| (*name).clone()).collect();
+        let Some(first) = shards.first() else { continue };
+        if let Some((other, _, others)) = &found {
+            let message = format!(
+                "is one of {}, and {} below the same root one of {}: keep the datasets in directories of their own",
+                layout.title(),
+                String::from_utf8_lossy(&others[0]),
+                other.title()
+            );
+            return Err(Error::dataset(source.path(first), message));
+        }
+        found = Some((layout, knows, shards));
+    }
+    Ok(found)
+}
+
+/// The files of each split as a README has them.
+fn by_patterns(source: &dyn DatasetSource, config: &CardConfig, files: Vec<Vec<u8>>) -> Result<FilesBySplit> {
+    let mut splits = FilesBySplit::new();
+    for (split, patterns) in &config.splits {
+        let own = splits.entry(Some(split.clone())).or_default();
+        for pattern in patterns {
+            let matches = files.iter().filter(|name| pattern.matches(&String::from_utf8_lossy(name)));
+            let before = own.len();
+            own.extend(matches.cloned());
+            if own.len() == before {
+                let message = format!(
+                    "names {:?} for the split {split}, and there are no such Parquet or Arrow files below it",
+                    pattern.text()
+                );
+                return Err(Error::dataset(source.path(CARD.as_bytes()), message));
+            }
+        }
+    }
+    Ok(splits)
+}
+
+/// The files of each split as their names say.
+fn by_names(source: &dyn DatasetSource, files: Vec<Vec<u8>>) -> Result<FilesBySplit> {
+    let mut splits = FilesBySplit::new();
+    let mut homes: BTreeMap<Option<String>, BTreeSet<String>> = BTreeMap::new();
+    for name in files {
+        let path = String::from_utf8_lossy(&name).into_owned();
+        let split = of_path(&path);
+        homes.entry(split.clone()).or_default().insert(home(&path));
+        splits.entry(split).or_default().push(name);
+    }
+    if let (2.., Some(unnamed)) = (splits.len(), splits.get(&None)) {
+        let message = "says no split by its name, and files beside it do: keep it in a directory of its own, or list \
+                       the files of splits in README.md (configs, data_files)";
+        return Err(Error::dataset(source.path(&unnamed[0]), message));
+    }
+    if let Some(homes) = homes.values().find(|homes| homes.len() > 1) {
+        let shown: Vec<String> = homes.iter().take(5).map(|home| format!("{home:?}")).collect();
+        let more = if homes.len() > shown.len() { ", ..." } else { "" };
+        let message = format!(
+            "has such files in several directories ({}{more}): name one of them, or several to read them as one",
+            shown.join(", ")
+        );
+        return Err(Error::dataset(source.path(&[]), message));
+    }
+    Ok(splits)
+}
+
+/// The split that a path says: by a directory, by `data/SPLIT-00000-of-00002`, or by a word in the file's name.
+fn of_path(path: &str) -> Option<String> {
+    let (directories, file) = path.rsplit_once('/').unwrap_or(("", path));
+    let by_directory = directories.split('/').find_map(said_by).map(str::to_owned);
+    let sharded = || {
+        let is_data = directories.rsplit('/').next() == Some(DATA);
+        let (split, rest) = file.split_once('-').filter(|_| is_data)?;
+        let is_number = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+        let is_sharded = rest.get(..5).is_some_and(is_number)
+            && rest.get(5..9) == Some("-of-")
+            && rest.get(9..14).is_some_and(is_number);
+        (is_sharded && !split.is_empty()).then(|| split.to_owned())
+    };
+    by_directory.or_else(sharded).or_else(|| said_by(file).map(str::to_owned))
+}
+
+/// The directory in which the files of all splits lie, by the path of one.
+fn home(path: &str) -> String {
+    let (directories, _) = path.rsplit_once('/').unwrap_or(("", path));
+    let parts: Vec<&str> = directories.split('/').filter(|part| said_by(part).is_none()).collect();
+    parts.join("/")
+}
+
+/// The split that a directory is called, in capitals or not, with a number or without: `Train`, `val2017`, `test_set`.
+pub(super) fn directory_split(name: &[u8]) -> Option<&'static str> {
+    let name = String::from_utf8_lossy(name).to_lowercase();
+    let mut parts = parts(&name).filter(|part| !part.is_empty() && !NEUTRAL.contains(part));
+    let split = said_by(parts.next()?)?;
+    parts.next().is_none().then_some(split)
+}
+
+/// Whether a split is for evaluation, by the first word in its name that says so.
+pub fn is_for_evaluation(split: &str) -> bool {
+    said_by(&split.to_ascii_lowercase()).is_some_and(|split| split != "train")
+}
+
+fn parts(name: &str) -> impl Iterator<Item = &str> {
+    name.split(|c: char| matches!(c, '-' | '.' | '_' | ' ') || c.is_ascii_digit())
+}
+
+/// The split that a word in a name says.
+fn said_by(name: &str) -> Option<&'static str> {
+    parts(name).find_map(|part| WORDS.iter().find(|(word, _)| *word == part).map(|(_, split)| *split))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_for_evaluation_are_known_by_their_names() {
+        for split in
+            ["validation", "val", "test", "Test", "dev", "val2017", "validation_matched", "test-clean"]
+        {
+            assert!(is_for_evaluation(split), "{split}");
+        }
+        for split in ["train", "train_val", "unlabeled", "constraint", "latest", ""] {
+            assert!(!is_for_evaluation(split), "{split}");
+        }
+    }
+
+    #[test]
+    fn paths_say_splits() {
+        let said = [
+            ("data/train-00000-of-00002.parquet", Some("train")),
+            ("data/unlabeled-00000-of-00002-0123abcd.parquet", Some("unlabeled")),
+            ("unlabeled-00000-of-00002.parquet", None),
+            ("x/val/part.parquet", Some("validation")),
+            ("train/test_1.parquet", Some("train")),
+            ("my_test_file.parquet", Some("test")),
+            ("cifar10-train.arrow", Some("train")),
+            ("training.parquet", Some("train")),
+            ("constraint.parquet", None),
+            ("0000.parquet", None),
+        ];
+        for (path, split) in said {
+            assert_eq!(of_path(path).as_deref(), split, "{path}");
+        }
+        for (name, split) in [
+            ("val2017", Some("validation")),
+            ("Training", Some("train")),
+            ("test_tubes", None),
+            ("1", None),
+            ("seg_test", Some("test")),
+            ("images", None),
+        ] {
+            assert_eq!(directory_split(name.as_bytes()), split, "{name}");
+        }
+        let homes = ["train/a.parquet", "data/train-1.parquet", "x/test/y.parquet", "a.parquet"].map(home);
+        assert_eq!(homes, ["", "data", "x", ""]);
+    }
+}

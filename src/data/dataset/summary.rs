@@ -1,0 +1,484 @@
+//! The notes and the summary of an index, for people and for `--json`.
+
+use super::layouts::Layout;
+use super::left_out::{LeftOut, Loss};
+use super::part::DatasetPart;
+use super::places::SkippedByReason;
+use super::{BadShard, FieldKind};
+use crate::source::AskedCounts;
+use base::error::Error;
+use base::notices::{NoticeKind, Notices};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The origin of an index.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase", tag = "origin", content = "because")]
+pub enum IndexOrigin {
+    /// The index was loaded from a file that an earlier start made.
+    Loaded,
+    /// The index was built now, for this reason: "there was none", "--rebuild", or what was wrong with the old one.
+    Built(String),
+}
+
+/// Files that were left out for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// The number of files.
+    pub count: u64,
+    /// One of the files.
+    pub example: String,
+    /// The cost of leaving them out.
+    pub loss: Loss,
+}
+
+/// Notes that were taken while the dataset was listed and that the index keeps.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notes {
+    /// What was left out, by reason.
+    pub skipped: SkippedByReason,
+    /// The part of it that is of the root and of directories, by their paths.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) places: BTreeMap<String, SkippedByReason>,
+    /// The class directories that hold no image. They keep their class numbers.
+    pub empty_classes: Vec<String>,
+    /// Whether no sample has a label, or some labels cannot be used.
+    pub unlabeled: bool,
+    /// The reason for which labels that are there cannot be used.
+    #[serde(default)]
+    pub label_fault: Option<LabelFault>,
+    /// Whether all stems of the shards are samples, with an image or without.
+    #[serde(default)]
+    pub every_stem: bool,
+    /// The columns of tables of which all texts are kept in the index.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept_texts: Vec<String>,
+    /// The column of a table, or the member or key that the user named in tar shards, that has the labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_column: Option<String>,
+    /// The columns of tables that cannot be the label because of their values, and why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_labels: BTreeMap<String, String>,
+    /// An image without a label in tar shards that lies in a directory there, as classes do elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_directory: Option<String>,
+    /// Whether no sample has an image.
+    #[serde(default)]
+    pub imageless: bool,
+    /// A sample with several images, of which none is more its own than the others.
+    #[serde(default)]
+    pub ambiguous: Option<String>,
+    /// The column of a table that has the samples' images.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Whether some sample of a table has no image.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub images_missing: bool,
+    /// Whether the smallest label of a table is 1.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub labels_from_one: bool,
+    /// What is amiss where shards are not all of a whole by their names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
+    /// The shards that could not be read, sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bad_shards: Vec<BadShard>,
+    /// Whether a manifest names files on servers, which are read by requests.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_servers: bool,
+    /// Whether a manifest's URLs have secrets, which are not in the index, so that it is read at every start.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub secrets: bool,
+    /// How the samples of a packed dataset were stored before they were packed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packed_of: Option<Layout>,
+}
+
+/// The reason why the labels of a dataset cannot be used. It is an error only for loaders that want labels.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabelFault {
+    /// The shard, below the root; empty where the root is the shard.
+    shard: String,
+    /// The message about the shard's first sample without a usable label.
+    message: String,
+}
+
+impl LabelFault {
+    pub(super) fn new(shard: &[u8], message: String) -> Self {
+        Self { shard: String::from_utf8_lossy(shard).into_owned(), message }
+    }
+
+    /// The fault as that of a dataset that was packed of this one, and has other shards.
+    pub(super) fn of_packed(self) -> Self {
+        let Self { shard, message } = self;
+        let place = if shard.is_empty() { String::new() } else { format!("{shard} in the source: ") };
+        Self { shard: String::new(), message: format!("{place}{message}") }
+    }
+
+    /// Whether the fault is in this shard.
+    pub(super) fn is_of(&self, shard: &[u8]) -> bool {
+        self.shard == String::from_utf8_lossy(shard)
+    }
+
+    /// The message about the shard's first sample without a usable label.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The error for a loader that wants labels of the dataset at `root`.
+    pub(super) fn error(&self, root: &Path) -> Error {
+        let shard = if self.shard.is_empty() { root.to_path_buf() } else { root.join(&self.shard) };
+        Error::dataset(shard, self.message.clone())
+    }
+}
+
+/// Reasons that a message names.
+const REASONS_NAMED: usize = 5;
+/// Bytes of an example in a message.
+const LONGEST_EXAMPLE: usize = 120;
+
+impl Notes {
+    /// Counts something that is no sample.
+    pub(super) fn skip(&mut self, what: LeftOut, example: impl FnOnce() -> String) {
+        let skipped = || Skipped { count: 0, example: example(), loss: what.loss() };
+        self.skipped.entry(what.text().into_owned()).or_insert_with(skipped).count += 1;
+    }
+
+    /// Counts several things that are no samples.
+    pub(super) fn skip_all(&mut self, what: LeftOut, count: u64, example: impl FnOnce() -> String) {
+        if count > 0 {
+            self.skip(what, example);
+            self.skipped.entry(what.text().into_owned()).and_modify(|skipped| skipped.count += count - 1);
+        }
+    }
+
+    /// Remembers a sample with several images: the first of them by name, in whatever order they come.
+    pub(super) fn keep_ambiguous(&mut self, stem: String) {
+        self.ambiguous = Some(self.ambiguous.take().map_or(stem.clone(), |known| known.min(stem)));
+    }
+
+    /// The message that something is `missing`, with what was found instead.
+    pub(super) fn explain(&self, missing: &str) -> String {
+        match named(self.skipped.iter()) {
+            found if found.is_empty() => missing.to_owned(),
+            found => format!("{missing}; found: {found}"),
+        }
+    }
+
+    /// Tells the user which files of the dataset at `root` are not read. If it was just indexed, the labels that cannot
+    /// be used are told, too, although nobody asks for them; and where the dataset's own `labels` are wanted, what else
+    /// may have labels.
+    pub(super) fn notify(&self, root: &Path, just_indexed: bool, labels: bool, notices: &Notices) {
+        let of = |wanted| named(self.skipped.iter().filter(move |(_, skipped)| skipped.loss == wanted));
+        let root = root.display();
+        let (samples, beside) = (of(Loss::Sample), of(Loss::Beside));
+        if !samples.is_empty() {
+            let message = format!(
+                "{root}: left out: {samples}; convert, repair or remove them; `foreload index {root}` shows all"
+            );
+            notices.notify(NoticeKind::Warning, message);
+        }
+        if let Some(why) = &self.incomplete {
+            notices.notify(NoticeKind::Warning, format!("{root}: by the names of its shards it {why}"));
+        }
+        if let Some(LabelFault { message, .. }) = self.label_fault.as_ref().filter(|_| just_indexed) {
+            let all = of(Loss::Label);
+            let all = if all.is_empty() { all } else { format!("; {all}") };
+            let message = format!(
+                "{root}: its samples count as samples without labels, for {message}{all}; whoever asks for labels is \
+                 refused with this"
+            );
+            notices.notify(NoticeKind::Warning, message);
+        }
+        let tables = LeftOut::Metadata.text();
+        if let Some(table) = self.skipped.get(&*tables).filter(|_| labels && !self.unlabeled) {
+            let example = &table.example;
+            let message = format!(
+                "{root}: labels are the names of its directories, and not what {example} says: to read its columns, \
+                 give labels=\"{root}/{example}\""
+            );
+            notices.notify(NoticeKind::Warning, message);
+        }
+        if self.labels_from_one {
+            let message = format!(
+                "{root}: no label is 0, so its labels seem to count classes from 1: they are given as they are stored, \
+                 and the number of classes counts a class 0 without samples; subtract 1 where classes count from 0"
+            );
+            notices.notify(NoticeKind::Information, message);
+        }
+        if !beside.is_empty() {
+            let message = format!("{root}: not read, as no samples: {beside}");
+            notices.notify(NoticeKind::Information, message);
+        }
+        if let Some(first) = self.empty_classes.first() {
+            let message = format!(
+                "{root}: {} classes have no image, e.g. {}; they keep their class numbers: remove their directories if \
+                 they are not meant as classes, and index it anew",
+                self.empty_classes.len(),
+                shortened(first)
+            );
+            notices.notify(NoticeKind::Warning, message);
+        }
+    }
+
+    /// Adds the notes of another thread. The example that is kept does not depend on which came first.
+    pub(super) fn absorb(&mut self, other: Self) {
+        for (reason, more) in other.skipped {
+            let skipped = self.skipped.entry(reason).or_insert_with(|| Skipped {
+                count: 0,
+                example: more.example.clone(),
+                loss: more.loss,
+            });
+            skipped.count += more.count;
+            skipped.example = std::mem::take(&mut skipped.example).min(more.example);
+        }
+        self.absorb_places(other.places);
+        self.empty_classes.extend(other.empty_classes);
+        self.unlabeled |= other.unlabeled;
+        self.every_stem |= other.every_stem;
+        self.kept_texts.extend(other.kept_texts);
+        self.label_column = self.label_column.take().or(other.label_column);
+        self.not_labels.extend(other.not_labels);
+        self.in_directory = self.in_directory.take().into_iter().chain(other.in_directory).min();
+        self.imageless |= other.imageless;
+        self.label_fault = self.label_fault.take().or(other.label_fault);
+        self.images_missing |= other.images_missing;
+        self.labels_from_one |= other.labels_from_one;
+        self.on_servers |= other.on_servers;
+        self.secrets |= other.secrets;
+        self.image = self.image.take().or(other.image);
+        self.incomplete = self.incomplete.take().or(other.incomplete);
+        self.packed_of = self.packed_of.or(other.packed_of);
+        if let Some(stem) = other.ambiguous {
+            self.keep_ambiguous(stem);
+        }
+    }
+}
+
+/// The reasons that left out most, each with its count and example, and the number of other reasons.
+fn named<'a>(skipped: impl Iterator<Item = (&'a String, &'a Skipped)>) -> String {
+    let mut skipped: Vec<_> = skipped.collect();
+    skipped.sort_by_key(|(_, skipped)| std::cmp::Reverse(skipped.count));
+    let more = skipped.len().saturating_sub(REASONS_NAMED);
+    let name = |(reason, skipped): &(&String, &Skipped)| {
+        format!("{} {}, e.g. {}", skipped.count, shortened(reason), shortened(&skipped.example))
+    };
+    let mut names: Vec<String> = skipped.iter().take(REASONS_NAMED).map(name).collect();
+    if more > 0 {
+        names.push(format!("and {more} other kinds"));
+    }
+    names.join("; ")
+}
+
+/// The name, without its middle where it is long.
+fn shortened(name: &str) -> String {
+    if name.len() <= LONGEST_EXAMPLE {
+        return name.to_owned();
+    }
+    let half = LONGEST_EXAMPLE / 2;
+    let head = (0..=half).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0);
+    let tail = (name.len() - half..name.len()).find(|&at| name.is_char_boundary(at)).unwrap_or(name.len());
+    format!("{}…{}", &name[..head], &name[tail..])
+}
+
+/// The numbers of bytes of samples.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct SampleBytes {
+    /// The number of bytes of all samples.
+    pub total_bytes: u64,
+    /// The number of bytes of the largest sample.
+    pub largest: u64,
+}
+
+impl SampleBytes {
+    /// Sums up samples with these numbers of bytes.
+    pub(super) fn of(samples: impl Iterator<Item = u64>) -> Self {
+        samples.fold(Self::default(), |Self { total_bytes, largest }, bytes| Self {
+            total_bytes: total_bytes + bytes,
+            largest: largest.max(bytes),
+        })
+    }
+}
+
+/// A field of the samples of tables.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TableField {
+    /// The name by which it is asked for.
+    pub name: String,
+    /// The kind of its values.
+    pub kind: FieldKind,
+    /// The reason for which it cannot be read; `None` for a field that can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+/// The requests that were made to find, compare and index a dataset on a server; those for samples are not among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct IndexRequests {
+    /// For what the server says of files.
+    pub heads: u64,
+    /// For files, or parts of them.
+    pub gets: u64,
+    /// For pages of an object store's listings.
+    pub lists: u64,
+    /// The bytes of files that came.
+    pub bytes: u64,
+}
+
+impl IndexRequests {
+    pub(super) fn of(AskedCounts { heads, gets, lists, bytes }: AskedCounts) -> Self {
+        Self { heads, gets, lists, bytes }
+    }
+}
+
+/// The facts that `foreload index` shows.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct IndexSummary {
+    /// The dataset as the user named it.
+    pub root: PathBuf,
+    /// The layout of the samples.
+    pub layout: Layout,
+    /// The number of samples.
+    pub samples: u64,
+    /// The number of classes; 0 where samples have no labels.
+    pub classes: u32,
+    /// The number of bytes of what stands for all samples: their images or files; in shards without images, their
+    /// first members.
+    pub total_bytes: u64,
+    /// The number of bytes of the largest of these.
+    pub largest: u32,
+    /// The bytes of all members of the samples in tar shards; `None` where samples are single files, or where the index
+    /// was read without its members.
+    pub members: Option<SampleBytes>,
+    /// The number of shards, or of directories of loose files.
+    pub groups: u64,
+    /// The notes that were taken when the dataset was listed.
+    #[serde(flatten)]
+    pub notes: Notes,
+    /// The members that samples have beside one another in shards, by the ends of their names: what `fields=` can ask
+    /// for.
+    pub keys: Vec<String>,
+    /// The fields that samples of tables have, with their kinds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<TableField>,
+    /// What gives the samples labels, where they have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to_label: Option<String>,
+    /// The dataset's fingerprint in hexadecimal.
+    pub fingerprint: String,
+    /// The index file.
+    pub index_path: PathBuf,
+    /// The size of the index file in bytes.
+    pub index_bytes: u64,
+    /// The origin of the index.
+    #[serde(flatten)]
+    pub origin: IndexOrigin,
+    /// The seconds that loading or building took.
+    pub seconds: f64,
+    /// The requests for that, where the dataset lies on a server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<IndexRequests>,
+}
+
+impl IndexSummary {
+    /// The bytes of what samples hold, as far as it is known: of all members, else of the images.
+    pub fn bytes(&self) -> SampleBytes {
+        let images = SampleBytes { total_bytes: self.total_bytes, largest: u64::from(self.largest) };
+        self.members.unwrap_or(images)
+    }
+}
+
+impl DatasetPart {
+    pub(super) fn summary(&self) -> IndexSummary {
+        let header = self.file.header();
+        IndexSummary {
+            root: self.root.clone(),
+            layout: self.layout(),
+            samples: self.len(),
+            classes: if self.notes.unlabeled { 0 } else { self.num_classes() },
+            total_bytes: header.total_bytes,
+            largest: header.largest,
+            members: self.member_bytes(),
+            groups: header.groups,
+            notes: Notes { places: BTreeMap::new(), ..self.notes.clone() },
+            keys: self.keys(),
+            fields: self.table_fields(),
+            to_label: self.notes.unlabeled.then(|| self.to_label()),
+            fingerprint: self.fingerprint().to_string(),
+            index_path: self.file.path().to_path_buf(),
+            index_bytes: self.file.size(),
+            origin: self.origin.clone(),
+            seconds: self.seconds,
+            requests: self.source.asked().map(IndexRequests::of),
+        }
+    }
+}
+
+/// The names in the section of classes.
+pub(super) fn class_names(mut bytes: &[u8]) -> Vec<&[u8]> {
+    let mut names = Vec::new();
+    while let Some((length, rest)) = bytes.split_first_chunk() {
+        let Some((name, rest)) = rest.split_at_checked(u32::from_le_bytes(*length) as usize) else { break };
+        names.push(name);
+        bytes = rest;
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(notes: &Notes) -> Vec<base::notices::Notice> {
+        let notices = Notices::default();
+        notes.notify(Path::new("/data"), true, true, &notices);
+        std::iter::from_fn(|| notices.next()).collect()
+    }
+
+    #[test]
+    fn what_is_left_out_is_said_briefly_however_much_it_is() {
+        assert_eq!(said(&Notes::default()), []);
+        let mut notes = Notes::default();
+        for number in 0..10_000 {
+            let skipped = Skipped { count: 1, example: "x/".repeat(3000), loss: Loss::Sample };
+            notes.skipped.insert(format!("{number} of some kind"), skipped);
+        }
+        notes.skip(LeftOut::BrokenLink, || "class/b.jpg".to_owned());
+        notes.skip(LeftOut::BrokenLink, || unreachable!("one example is enough"));
+        let [only] = &said(&notes)[..] else { panic!("one message") };
+        assert!(
+            only.message.contains("2 broken links and special files, e.g. class/b.jpg"),
+            "{}",
+            only.message
+        );
+        assert!(only.message.contains("and 9996 other kinds"), "{}", only.message);
+        assert!(notes.explain("nothing is there").len() < 2000);
+    }
+
+    #[test]
+    fn a_table_of_labels_that_nobody_reads_is_a_warning_for_whoever_wants_labels() {
+        let mut notes = Notes::default();
+        notes.skip(LeftOut::Metadata, || "metadata.csv".to_owned());
+        let [only] = &said(&notes)[..] else { panic!("one message") };
+        assert!(only.kind == NoticeKind::Warning && only.message.contains("labels=\"/data/metadata.csv\""));
+        let notices = Notices::default();
+        notes.notify(Path::new("/data"), true, false, &notices);
+        assert_eq!(notices.next(), None);
+    }
+
+    #[test]
+    fn what_nobody_misses_is_no_warning() {
+        let mut notes = Notes::default();
+        notes.skip(LeftOut::Hidden, || ".nfs01".to_owned());
+        assert_eq!(said(&notes), []);
+        notes.skip(LeftOut::NoImage, || "a/Thumbs.db".to_owned());
+        notes.skip(LeftOut::FileInRoot, || "cover.jpg".to_owned());
+        let [only] = &said(&notes)[..] else { panic!("one message") };
+        assert_eq!(only.kind, NoticeKind::Information);
+        assert!(only.message.contains("a/Thumbs.db") && only.message.contains("cover.jpg"));
+        let classes = Notes { empty_classes: vec!["dog".to_owned()], ..Notes::default() };
+        let [only] = &said(&classes)[..] else { panic!("one message") };
+        assert!(only.kind == NoticeKind::Warning && only.message.contains("dog"), "{}", only.message);
+    }
+}

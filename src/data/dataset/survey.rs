@@ -1,0 +1,436 @@
+//! Finds out what kind of dataset a root holds: by the names in it, and by contents where the names are ambiguous.
+
+mod named;
+mod pairs;
+mod root;
+
+use super::below::FoundBelow;
+use super::cancel::Cancel;
+use super::dataset_card::CARD;
+use super::kind::image_extensions;
+use super::layouts::{RecordShards, ShardLayout, TarShards, marked_directories};
+use super::left_out::LeftOut;
+use super::packed::{self, PackedManifest};
+use super::samples::text;
+use super::splits::{self, ChosenSplit};
+use super::{Contents, Layout, Notes, numbered, shards, split_directories};
+use crate::source::DatasetSource;
+use base::error::{Error, Result};
+use named::{compressed, named, nested, single};
+use root::{RootListing, list_root};
+
+/// The directories or shards that must be indexed.
+pub(super) struct Survey {
+    pub(super) layout: Layout,
+    /// The directories that are classes. Without any, all files below the root are of class 0.
+    pub(super) classes: Vec<Vec<u8>>,
+    /// The names of the shards; one empty name where the root itself is the shard.
+    pub(super) shards: Vec<Vec<u8>>,
+    pub(super) notes: Notes,
+    /// The message when no sample is found.
+    pub(super) nothing: String,
+    /// The manifest, where the dataset is packed.
+    pub(super) packed: Option<PackedManifest>,
+    /// The split that the shards are.
+    split: Option<String>,
+}
+
+/// Shards of a layout, and what knows them.
+pub(super) type OtherShards = (Layout, &'static dyn ShardLayout, Vec<Vec<u8>>);
+
+/// The message where nothing is found that a dataset is known by.
+const NO_DATASET: &str = "\
+    holds no dataset: neither class directories (root/class/image.jpg) nor images, nor shards (.tar, .tar.gz, \
+    .tar.zst, .tfrecord, .parquet, .arrow), nor the index.json of MDS or the state.json of save_to_disk, nor what \
+    foreload pack made; a table that lists files, such as train.csv, is named itself";
+
+/// The endings of names of files that describe shards.
+const DESCRIPTIONS: &[&str] = &[
+    ".json", ".txt", ".md", ".csv", ".pbtxt", ".idx", ".index", ".yaml", ".yml", ".log", ".md5", ".sha1",
+    ".sha256", ".sha512", ".crc32c",
+];
+/// Endings of shards that are compressed as a whole.
+const COMPRESSED: &[&str] = &[".gz", ".zst", ".zstd", ".zlib", ".bz2", ".xz", ".lz4", ".sz", ".snappy", ".Z"];
+
+/// Surveys the root of `source`, or what is the split of this name in it.
+pub(super) fn survey(
+    source: &dyn DatasetSource,
+    contents: Contents,
+    split: Option<&str>,
+    cancel: &Cancel,
+) -> Result<Survey> {
+    let survey = whole(source, contents, split, cancel)?;
+    if let Some((name, same)) = numbered::twice(&survey.shards) {
+        let message =
+            format!("seems to be {} unpacked, which lies beside it: remove one of the two", text(&same));
+        return Err(Error::dataset(source.path(&name), message));
+    }
+    match split {
+        Some(split) if survey.split.is_none() => {
+            match marked_directories(source, &survey.classes, contents)? {
+                Some((layout, others)) => Err(splits::are_directories(source, layout, &others, Some(split))),
+                None => Err(splits::none_there(source, split)),
+            }
+        }
+        _ => Ok(survey),
+    }
+}
+
+fn whole(
+    source: &dyn DatasetSource,
+    contents: Contents,
+    split: Option<&str>,
+    cancel: &Cancel,
+) -> Result<Survey> {
+    if source.manifest().is_some() {
+        return Ok(Survey {
+            layout: Layout::Manifest,
+            classes: Vec::new(),
+            shards: Vec::new(),
+            notes: Notes::default(),
+            nothing: "lists no file".to_owned(),
+            packed: None,
+            split: None,
+        });
+    }
+    if let Some(names) = source.named_files() {
+        return named(source, names, contents, cancel);
+    }
+    if !source.is_directory()? {
+        // A link has the kind of what it leads to.
+        let path = if source.is_remote() { source.path(&[]) } else { source.canonical()? };
+        return single(source, path.file_name().unwrap_or_default(), contents, cancel);
+    }
+    // To look for each file that may say what the dataset is costs a server's answer, so that a listing comes first.
+    // Where the server shows none, they are found all the same.
+    let listing = source.is_remote().then(|| list_root(source, contents, cancel));
+    let may_have = |name: &str| match &listing {
+        Some(Ok(found)) => found.special.contains(name.as_bytes()),
+        _ => true,
+    };
+    if packed::NAMES.iter().any(|name| may_have(name))
+        && let Some(manifest) = PackedManifest::find(source)?
+    {
+        return Ok(of_manifest(manifest));
+    }
+    for (layout, knows) in Layout::of_samples(contents) {
+        if knows.marker().is_some_and(may_have)
+            && let Some(shards) = knows.listed(source, &[])?
+        {
+            return Ok(Survey::of_shards(layout, knows, shards, Notes::default()));
+        }
+    }
+    let found = listing.unwrap_or_else(|| list_root(source, contents, cancel))?;
+    match contents {
+        Contents::Images => images(source, found, split, cancel),
+        Contents::Files => files(source, found, split, cancel),
+    }
+}
+
+impl Survey {
+    /// That of a dataset of these shards.
+    fn of_shards(layout: Layout, knows: &dyn ShardLayout, shards: Vec<Vec<u8>>, notes: Notes) -> Self {
+        Self {
+            layout,
+            classes: Vec::new(),
+            shards,
+            notes,
+            nothing: knows.nothing(),
+            packed: None,
+            split: None,
+        }
+    }
+
+    /// That of shards that were found by their names. Some may be missing, which is noted: a part may be meant.
+    fn of_found(layout: Layout, knows: &dyn ShardLayout, shards: Vec<Vec<u8>>, mut notes: Notes) -> Self {
+        notes.incomplete = numbered::incomplete(&shards);
+        Self::of_shards(layout, knows, shards, notes)
+    }
+
+    /// That of a split.
+    fn of_split(split: ChosenSplit, mut notes: Notes) -> Self {
+        notes.absorb(split.notes);
+        Self { split: split.name, ..Self::of_found(split.layout, split.knows, split.shards, notes) }
+    }
+}
+
+fn of_manifest(manifest: PackedManifest) -> Survey {
+    Survey {
+        layout: Layout::Packed,
+        classes: manifest.classes.iter().map(|name| name.bytes().to_vec()).collect(),
+        shards: manifest.names().map(String::into_bytes).collect(),
+        notes: Notes::default(),
+        nothing: "the packed shards hold no sample".to_owned(),
+        packed: Some(manifest),
+        split: None,
+    }
+}
+
+fn images(
+    source: &dyn DatasetSource,
+    mut found: RootListing,
+    split: Option<&str>,
+    cancel: &Cancel,
+) -> Result<Survey> {
+    if let Some((name, layout, list)) = &found.unlisted
+        && found.has_only_files()
+    {
+        let name = text(name);
+        let why = match found.special.contains(list.as_bytes()) {
+            true => format!("{list} lists no shards: it is damaged, or of something else"),
+            false => format!("there is no {list}"),
+        };
+        let message = format!(
+            "holds {} such as {name}, and {why}; they are read by the {list} that was written with them: copy it",
+            layout.title()
+        );
+        return Err(Error::dataset(source.path(&[]), message));
+    }
+    let (directories, in_root) = (&found.directories, found.first_shard());
+    split_directories::refuse(source, directories, in_root, split, Contents::Images, cancel)?;
+    let below = found.look_below(source, cancel)?;
+    if let Some(other) = found.other_shards(source, &below)? {
+        return other_shards(source, other, found, &below, split, cancel);
+    }
+    if let Some(below) = found.splits_below(source, &below, split, cancel)? {
+        return Ok(below);
+    }
+    if found.are_classes(source, &below, cancel)? {
+        split_directories::refuse_in_classes(source, &found.directories, cancel)?;
+        pairs::refuse(source, &found.directories, cancel)?;
+        found.note_images();
+        return Ok(Survey {
+            layout: Layout::Folder,
+            classes: found.directories,
+            shards: Vec::new(),
+            notes: found.notes,
+            nothing: format!("its directories hold no {} image", image_extensions()),
+            packed: None,
+            split: None,
+        });
+    }
+    if let Some(name) = found.compressed.iter().find(|name| !TarShards.is_shard(name)) {
+        let beside = if found.shards.is_empty() { "" } else { " beside plain ones" };
+        return Err(Error::dataset(source.path(name), compressed(beside)));
+    }
+    found.shards.append(&mut found.compressed);
+    found.shards.sort_unstable();
+    let Some(first) = found.shards.first() else {
+        return match found.images.count {
+            0 => Err(Error::dataset(source.path(&[]), found.notes.explain(NO_DATASET))),
+            // The root is walked like any directory, and what is left out in it is noted then.
+            _ => Ok(Survey {
+                layout: Layout::Folder,
+                classes: Vec::new(),
+                shards: Vec::new(),
+                notes: Notes { unlabeled: true, ..Notes::default() },
+                nothing: format!("holds no {} image", image_extensions()),
+                packed: None,
+                split: None,
+            }),
+        };
+    };
+    refuse_places(source, first, &below)?;
+    let (layout, knows) = nested(source, (Layout::Tar, &TarShards), &found.shards, cancel)?;
+    found.note_images();
+    Ok(Survey::of_found(layout, knows, found.shards, found.notes))
+}
+
+/// Surveys a root of shards that are no tars.
+fn other_shards(
+    source: &dyn DatasetSource,
+    (layout, knows, shards): OtherShards,
+    mut found: RootListing,
+    below: &FoundBelow,
+    split: Option<&str>,
+    cancel: &Cancel,
+) -> Result<Survey> {
+    found.note_images();
+    if !knows.has_splits() {
+        refuse_places(source, &shards[0], below)?;
+        return Ok(Survey::of_found(layout, knows, shards, found.notes));
+    }
+    // A README may say which of them are the dataset.
+    if let Some(shard) = below.plain_shard().filter(|_| !found.special.contains(CARD.as_bytes())) {
+        return Err(in_places(source, &shards[0], shard));
+    }
+    // Where some are in directories, all are looked through, since their paths say splits.
+    let flat = below.shards.is_empty().then(|| (layout, knows, shards.clone()));
+    match splits::choose(source, flat, split, cancel)? {
+        Some(chosen) => Ok(Survey::of_split(chosen, found.notes)),
+        None => Ok(Survey::of_found(layout, knows, shards, found.notes)),
+    }
+}
+
+/// Refuses shards in directories of a root that has shards itself, of which `first` is one.
+fn refuse_places(source: &dyn DatasetSource, first: &[u8], below: &FoundBelow) -> Result<()> {
+    below.shards.first().map_or(Ok(()), |(_, shard)| Err(in_places(source, first, shard)))
+}
+
+fn in_places(source: &dyn DatasetSource, first: &[u8], below: &[u8]) -> Error {
+    let message = format!(
+        "holds shards in itself ({}) and in directories ({}), which cannot be one dataset as they are stored: name one \
+         of the places, or name the files by braces, or give several places in a list to read them as one",
+        text(first),
+        text(below)
+    );
+    Error::dataset(source.path(&[]), message)
+}
+
+fn files(
+    source: &dyn DatasetSource,
+    found: RootListing,
+    split: Option<&str>,
+    cancel: &Cancel,
+) -> Result<Survey> {
+    let RootListing { directories, shards, descriptions, other, mut notes, .. } = found;
+    if !shards.is_empty() && directories.is_empty() {
+        if let Some(other) = other {
+            let message = format!(
+                "is no .tfrecord shard, as {} beside it: keep the shards in a directory of their own (names that end \
+                 in {} are passed over)",
+                text(&shards[0]),
+                DESCRIPTIONS.join(", ")
+            );
+            return Err(Error::dataset(source.path(&other), message));
+        }
+        descriptions.iter().for_each(|name| notes.skip(LeftOut::BesideRecords, || text(name)));
+        return Ok(Survey::of_found(Layout::TfRecord, &RecordShards, shards, notes));
+    }
+    // A file in the root is in no class, so the dataset has no classes.
+    let has_files = other.is_some() || !shards.is_empty() || !descriptions.is_empty();
+    let classes = if has_files { Vec::new() } else { directories };
+    split_directories::refuse(source, &classes, None, split, Contents::Files, cancel)?;
+    if classes.is_empty() {
+        // The root is walked like any directory, and what is skipped in it is noted then.
+        notes = Notes { unlabeled: true, ..Notes::default() };
+    }
+    let nothing = "holds no file".to_owned();
+    Ok(Survey {
+        layout: Layout::Folder,
+        classes,
+        shards: Vec::new(),
+        notes,
+        nothing,
+        packed: None,
+        split: None,
+    })
+}
+
+impl RootListing {
+    /// Whether the directories are classes. Where shards or images are next to them, contents decide: whichever of the
+    /// two holds no image is left out, with a note.
+    fn are_classes(
+        &mut self,
+        source: &dyn DatasetSource,
+        below: &FoundBelow,
+        cancel: &Cancel,
+    ) -> Result<bool> {
+        let has_shards = !self.shards.is_empty() || !self.compressed.is_empty();
+        if self.directories.is_empty() || !(has_shards || self.images.count > 0) {
+            return Ok(!self.directories.is_empty());
+        }
+        let Some(image) = &below.sample else {
+            for name in &self.directories {
+                self.notes.skip(LeftOut::DirectoryWithoutImages, || text(name));
+            }
+            return Ok(false);
+        };
+        for shard in &self.shards {
+            if let Some(packed) = shards::first_image(source, shard, cancel)?.found? {
+                let message = format!(
+                    "holds images both in class directories ({}) and in shards ({packed} in {}), which cannot be one \
+                     dataset as they lie: move the directories or the shards to a place of their own and name that; \
+                     both places in a list are read as one",
+                    text(image),
+                    text(shard)
+                );
+                return Err(Error::dataset(source.path(&[]), message));
+            }
+            self.notes.skip(LeftOut::ShardWithoutImages, || text(shard));
+        }
+        for name in &self.compressed {
+            self.notes.skip(LeftOut::CompressedTar, || text(name));
+        }
+        Ok(true)
+    }
+
+    /// The split that is chosen where shards lie in directories, and no images and no shards beside them.
+    fn splits_below(
+        &mut self,
+        source: &dyn DatasetSource,
+        below: &FoundBelow,
+        split: Option<&str>,
+        cancel: &Cancel,
+    ) -> Result<Option<Survey>> {
+        let has_shards = !self.shards.is_empty() || !self.compressed.is_empty();
+        if has_shards
+            || below.sample.is_some()
+            || !splits::may_have_files(&self.directories, self.special.contains(CARD.as_bytes()))
+        {
+            return Ok(None);
+        }
+        if let Some((layout, others)) = marked_directories(source, &self.directories, Contents::Images)? {
+            return Err(splits::are_directories(source, layout, &others, split));
+        }
+        let Some(chosen) = splits::choose(source, None, split, cancel)? else { return Ok(None) };
+        self.note_images();
+        Ok(Some(Survey::of_split(chosen, self.notes.clone())))
+    }
+
+    /// The shards that are no tars, where they are the dataset: beside tars, and beside directories with images, they
+    /// are files in the root.
+    fn other_shards(
+        &mut self,
+        source: &dyn DatasetSource,
+        below: &FoundBelow,
+    ) -> Result<Option<OtherShards>> {
+        let tables = std::mem::take(&mut self.tables);
+        let Some((layout, first)) = tables.iter().min_by_key(|(_, name)| name) else { return Ok(None) };
+        if !self.shards.is_empty() || !self.compressed.is_empty() || below.sample.is_some() {
+            let names = tables.iter().map(|(_, name)| name);
+            names.for_each(|name| self.notes.skip(LeftOut::ShardInRoot, || text(name)));
+            return Ok(None);
+        }
+        if let Some((other, name)) = tables.iter().find(|(other, _)| other != layout) {
+            let message = format!(
+                "is one of {}, and {} beside it one of {}: keep the datasets in directories of their own",
+                other.title(),
+                text(first),
+                layout.title()
+            );
+            return Err(Error::dataset(source.path(name), message));
+        }
+        let Some(knows) = layout.shards() else { return Ok(None) };
+        for name in self.directories.iter().filter(|_| below.shards.is_empty()) {
+            self.notes.skip(LeftOut::DirectoryWithoutImages, || text(name));
+        }
+        let mut shards: Vec<Vec<u8>> = tables.iter().map(|(_, name)| name.clone()).collect();
+        shards.sort_unstable();
+        Ok(Some((*layout, knows, shards)))
+    }
+}
+
+/// The path of `name` in `directory`, which may be the root.
+pub(super) fn below(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
+}
+
+/// Whether a file's name says that it is a TFRecord shard: `x.tfrecord`, `x.tfrecord-00000-of-00010`, `x.tfrecords.gz`.
+pub(super) fn is_tfrecord(name: &[u8]) -> bool {
+    const ENDING: &[u8] = b".tfrecord";
+    let Some(at) = name.windows(ENDING.len()).rposition(|part| part == ENDING) else { return false };
+    let rest = &name[at + ENDING.len()..];
+    let rest = rest.strip_prefix(b"s").unwrap_or(rest);
+    let rest = COMPRESSED.iter().find_map(|ending| rest.strip_suffix(ending.as_bytes())).unwrap_or(rest);
+    let is_separator = |byte: &u8| matches!(byte, b'-' | b'_' | b'.');
+    let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
+    let mut parts = rest.split(is_separator);
+    // A separator follows, or nothing.
+    parts.next().is_some_and(<[u8]>::is_empty) && parts.all(|part| part == b"of" || is_number(part))
+}
+
+/// Whether a file describes shards, or is made of one, by its name.
+pub(super) fn describes(name: &[u8]) -> bool {
+    DESCRIPTIONS.iter().any(|ending| name.ends_with(ending.as_bytes()))
+}

@@ -1,0 +1,115 @@
+//! Shards that a root names itself: one, or several by braces.
+
+use super::super::cancel::Cancel;
+use super::super::layouts::{ShardLayout, TarsOfClasses};
+use super::super::{Contents, Layout, Notes, packed, shards};
+use super::{Survey, text};
+use crate::source::DatasetSource;
+use base::error::{Error, Result};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// Surveys files whose names are known, which must be shards of one layout.
+pub(super) fn named(
+    source: &dyn DatasetSource,
+    names: &[Vec<u8>],
+    contents: Contents,
+    cancel: &Cancel,
+) -> Result<Survey> {
+    let refused = |name: &[u8], why: String| Err(Error::dataset(source.path(name), why));
+    let mut found: Option<(Layout, &'static dyn ShardLayout, &Vec<u8>)> = None;
+    for name in names {
+        if packed::is_shard_name(name) {
+            return refused(name, packed_shard());
+        }
+        if Layout::of_samples(contents).any(|(_, shards)| shards.is_compressed(name)) {
+            return refused(name, compressed(""));
+        }
+        let Some((layout, shards)) = Layout::of_samples(contents).find(|(_, shards)| shards.is_shard(name))
+        else {
+            let what = match contents {
+                Contents::Images => "a shard such as .tar or .parquet",
+                Contents::Files => "a .tfrecord shard",
+            };
+            return refused(
+                name,
+                format!("is not {what}, and braces list shards: give several datasets as a list"),
+            );
+        };
+        match found {
+            None => found = Some((layout, shards, name)),
+            Some((known, _, first)) if known != layout => {
+                let (one, other) = (layout.title(), known.title());
+                let message =
+                    format!("is one of {one}, and {} one of {other}: give them as a list", text(first));
+                return refused(name, message);
+            }
+            Some(_) => {}
+        }
+    }
+    let Some((layout, shards, _)) = found else { return refused(&[], "names no shard".to_owned()) };
+    let (layout, shards) = nested(source, (layout, shards), names, cancel)?;
+    Ok(Survey::of_shards(layout, shards, names.to_vec(), Notes::default()))
+}
+
+/// The layout of shards with these `names`, of which the first that can be read tells whether they are tars of tars.
+pub(super) fn nested(
+    source: &dyn DatasetSource,
+    known: (Layout, &'static dyn ShardLayout),
+    names: &[Vec<u8>],
+    cancel: &Cancel,
+) -> Result<(Layout, &'static dyn ShardLayout)> {
+    let names = names.iter().filter(|_| known.0 == Layout::Tar);
+    for name in names {
+        match shards::is_tar_of_tars(source, name, cancel)?.found {
+            Ok(true) => return Ok((Layout::TarOfTars, &TarsOfClasses)),
+            Ok(false) => break,
+            Err(_) => {}
+        }
+    }
+    Ok(known)
+}
+
+fn packed_shard() -> String {
+    format!("is a shard of a packed dataset: name the directory, which has {}", packed::MANIFEST)
+}
+
+/// The message about a tar that is compressed.
+pub(super) fn compressed(beside: &str) -> String {
+    format!("is a compressed tar{beside}: of these only .tar.gz, .tgz and .tar.zst are read; unpack it")
+}
+
+/// Surveys a root that is a single file, which must be a shard.
+pub(super) fn single(
+    source: &dyn DatasetSource,
+    name: &OsStr,
+    contents: Contents,
+    cancel: &Cancel,
+) -> Result<Survey> {
+    let refused = |message: &str| Err(Error::dataset(source.path(&[]), message));
+    if packed::is_shard_name(name.as_bytes()) {
+        return refused(&packed_shard());
+    }
+    let is_of = |(_, shards): &(Layout, &dyn ShardLayout)| {
+        shards.is_shard(name.as_bytes()) || shards.is_compressed(name.as_bytes())
+    };
+    let found = match (Layout::of_samples(contents).find(is_of), contents) {
+        (Some((layout, shards)), _) if shards.is_shard(name.as_bytes()) => {
+            nested(source, (layout, shards), &[Vec::new()], cancel)?
+        }
+        // It may be plain all the same, and if it is not, its first bytes say so.
+        (Some(found), _) => found,
+        (None, Contents::Images) => {
+            return refused(
+                "is neither a directory nor a shard; name a directory of class directories, a directory of shards such \
+                 as .tar or .parquet, or one shard",
+            );
+        }
+        (None, Contents::Files) => {
+            return refused(
+                "is neither a directory nor a .tfrecord shard; name a directory of files or of shards, or one shard",
+            );
+        }
+    };
+    Ok(Survey::of_shards(found.0, found.1, vec![Vec::new()], Notes::default()))
+}

@@ -1,0 +1,110 @@
+//! Directories of images and directories of masks for them, which are no classes.
+
+use super::super::Contents;
+use super::super::cancel::Cancel;
+use super::super::ignored::ignored_entry;
+use super::super::kind::is_image_file;
+use super::{below, text};
+use crate::source::{DatasetSource, EntryKind};
+use base::error::{Error, Result};
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+/// Names of directories of images, in lower case and only their letters.
+const IMAGES: &[&str] =
+    &["image", "images", "img", "imgs", "input", "inputs", "jpegimages", "photo", "photos", "rgb"];
+/// Names of directories of masks for them, written in the same way.
+const MASKS: &[&str] = &[
+    "annotation",
+    "annotations",
+    "depth",
+    "groundtruth",
+    "gt",
+    "label",
+    "labels",
+    "mask",
+    "masks",
+    "matte",
+    "mattes",
+    "seg",
+    "segmentation",
+    "segmentationclass",
+    "segmentationobject",
+    "segmentations",
+    "target",
+    "targets",
+    "trimap",
+    "trimaps",
+];
+/// The ends of a mask's stem, after the stem of its image.
+const OF_MASKS: &[&str] = &["_gt", "_label", "_labels", "_mask", "_seg", "-mask"];
+/// The largest number of files of a directory that are compared.
+const COMPARED: usize = 4096;
+
+/// Refuses a directory named like images next to a directory named like masks, if most of their files share stems.
+///
+/// # Errors
+/// [`Error::Dataset`] for such directories; [`Error::Io`] for a directory that cannot be listed.
+pub(super) fn refuse(source: &dyn DatasetSource, directories: &[Vec<u8>], cancel: &Cancel) -> Result<()> {
+    let called =
+        |names: &[&str]| directories.iter().filter(|name| is_called(name, names)).collect::<Vec<_>>();
+    let (images, masks) = (called(IMAGES), called(MASKS));
+    for images in &images {
+        for masks in &masks {
+            let (of_images, of_masks) = (stems(source, images, cancel)?, stems(source, masks, cancel)?);
+            let shared = of_images.intersection(&of_masks).count();
+            let least = of_images.len().min(of_masks.len());
+            if 2 * shared > least {
+                let message = format!(
+                    "{} and {} share the names of {shared} of {least} files, so they are images and their masks, \
+                     not classes: list them in a table with the columns image and mask, and open it with \
+                     fields=[\"image\", foreload.fields.Mask(\"mask\")]; if they are classes, rename one",
+                    text(images),
+                    text(masks)
+                );
+                return Err(Error::dataset(source.path(&[]), message));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_called(name: &[u8], names: &[&str]) -> bool {
+    let letters: String = name
+        .iter()
+        .filter(|byte| byte.is_ascii_alphabetic())
+        .map(|byte| byte.to_ascii_lowercase() as char)
+        .collect();
+    names.contains(&letters.as_str())
+}
+
+/// The stems of images below a directory, with the directories in it, up to [`COMPARED`].
+fn stems(source: &dyn DatasetSource, directory: &[u8], cancel: &Cancel) -> Result<HashSet<Vec<u8>>> {
+    let root = source.path(&[]);
+    let (mut stems, mut waiting) = (HashSet::new(), vec![Vec::new()]);
+    while let Some(within) = waiting.pop().filter(|_| stems.len() < COMPARED) {
+        let path = if within.is_empty() { directory.to_vec() } else { below(directory, &within) };
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        source.directory(&path)?.entries(&mut |entry| {
+            cancel.check(&root)?;
+            match entry.kind {
+                _ if ignored_entry(entry, Contents::Images).is_some() => {}
+                // A link may lead in circles.
+                EntryKind::Directory if entry.target.is_none() => waiting.push(below(&within, entry.name)),
+                EntryKind::File if is_image_file(entry.name) => names.push(entry.name.to_vec()),
+                _ => {}
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        // The same files of both directories are compared, in whatever order they are listed.
+        names.sort_unstable();
+        stems.extend(names.iter().take(COMPARED).map(|name| below(&within, stem(name))));
+    }
+    Ok(stems)
+}
+
+/// The name of an image without its extension, and that of a mask without its end in [`OF_MASKS`] too.
+fn stem(name: &[u8]) -> &[u8] {
+    let stem = name.iter().rposition(|&byte| byte == b'.').map_or(name, |dot| &name[..dot]);
+    OF_MASKS.iter().find_map(|ending| stem.strip_suffix(ending.as_bytes())).unwrap_or(stem)
+}

@@ -1,0 +1,163 @@
+//! What is in the root of a dataset, by the names in it.
+
+use super::super::below::{FoundBelow, look_below, shard_layout};
+use super::super::cancel::Cancel;
+use super::super::dataset_card::CARD;
+use super::super::ignored::ignored_entry;
+use super::super::kind::is_image_file;
+use super::super::layouts::{ShardLayout, TarShards};
+use super::super::left_out::LeftOut;
+use super::super::{Contents, Layout, Notes, packed, splits};
+use super::{describes, is_tfrecord, text};
+use crate::source::{DatasetSource, EntryKind};
+use base::error::Result;
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+/// What is in the root of a dataset.
+#[derive(Default)]
+pub(super) struct RootListing {
+    pub(super) directories: Vec<Vec<u8>>,
+    pub(super) shards: Vec<Vec<u8>>,
+    /// Compressed tars, which are not read where class directories are the dataset.
+    pub(super) compressed: Vec<Vec<u8>>,
+    /// Shards of images that are no tars, each with the place of its layout in the table.
+    pub(super) tables: Vec<(Layout, Vec<u8>)>,
+    /// Files that describe TFRecord shards.
+    pub(super) descriptions: Vec<Vec<u8>>,
+    /// The images in the root itself, which are the dataset where there are neither classes nor shards.
+    pub(super) images: RootImages,
+    /// The first other file, by name.
+    pub(super) other: Option<Vec<u8>>,
+    pub(super) notes: Notes,
+    /// The files that may say what the dataset is: READMEs, manifests, lists of shards.
+    pub(super) special: BTreeSet<Vec<u8>>,
+    /// The first shard that only a list which is not there would make a dataset, and what the list is called.
+    pub(super) unlisted: Option<(Vec<u8>, Layout, &'static str)>,
+}
+
+/// The images in a root.
+#[derive(Default)]
+pub(super) struct RootImages {
+    pub(super) count: u64,
+    /// The first by name.
+    pub(super) first: Vec<u8>,
+}
+
+impl RootImages {
+    fn add(&mut self, name: Vec<u8>) {
+        if self.count == 0 || name < self.first {
+            self.first = name;
+        }
+        self.count += 1;
+    }
+}
+
+/// The files in which Hugging Face's `imagefolder` looks for labels, as far as `labels=` reads them.
+const METADATA: [&[u8]; 2] = [b"metadata.csv", b"metadata.jsonl"];
+
+pub(super) fn list_root(
+    source: &dyn DatasetSource,
+    contents: Contents,
+    cancel: &Cancel,
+) -> Result<RootListing> {
+    let mut found = RootListing::default();
+    let (root, own) = (source.path(&[]), source.identity(&[])?);
+    source.directory(&[])?.entries(&mut |entry| {
+        cancel.check(&root)?;
+        if let Some(why) = ignored_entry(entry, contents) {
+            found.notes.skip(why, || text(entry.name));
+        } else if matches!(entry.kind, EntryKind::BrokenLink | EntryKind::Unseen) {
+            found.notes.skip(LeftOut::BrokenLink, || text(entry.name));
+        } else if entry.target.is_some() && entry.target == own {
+            found.notes.skip(LeftOut::LinkAbove, || text(entry.name));
+        } else {
+            found.note_special(entry.name);
+            found.add(entry.name.to_vec(), entry.kind == EntryKind::Directory, contents);
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    for names in [&mut found.directories, &mut found.shards, &mut found.compressed] {
+        names.sort_unstable();
+    }
+    Ok(found)
+}
+
+impl RootListing {
+    /// Whether it has neither directories nor shards of a layout that needs no list.
+    pub(super) fn has_only_files(&self) -> bool {
+        let Self { directories, shards, compressed, tables, .. } = self;
+        directories.is_empty() && shards.is_empty() && compressed.is_empty() && tables.is_empty()
+    }
+
+    /// What lies below the directories, where it matters: where something else in the root may be the dataset.
+    pub(super) fn look_below(&self, source: &dyn DatasetSource, cancel: &Cancel) -> Result<FoundBelow> {
+        let is_repository = splits::may_have_files(&self.directories, self.special.contains(CARD.as_bytes()));
+        match self.first_shard().is_some() || self.images.count > 0 || is_repository {
+            true => look_below(source, &self.directories, Contents::Images, cancel),
+            false => Ok(FoundBelow::default()),
+        }
+    }
+
+    /// The first shard in the root, by the order of layouts.
+    pub(super) fn first_shard(&self) -> Option<&[u8]> {
+        let tars = self.shards.first().or(self.compressed.first());
+        tars.or_else(|| self.tables.iter().map(|(_, name)| name).min()).map(Vec::as_slice)
+    }
+
+    /// Notes the images in the root of a dataset of shards or class directories.
+    pub(super) fn note_images(&mut self) {
+        let RootImages { count, first } = &self.images;
+        self.notes.skip_all(LeftOut::ImageInRoot, *count, || text(first));
+    }
+
+    /// Remembers what may say that the dataset is of a kind which its names alone do not tell.
+    fn note_special(&mut self, name: &[u8]) {
+        let mut lists = Layout::ALL.iter().filter_map(|layout| Some((*layout, layout.shards()?)));
+        let is_list = |(_, shards): (Layout, &dyn ShardLayout)| {
+            shards.marker().is_some_and(|marker| marker.as_bytes() == name)
+        };
+        let is_manifest = || packed::NAMES.iter().any(|manifest| manifest.as_bytes() == name);
+        if name == CARD.as_bytes() || is_manifest() || lists.clone().any(is_list) {
+            self.special.insert(name.to_vec());
+        } else if let Some((layout, shards)) = lists.find(|(_, shards)| shards.is_unlisted_shard(name))
+            && let Some(list) = shards.marker()
+            && self.unlisted.as_ref().is_none_or(|(first, ..)| name < first.as_slice())
+        {
+            self.unlisted = Some((name.to_vec(), layout, list));
+        }
+    }
+
+    fn add(&mut self, name: Vec<u8>, is_directory: bool, contents: Contents) {
+        match contents {
+            _ if is_directory => self.directories.push(name),
+            Contents::Images if name.ends_with(b".tar") => self.shards.push(name),
+            Contents::Images if TarShards.is_shard(&name) || TarShards.is_compressed(&name) => {
+                self.compressed.push(name)
+            }
+            Contents::Images => {
+                match Layout::of_samples(contents).find(|(_, shards)| shards.is_shard(&name)) {
+                    Some((layout, _)) => self.tables.push((layout, name)),
+                    None if METADATA.contains(&&name[..]) => {
+                        self.notes.skip(LeftOut::Metadata, || text(&name))
+                    }
+                    None if name == packed::TARS.as_bytes() => {}
+                    None if is_image_file(&name) || LeftOut::other_image(&name).is_some() => {
+                        self.images.add(name)
+                    }
+                    None if shard_layout(&name.to_ascii_lowercase(), contents).is_some() => {
+                        self.notes.skip(LeftOut::UpperCaseShard, || text(&name))
+                    }
+                    None => self.notes.skip(LeftOut::FileInRoot, || text(&name)),
+                }
+            }
+            Contents::Files if is_tfrecord(&name) => self.shards.push(name),
+            Contents::Files if describes(&name) => self.descriptions.push(name),
+            Contents::Files => {
+                if self.other.as_ref().is_none_or(|first| name < *first) {
+                    self.other = Some(name);
+                }
+            }
+        }
+    }
+}

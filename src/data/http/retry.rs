@@ -1,0 +1,105 @@
+//! How often a request is made again, and after which pause. Pure.
+
+use super::failure::{GaveUp, HttpFailure};
+use base::rng::{RandomKey, RandomStream, Use};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The most tries of one request.
+const MOST_TRIES: u32 = 8;
+/// The pause after the first failure; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause that nobody asked for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The longest pause that a server may ask for.
+const LONGEST_ASKED: Duration = Duration::from_secs(60);
+
+/// Pauses that grow with each failure: who failed together does not come back together.
+#[derive(Default)]
+pub struct GrowingPauses {
+    tries: u32,
+    random: Option<RandomStream>,
+}
+
+impl GrowingPauses {
+    /// The pause after one more failure.
+    pub fn after_failure(&mut self) -> Duration {
+        let longest = FIRST_PAUSE.saturating_mul(1 << self.tries.min(16)).min(LONGEST_PAUSE);
+        self.tries += 1;
+        let random = self.random.get_or_insert_with(draws);
+        longest / 2 + longest.mul_f64(random.below(1 << 20) as f64 / f64::from(1 << 21))
+    }
+
+    /// How many tries have failed since the last that did not.
+    pub fn failed(&self) -> u32 {
+        self.tries
+    }
+
+    /// A try did not fail: the next pause is a short one again.
+    pub fn succeeded(&mut self) {
+        self.tries = 0;
+    }
+}
+
+/// The tries of one request.
+pub struct Retries(GrowingPauses);
+
+impl Retries {
+    /// No try has been made yet.
+    pub fn new() -> Self {
+        Self(GrowingPauses::default())
+    }
+
+    /// How many tries have failed.
+    pub fn failed(&self) -> u32 {
+        self.0.failed()
+    }
+
+    /// The pause before the next try, after this failure.
+    ///
+    /// # Errors
+    /// The failure, where there is no next try.
+    pub fn after(&mut self, failure: HttpFailure) -> Result<Duration, GaveUp> {
+        let pause = self.0.after_failure();
+        if !failure.is_passing() || self.failed() >= MOST_TRIES {
+            return Err(GaveUp { failure, tries: self.failed() });
+        }
+        Ok(match failure {
+            HttpFailure::Status(_, Some(asked)) => pause.max(asked.min(LONGEST_ASKED)),
+            _ => pause,
+        })
+    }
+}
+
+/// Draws that differ from those of every other process and moment.
+fn draws() -> RandomStream {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+    RandomKey::new(b"pauses", now, u64::from(std::process::id()), Use::Pause).stream(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::StatusCode;
+
+    #[test]
+    fn pauses_double_and_end() {
+        let mut retries = Retries::new();
+        for number in 0..MOST_TRIES - 1 {
+            let longest = (FIRST_PAUSE * (1 << number)).min(LONGEST_PAUSE);
+            let pause = retries.after(HttpFailure::Broken(String::new())).unwrap();
+            assert!(pause >= longest / 2 && pause <= longest, "{number}: {pause:?}");
+        }
+        let last = retries.after(HttpFailure::Broken("it broke".to_owned())).unwrap_err();
+        assert_eq!(last.to_string(), format!("it broke (tried {MOST_TRIES} times)"));
+    }
+
+    #[test]
+    fn what_a_server_asks_for_is_honoured_within_bounds() {
+        let asked = |seconds| {
+            HttpFailure::Status(StatusCode::SERVICE_UNAVAILABLE, Some(Duration::from_secs(seconds)))
+        };
+        assert_eq!(Retries::new().after(asked(7)).unwrap(), Duration::from_secs(7));
+        assert_eq!(Retries::new().after(asked(1 << 40)).unwrap(), LONGEST_ASKED);
+        assert!(Retries::new().after(HttpFailure::Status(StatusCode::NOT_FOUND, None)).is_err());
+    }
+}

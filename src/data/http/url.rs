@@ -1,0 +1,443 @@
+//! URLs of HTTP servers, in the parts that requests are made of. What of them is secret is never shown.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hyper::header::HeaderValue;
+use hyper::http::uri::Authority;
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+/// What is encoded of a path that a person wrote: what no URL may hold. A `%` is taken for the beginning of a byte that
+/// is encoded already.
+const WRITTEN: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'<')
+    .add(b'>')
+    .add(b'`')
+    .add(b'{')
+    .add(b'}')
+    .add(b'|')
+    .add(b'\\')
+    .add(b'^');
+
+/// What is encoded of a file's name.
+const NAMED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'=').remove(b',');
+
+/// Who is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Origin {
+    /// Whether by HTTPS.
+    pub(super) secure: bool,
+    /// The host in lower case; an IPv6 address in brackets.
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+impl Origin {
+    fn scheme(&self) -> &'static str {
+        if self.secure { "https" } else { "http" }
+    }
+
+    /// The host, with the port where it is not the scheme's own.
+    pub(super) fn authority(&self) -> String {
+        let usual = if self.secure { 443 } else { 80 };
+        if self.port == usual { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
+    }
+
+    /// The host as resolvers and certificates know it.
+    pub(super) fn bare_host(&self) -> &str {
+        self.host.trim_start_matches('[').trim_end_matches(']')
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.scheme(), self.authority())
+    }
+}
+
+/// A URL of an HTTP server. `Display` and `Debug` show it without user, password and query.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HttpUrl {
+    pub(super) origin: Arc<Origin>,
+    /// The path, percent-encoded, with its first slash.
+    path: String,
+    /// What stands behind the question mark, which may be a signature.
+    query: Option<String>,
+    /// The header that user and password make.
+    pub(super) authorization: Option<HeaderValue>,
+}
+
+impl fmt::Display for HttpUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.origin, self.path)
+    }
+}
+
+impl fmt::Debug for HttpUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Whether a text is a URL of an HTTP server.
+pub fn is_http(text: &[u8]) -> bool {
+    without_scheme(text).is_some()
+}
+
+/// Whether a URL is of HTTPS, and what stands behind its scheme; `None` for what is no URL of HTTP.
+fn without_scheme(text: &[u8]) -> Option<(bool, &[u8])> {
+    let of = |scheme: &[u8]| {
+        let (start, rest) = text.split_at_checked(scheme.len())?;
+        start.eq_ignore_ascii_case(scheme).then_some(rest)
+    };
+    of(b"http://").map(|rest| (false, rest)).or_else(|| of(b"https://").map(|rest| (true, rest)))
+}
+
+impl HttpUrl {
+    /// Takes a URL apart.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words that follow its name and show nothing secret of it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (secure, rest) = without_scheme(text.as_bytes()).ok_or("is no URL of http:// or https://")?;
+        let rest = &text[text.len() - rest.len()..];
+        let end = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
+        let (authority, rest) = rest.split_at(end);
+        let (user, place) = match authority.rsplit_once('@') {
+            Some((user, place)) => (Some(user), place),
+            None => (None, authority),
+        };
+        let known: Authority =
+            place.parse().map_err(|_| "has no host and port that can be read".to_owned())?;
+        let port = match place[known.host().len()..].strip_prefix(':') {
+            None | Some("") => {
+                if secure {
+                    443
+                } else {
+                    80
+                }
+            }
+            Some(port) => port.parse().map_err(|_| "has a port that is no number below 65536".to_owned())?,
+        };
+        if known.host().is_empty() {
+            return Err("names no host".to_owned());
+        }
+        let origin = Origin { secure, host: known.host().to_ascii_lowercase(), port };
+        let (path, query) = path_and_query(rest);
+        let path = if path.starts_with('/') { path } else { format!("/{path}") };
+        Ok(Self { origin: Arc::new(origin), path, query, authorization: user.map(authorization) })
+    }
+
+    /// The URL of the file called so below this one.
+    pub fn child(&self, name: &[u8]) -> Self {
+        let mut path = self.path.trim_end_matches('/').to_owned();
+        for part in name.split(|&byte| byte == b'/') {
+            path.push('/');
+            path.extend(percent_encoding::percent_encode(part, NAMED));
+        }
+        Self { path, ..self.clone() }
+    }
+
+    /// The same URL as that of a directory, which ends in a slash.
+    pub fn as_directory(&self) -> Self {
+        let path = if self.is_directory() { self.path.clone() } else { format!("{}/", self.path) };
+        Self { path, ..self.clone() }
+    }
+
+    /// Whether it ends as a directory's does.
+    pub fn is_directory(&self) -> bool {
+        self.path.ends_with('/')
+    }
+
+    /// The last part of its path, decoded.
+    pub fn file_name(&self) -> Vec<u8> {
+        let last = self.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+        percent_decode_str(last).collect()
+    }
+
+    /// What a URL that stands in a document at this one leads to. Credentials go along only to the same server.
+    ///
+    /// # Errors
+    /// What is wrong with it, as [`HttpUrl::parse`] says it.
+    pub fn join(&self, reference: &str) -> Result<Self, String> {
+        let scheme = reference.find([':', '/', '?', '#']).filter(|&at| reference[at..].starts_with(':'));
+        if scheme.is_some() || reference.starts_with("//") {
+            let absolute = match scheme {
+                Some(_) => reference.to_owned(),
+                None => format!("{}:{reference}", self.origin.scheme()),
+            };
+            let found = Self::parse(&absolute)?;
+            let same = found.origin == self.origin;
+            let authorization = if same { self.authorization.clone() } else { None };
+            return Ok(Self { path: without_dots(&found.path), authorization, ..found });
+        }
+        let (path, query) = path_and_query(reference);
+        let path = if path.is_empty() {
+            self.path.clone()
+        } else if path.starts_with('/') {
+            path
+        } else {
+            let directory = &self.path[..self.path.rfind('/').map_or(0, |slash| slash + 1)];
+            format!("{directory}{path}")
+        };
+        Ok(Self { path: without_dots(&path), query, ..self.clone() })
+    }
+
+    /// The same URL with the query of another of the same server, if it has none itself.
+    pub fn or_query_of(self, other: &Self) -> Self {
+        let query = self.query.clone().or_else(|| other.query.clone());
+        Self { query, ..self }
+    }
+
+    /// Whether it has what proves who asks: user and password, or a query, which may be a signature.
+    pub fn has_secrets(&self) -> bool {
+        self.query.is_some() || self.authorization.is_some()
+    }
+
+    /// Whether its host is called as this machine is by itself.
+    pub fn is_of_this_machine(&self) -> bool {
+        let host = self.origin.bare_host();
+        host == "localhost" || host.parse().is_ok_and(is_own)
+    }
+
+    /// Whether both are of one host, by whichever port.
+    pub fn is_of_host(&self, other: &Self) -> bool {
+        self.origin.host == other.origin.host
+    }
+
+    /// Whether both are of one server.
+    pub fn is_of_origin(&self, other: &Self) -> bool {
+        self.origin == other.origin
+    }
+
+    /// What a server's answer calls this URL instead.
+    ///
+    /// # Errors
+    /// Why it is not followed.
+    pub(super) fn redirected(&self, location: &str) -> Result<Self, String> {
+        let found = self.join(location).map_err(|why| format!("redirects to what {why}"))?;
+        if self.origin.secure && !found.origin.secure {
+            return Err(format!("redirects from https to {}, which is not followed", found.origin));
+        }
+        Ok(found)
+    }
+
+    /// The path below another URL, decoded; `None` for what does not lie below it.
+    pub fn below(&self, directory: &Self) -> Option<Vec<u8>> {
+        let path =
+            (self.origin == directory.origin).then(|| self.path.strip_prefix(&directory.path)).flatten()?;
+        Some(percent_decode_str(path).collect())
+    }
+
+    /// The path from its first slash on, decoded.
+    pub fn decoded_path(&self) -> Vec<u8> {
+        percent_decode_str(&self.path).collect()
+    }
+
+    /// What its query names beside the path, such as an object's name or version; `None` where it has only what proves
+    /// that the caller may read, which is signed anew again and again. It may be secret all the same.
+    pub fn naming_query(&self) -> Option<String> {
+        let parts = self.query.as_deref().unwrap_or_default().split('&').filter(|part| !part.is_empty());
+        let name = |part: &str| part.split('=').next().unwrap_or_default().to_ascii_lowercase();
+        let is_azure = parts.clone().any(|part| name(part) == "sig");
+        let mut naming: Vec<&str> = parts.filter(|part| !proves(&name(part), is_azure)).collect();
+        naming.sort_unstable();
+        (!naming.is_empty()).then(|| naming.join("&"))
+    }
+
+    /// The path and the query, as a request has them.
+    pub(super) fn request_path(&self) -> String {
+        match &self.query {
+            Some(query) => format!("{}?{query}", self.path),
+            None => self.path.clone(),
+        }
+    }
+}
+
+/// What Azure's signatures consist of beside `sig`; elsewhere so short a name may be anything.
+const AZURE: &str = "sv ss srt sr sp st se sip spr si sdd ses skoid sktid skt ske sks skv saoid suoid scid";
+/// The names of signatures and tokens that CloudFront, older stores and many others have.
+const PROOFS: &str = "awsaccesskeyid googleaccessid signature expires policy key-pair-id security-token sig token \
+                      access_token auth_token auth auth_key api_key apikey jwt";
+
+/// Whether a part of a query with this name is of a signature or a token, or says how the answer is to be sent.
+fn proves(name: &str, is_azure: bool) -> bool {
+    let is_of = |names: &str| names.split(' ').any(|known| known == name);
+    let starts = ["x-amz-", "x-goog-", "response-", "hdn"];
+    starts.iter().any(|start| name.starts_with(start)) || is_of(PROOFS) || is_azure && is_of(AZURE)
+}
+
+/// Where a request may lead, beginning with the least that is forbidden.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reach {
+    /// Anywhere, as what the user named may.
+    #[default]
+    Anywhere,
+    /// To no link-local address, as what others named may: services give out credentials there.
+    NotNear,
+    /// Nor to this machine itself, as what others named who are not of this machine may.
+    NotOwn,
+}
+
+impl Reach {
+    /// Why an address may not be connected to; `None` where it may.
+    pub(super) fn refusal(self, address: IpAddr) -> Option<&'static str> {
+        match self {
+            Self::NotNear | Self::NotOwn if is_near(address) => Some("a link-local address"),
+            Self::NotOwn if is_own(address) => Some("an address of this machine itself"),
+            _ => None,
+        }
+    }
+}
+
+/// Whether an address is that of this machine itself. The address that is none leads there, too.
+fn is_own(address: IpAddr) -> bool {
+    let is = |address: IpAddr| address.is_loopback() || address.is_unspecified();
+    match address {
+        IpAddr::V4(_) => is(address),
+        IpAddr::V6(v6) => is(address) || v6.to_ipv4_mapped().is_some_and(|address| is(address.into())),
+    }
+}
+
+/// Whether only this machine's own network has an address: services give out credentials at such ones.
+pub(super) fn is_near(address: IpAddr) -> bool {
+    let is_near_v6 = |address: Ipv6Addr| {
+        address.is_unicast_link_local()
+            || address.to_ipv4_mapped().is_some_and(|address| address.is_link_local())
+    };
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => is_near_v6(address),
+    }
+}
+
+/// Cuts off a fragment, and parts the path from the query; what no URL may hold is encoded.
+fn path_and_query(text: &str) -> (String, Option<String>) {
+    let text = text.split('#').next().unwrap_or_default();
+    let (path, query) = match text.split_once('?') {
+        Some((path, query)) => (path, Some(utf8_percent_encode(query, WRITTEN).to_string())),
+        None => (text, None),
+    };
+    (utf8_percent_encode(path, WRITTEN).to_string(), query)
+}
+
+/// A path without the parts `.` and `..`, of which the latter leads no further up than to the root.
+fn without_dots(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    let (mut last, all) = ("", path.trim_start_matches('/'));
+    for part in all.split('/') {
+        match part {
+            "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+        last = part;
+    }
+    let slash = if matches!(last, "." | "..") && !parts.is_empty() { "/" } else { "" };
+    format!("/{}{slash}", parts.join("/"))
+}
+
+/// The header of a user and a password as they stand in a URL.
+fn authorization(user: &str) -> HeaderValue {
+    let (name, password) = user.split_once(':').unwrap_or((user, ""));
+    let mut plain: Vec<u8> = percent_decode_str(name).collect();
+    plain.push(b':');
+    plain.extend(percent_decode_str(password));
+    let mut value =
+        HeaderValue::try_from(format!("Basic {}", STANDARD.encode(plain))).expect("base64 is text");
+    value.set_sensitive(true);
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> HttpUrl {
+        HttpUrl::parse(text).unwrap()
+    }
+
+    #[test]
+    fn nothing_secret_is_shown() {
+        let parsed = url("HTTPS://anna:pass%40word@Host.example:8443/da ta/ä.tar?X-Sig=abc#part");
+        assert_eq!(parsed.to_string(), "https://host.example:8443/da%20ta/%C3%A4.tar");
+        assert_eq!(format!("{parsed:?}"), parsed.to_string());
+        assert_eq!(parsed.request_path(), "/da%20ta/%C3%A4.tar?X-Sig=abc");
+        assert_eq!(parsed.authorization.clone().unwrap(), "Basic YW5uYTpwYXNzQHdvcmQ=");
+        assert!(!format!("{:?}", parsed.authorization).contains("YW5"));
+        assert_eq!(parsed.file_name(), "ä.tar".as_bytes());
+        assert_eq!(url("http://h:80").to_string(), "http://h/");
+        assert_eq!(url("http://[::1]:8080/a").origin.bare_host(), "::1");
+    }
+
+    #[test]
+    fn queries_name_what_is_no_signature() {
+        let named = |query: &str| url(&format!("https://h/get.tar?{query}")).naming_query();
+        for signature in [
+            "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=0123&X-Amz-Expires=60",
+            "X-Goog-Signature=0123&response-content-type=a",
+            "AWSAccessKeyId=a&Signature=b&Expires=1",
+            "Expires=1&Signature=b&Key-Pair-Id=c",
+            "sv=2024-11-04&sr=c&sp=rl&se=2030-01-01&sig=0123",
+            "token=secret",
+            "",
+            "&",
+        ] {
+            assert_eq!(named(signature), None, "{signature}");
+        }
+        assert_eq!(named("v=1&file=a&X-Amz-Signature=0123").as_deref(), Some("file=a&v=1"));
+        assert!(named("st=1").is_some() && named("versionId=1") != named("versionId=2"));
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_without_its_secrets() {
+        for text in [
+            "http://",
+            "http:///a",
+            "http://h:99999/",
+            "http://u:p@",
+            "http://a b/",
+            "file:///etc",
+            "ftp://h",
+        ] {
+            let error = HttpUrl::parse(text).unwrap_err();
+            assert!(!error.contains("u:p"), "{error}");
+        }
+    }
+
+    #[test]
+    fn references_are_resolved_as_in_documents() {
+        let base = url("http://u:p@h/a/b/list.txt?k=1");
+        for (reference, path) in [
+            ("c.tar", "/a/b/c.tar"),
+            ("../c.tar", "/a/c.tar"),
+            ("../../../c.tar", "/c.tar"),
+            ("./d/./e", "/a/b/d/e"),
+            ("/x?y=2", "/x?y=2"),
+            ("http://h/z", "/z"),
+            ("..", "/a/"),
+        ] {
+            assert_eq!(base.join(reference).unwrap().request_path(), path, "{reference}");
+        }
+        assert!(base.join("http://h/z").unwrap().authorization.is_some());
+        for elsewhere in ["http://other/z", "//other/z", "http://h:81/z", "https://h/z"] {
+            assert!(base.join(elsewhere).unwrap().authorization.is_none(), "{elsewhere}");
+        }
+        assert!(base.join("file:///etc/passwd").is_err());
+        assert!(url("https://h/").redirected("http://h/").is_err());
+    }
+
+    #[test]
+    fn names_become_paths_and_paths_names() {
+        let directory = url("http://h/data/");
+        let child = directory.child("class a/50% #1+?.jpg".as_bytes());
+        assert_eq!(child.request_path(), "/data/class%20a/50%25%20%231%2B%3F.jpg");
+        assert_eq!(child.below(&directory).unwrap(), b"class a/50% #1+?.jpg");
+        assert_eq!(directory.below(&child), None);
+    }
+}

@@ -1,0 +1,166 @@
+//! The compressed blocks that the threads which pack hold unpacked, so that each is unpacked once where samples come in
+//! order, and no more of them are in memory than are meant to be.
+
+use super::source::ShardBytes;
+use crate::dataset::packed::{PackedColumns, PackingMember};
+use crate::dataset::{DatasetIndex, Extent, FileBlock, ReadAt};
+use base::error::{Error, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The most bytes of unpacked blocks that all threads hold, beside those of a single sample.
+const MOST_HELD: u64 = 1 << 30;
+
+/// The column of what has none: the members of a tar shard, and records, which lie in one block.
+pub(super) const NO_COLUMN: u32 = 0;
+
+/// The blocks of a shard that a thread holds: of each column the one that was read last.
+#[derive(Default)]
+pub(super) struct HeldColumns(BTreeMap<u32, (FileBlock, Arc<Vec<u8>>)>);
+
+impl HeldColumns {
+    /// Appends to `bytes` what lies at `extent` in the block of this column that was read last; `false` where it does
+    /// not lie there.
+    pub(super) fn read(&self, column: u32, extent: Extent, bytes: &mut Vec<u8>) -> bool {
+        let held = self.0.get(&column);
+        let found = held.and_then(|(block, unpacked)| unpacked.get(block.range(extent)?));
+        found.map(|found| bytes.extend_from_slice(found)).is_some()
+    }
+
+    /// The number of bytes of the blocks.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> u64 {
+        let blocks: BTreeMap<u64, u64> =
+            self.0.values().map(|(block, _)| (block.addresses().start, block.unpacked())).collect();
+        blocks.values().sum()
+    }
+
+    /// The bytes of a block, which takes the place of the one that this column had. It is read from `source` and
+    /// unpacked, unless another thread has done that.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where it cannot be read; [`Error::DatasetChanged`] for a shard that is shorter than it was;
+    /// [`Error::Dataset`] for a block that is damaged.
+    pub(super) fn take(
+        &mut self,
+        index: &DatasetIndex,
+        column: u32,
+        block: FileBlock,
+        source: &ShardBytes,
+    ) -> Result<Arc<Vec<u8>>> {
+        self.0.remove(&column);
+        let Extent { file, offset, length } = block.extent();
+        let path = || index.path(file);
+        let (unpacked, _) = index.unpacked().get(&block, || {
+            let mut packed = vec![0; length as usize];
+            let got =
+                source.read_at(&mut packed, offset).map_err(|error| Error::io("read", path(), error))?;
+            if got < packed.len() {
+                let message = "is shorter than when it was indexed".to_owned();
+                return Err(Error::DatasetChanged { path: path(), message });
+            }
+            let unpacked = block.unpack(packed);
+            unpacked.map_err(|message| Error::dataset(path(), format!("at byte {offset}: {message}")))
+        })?;
+        self.0.insert(column, (block, unpacked.clone()));
+        Ok(unpacked)
+    }
+}
+
+/// How many of so many `threads` may pack at a time, so that they hold no more than [`MOST_HELD`].
+pub(super) fn threads(index: &DatasetIndex, table: &PackedColumns, threads: usize) -> usize {
+    if index.has_blocks() { fitting(most_held(index, table), threads) } else { threads }
+}
+
+/// How many of so many `threads` fit in memory, each of which holds `held` bytes.
+fn fitting(held: u64, threads: usize) -> usize {
+    let most = usize::try_from(MOST_HELD / held.max(1)).unwrap_or(usize::MAX);
+    threads.min(most.max(1))
+}
+
+/// The most bytes that [`HeldColumns`] has at any time.
+fn most_held(index: &DatasetIndex, table: &PackedColumns) -> u64 {
+    let (mut most, mut shard) = (0, None);
+    let mut held: BTreeMap<u32, FileBlock> = BTreeMap::new();
+    let mut places = Vec::new();
+    for sample in 0..index.len() {
+        let image = index.extent(sample);
+        if shard.replace(image.file) != Some(image.file) {
+            held.clear();
+        }
+        places.clear();
+        if index.has_tables() {
+            let place = |PackingMember { key, offset, length }| (key, Extent { offset, length, ..image });
+            places.extend(index.packing_members(sample, table).into_iter().map(place));
+        } else {
+            places.push((NO_COLUMN, image));
+        }
+        let mut is_new = false;
+        for &(column, extent) in &places {
+            if held.get(&column).is_some_and(|block| block.range(extent).is_some()) {
+                continue;
+            }
+            if let Some(block) = index.block(extent) {
+                held.insert(column, block);
+                is_new = true;
+            }
+        }
+        if is_new {
+            // Columns may lie in one and the same block.
+            let blocks: BTreeMap<u64, u64> =
+                held.values().map(|block| (block.addresses().start, block.unpacked())).collect();
+            most = most.max(blocks.values().sum());
+        }
+    }
+    most
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::source::{PackSource, SampleFiles, SampleReader};
+    use super::*;
+    use crate::dataset::IndexOptions;
+    use std::path::Path;
+
+    #[test]
+    fn each_block_is_unpacked_once_and_held_while_it_is_read() {
+        for name in [
+            "webdataset/gzip",
+            "tfrecord/zlib",
+            "mds/zstd",
+            "parquet/zstd",
+            "parquet/page-v2-zstd",
+            "arrow/file-lz4",
+            "arrow/stream-zstd",
+        ] {
+            let kept = tempfile::tempdir().unwrap();
+            let root =
+                Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(name).join("files");
+            let options = IndexOptions {
+                directory: Some(kept.path().to_path_buf()),
+                members: Some(Vec::new()),
+                without_labels: true,
+                ..IndexOptions::default()
+            };
+            let index = DatasetIndex::open(&root, &options).unwrap();
+            let facts = index.packing_facts();
+            let most = most_held(&index, &facts.table);
+            let source = PackSource::new(&index, &facts, 1);
+            let (mut reader, mut files) = (SampleReader::new(&source), SampleFiles::default());
+            let mut held = 0;
+            for sample in 0..index.len() {
+                reader.read(sample, &mut files).unwrap();
+                held = held.max(reader.held());
+            }
+            reader.finish().unwrap();
+            assert!(most > 0 && held == most, "{name}: {held} of {most}");
+            assert_eq!(index.unpacked().stats().blocks, index.block_costs().unwrap().blocks, "{name}");
+        }
+    }
+
+    #[test]
+    fn as_many_threads_pack_as_blocks_fit_in_memory() {
+        assert_eq!([0, 1, MOST_HELD / 64].map(|most| fitting(most, 64)), [64, 64, 64]);
+        assert_eq!([MOST_HELD / 3, MOST_HELD, MOST_HELD * 5].map(|most| fitting(most, 64)), [3, 1, 1]);
+    }
+}

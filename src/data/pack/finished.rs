@@ -1,0 +1,117 @@
+//! What packing finds where a packed dataset is finished already: whether it still is what it was, and its source too.
+
+use super::PackOptions;
+use super::open_shard::OpenPackedShard;
+use super::place::PackingRecord;
+use super::threads::each_job;
+use crate::dataset::DatasetIndex;
+use crate::dataset::packed::{PackedManifest, shard_name};
+use crate::source;
+use base::error::{Error, Result};
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+/// The manifest of a dataset that is there already, if it was packed of this source and nothing has changed since. Of
+/// the shards, the footers are read; the images in them are compared by whoever reads them.
+///
+/// # Errors
+/// [`Error::Dataset`] where it was packed of something else, where files of the source were written since, and where a
+/// shard is missing or damaged; [`Error::Io`] where a file of the source cannot be looked at.
+pub(super) fn finished(
+    options: &PackOptions,
+    index: &DatasetIndex,
+    record: &PackingRecord,
+) -> Result<PackedManifest> {
+    let into = &options.into;
+    let manifest = PackedManifest::find(&*source::at(into)?)?
+        .filter(|manifest| manifest.fingerprint == record.fingerprint);
+    let manifest = manifest.filter(|manifest| manifest.tally.samples == index.len()).ok_or_else(|| {
+        let message = "holds another packed dataset, or the dataset has changed since it was packed: remove it, or \
+                       name another directory";
+        Error::dataset(into, message)
+    })?;
+    let shards: Vec<_> = (0..manifest.shards.len()).map(|number| manifest.samples_of(number)).collect();
+    refuse_changed(options, index, &shards, shard_name, |number| {
+        OpenPackedShard::open(into, &manifest, number)?;
+        Ok(manifest.shards[number].stamps.clone())
+    })?;
+    warn(options, index, &manifest);
+    Ok(manifest)
+}
+
+/// Refuses shards with these samples of which one is not there whole, or was made of files that were written since.
+/// `look` looks at the shard with a number, and returns the digest of the stamps of what it was made of, if that is
+/// known.
+///
+/// # Errors
+/// [`Error::Dataset`] for such shards, [`Error::Io`] where a file of the source cannot be looked at.
+pub(super) fn refuse_changed(
+    options: &PackOptions,
+    index: &DatasetIndex,
+    shards: &[Range<u64>],
+    name: fn(usize) -> String,
+    look: impl Fn(usize) -> Result<Option<String>> + Sync,
+) -> Result<()> {
+    let into = &options.into;
+    let numbers: Vec<usize> = (0..shards.len()).collect();
+    let changed: Mutex<Vec<usize>> = Mutex::default();
+    let not_whole = |error| {
+        let message = format!(
+            "is finished, but not whole any more ({error}): remove it and pack again, or name another directory"
+        );
+        Error::dataset(into, message)
+    };
+    each_job(
+        options.threads,
+        &numbers,
+        || (),
+        |(), &number, stop| {
+            stop.check()?;
+            if let Some(stamps) = look(number).map_err(not_whole)?
+                && stamps != index.packing_stamps(shards[number].clone())?
+            {
+                changed.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+            }
+            Ok(())
+        },
+    )?;
+    let mut changed = changed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    changed.sort_unstable();
+    let Some(&number) = changed.first() else { return Ok(()) };
+    let samples = &shards[number];
+    let path = |sample| index.path(index.extent(sample).file);
+    let message = format!(
+        "is finished, but of the dataset's files some were written or replaced since they were packed: those of {} \
+         shards, first {} ({} to {}): remove it and pack again, or name another directory; where they were only \
+         touched or copied, it can be used as it is",
+        changed.len(),
+        name(number),
+        path(samples.start).display(),
+        path(samples.end.saturating_sub(1)).display(),
+    );
+    Err(Error::dataset(into, message))
+}
+
+/// Warns of what cannot be said of the dataset, and of what is otherwise than it was asked for.
+fn warn(options: &PackOptions, index: &DatasetIndex, manifest: &PackedManifest) {
+    let notices = index.notices();
+    let into = options.into.display();
+    if manifest.shards.iter().any(|shard| shard.stamps.is_none()) {
+        notices.warn_once("packed without stamps", || {
+            format!(
+                "{into} was packed by an older version, which did not note when the dataset's files had been written: \
+                 whether any was written since then and kept its size cannot be said; to be sure, pack into another \
+                 directory"
+            )
+        });
+    }
+    let (then, now) = (manifest.shard_size, options.shard_size);
+    if then != now {
+        notices.warn_once("packed with another shard size", || {
+            format!(
+                "{into} was packed with --shard-size {then}, not {now}, and is left as it is: for other shards, \
+                 remove it and pack again, or name another directory"
+            )
+        });
+    }
+}

@@ -1,0 +1,300 @@
+//! Packs a dataset into shards of our own, and gives its files back.
+//!
+//! Which samples go into which shard is decided first. Each thread then packs a shard at a time, which appears under
+//! its name when it is whole; the manifest comes last. So a run that was killed is gone on with by the next one, and
+//! what comes out is the same, bit for bit. `dataset::packed` has the format.
+
+mod blocks;
+mod finished;
+mod finished_tars;
+mod names;
+mod open_shard;
+mod packed_reader;
+mod place;
+mod plan;
+mod room;
+mod shard;
+mod source;
+mod tar_file;
+mod tar_members;
+mod tars;
+mod threads;
+mod tree;
+mod unpack;
+mod walk;
+
+pub use tars::{TarReport, pack_as_tars};
+pub use unpack::{UnpackReport, unpack};
+
+use crate::dataset::packed::{
+    MANIFEST, PackedManifest, PackedShard, PackingFacts, RawName, ShardSeal, ShardTally, TARS, is_shard_name,
+    shard_name,
+};
+use crate::dataset::{Contents, DatasetIndex, IndexOptions, Layout, Skipped};
+use base::error::{Error, Result};
+use base::names::named;
+use open_shard::OpenPackedShard;
+use place::{FoundPlace, PackingPlace, PackingRecord};
+use serde::Serialize;
+use shard::ShardPacker;
+use source::{PackSource, SampleReader};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use walk::{MakesShards, ShardWalk, WalkedShards};
+
+/// How much room is wanted for a byte of the source, which is more than packed photographs take.
+const ROOM: f64 = 1.35;
+/// How many bytes of room are wanted for each sample beside that: headers, names and places, which are much of a tiny
+/// image.
+const ROOM_OF_SAMPLE: u64 = 512;
+
+/// What is made of a dataset.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PackedAs {
+    /// Shards of our own.
+    #[default]
+    Packed,
+    /// Tar shards as WebDataset has them.
+    Tar,
+}
+
+named!(PackedAs: "packed" => Packed, "tar" => Tar);
+
+impl PackedAs {
+    fn is_packed(&self) -> bool {
+        *self == Self::Packed
+    }
+
+    /// The file that is written last, so that what is made is finished where it is there.
+    fn finished(self) -> &'static str {
+        match self {
+            Self::Packed => MANIFEST,
+            Self::Tar => TARS,
+        }
+    }
+
+    /// Whether a file of this name is one that packing makes.
+    fn is_own(self, name: &[u8]) -> bool {
+        match self {
+            Self::Packed => is_shard_name(name),
+            Self::Tar => tars::is_own(name),
+        }
+    }
+}
+
+/// What is to be packed, and how.
+#[derive(Debug, Clone)]
+pub struct PackOptions {
+    /// The dataset.
+    pub source: PathBuf,
+    /// The directory that becomes the packed dataset: new, empty, or begun by an earlier run.
+    pub into: PathBuf,
+    /// How the source is indexed.
+    pub index: IndexOptions,
+    /// The most bytes of the source in a shard of several samples.
+    pub shard_size: u64,
+    /// The number of threads.
+    pub threads: usize,
+    /// Whether to begin although the file system may have too little room.
+    pub force: bool,
+}
+
+impl PackOptions {
+    /// The same, with as many threads as there is memory for the compressed blocks that they read.
+    fn within_memory(&self, index: &DatasetIndex, facts: &PackingFacts) -> Self {
+        Self { threads: blocks::threads(index, &facts.table, self.threads), ..self.clone() }
+    }
+}
+
+/// What became of a dataset that was packed.
+#[derive(Debug, Clone, Serialize)]
+pub struct PackReport {
+    /// What became of its files.
+    #[serde(flatten)]
+    pub tally: ShardTally,
+    /// What was left out when the source was listed, by reason.
+    pub left_out: BTreeMap<String, Skipped>,
+    /// The number of bytes of all shards.
+    pub bytes: u64,
+    /// The number of shards.
+    pub shards: u64,
+    /// The number of samples in shards that an earlier run had finished.
+    pub samples_before: u64,
+    /// The number of shards of an earlier run that were packed again, since files of theirs were written meanwhile.
+    pub shards_again: u64,
+    /// The fingerprint of the source, which the packed dataset has too.
+    pub fingerprint: String,
+    /// The number of threads.
+    pub threads: usize,
+    /// The seconds that packing took.
+    pub seconds: f64,
+}
+
+/// Packs a dataset. `progress` is called with the number of all samples at first, and with `None` for each that is
+/// done.
+///
+/// # Errors
+/// [`Error::Config`] for directories of which one lies in the other, for other class numbers than the source's, and
+/// where there is too little room;
+/// [`Error::Dataset`] for a source that cannot be indexed or read, and for a directory that holds anything else;
+/// [`Error::DatasetChanged`] for a source that changes meanwhile; [`Error::Io`] where nothing can be written.
+pub fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync)) -> Result<PackReport> {
+    let began = Instant::now();
+    let PackOptions { source, into, .. } = options;
+    place::refuse_nested(source, into)?;
+    if options.index.class_names.is_some() {
+        let message = "is for --to tar: a packed dataset keeps the classes of its source, and class_names numbers them \
+                       when it is loaded";
+        return Err(Error::config("class_names", message));
+    }
+    let index = DatasetIndex::open(source, &options.index)?;
+    let facts = index.packing_facts();
+    if facts.layout == Layout::Packed {
+        return Err(Error::dataset(index.root(), "is packed already"));
+    }
+    let options = &options.within_memory(&index, &facts);
+    let shards = plan::shards(&index, options.shard_size)?;
+    let record = PackingRecord {
+        version: PackingRecord::VERSION,
+        fingerprint: index.fingerprint().to_string(),
+        shard_size: options.shard_size,
+        to: PackedAs::Packed,
+        class_names: None,
+        label: None,
+    };
+    let report = |manifest: PackedManifest, samples_before, shards_again| PackReport {
+        bytes: manifest.shards.iter().map(|shard| shard.bytes).sum(),
+        shards: manifest.shards.len() as u64,
+        tally: manifest.tally,
+        left_out: manifest.left_out,
+        samples_before,
+        shards_again,
+        fingerprint: manifest.fingerprint,
+        threads: options.threads,
+        seconds: began.elapsed().as_secs_f64(),
+    };
+    progress(Some(index.len()));
+    let place = match PackingPlace::open(into, &record)? {
+        FoundPlace::Open(place) => place,
+        FoundPlace::Finished => {
+            let manifest = finished::finished(options, &index, &record)?;
+            place::tidy_finished(into)?;
+            let samples = manifest.tally.samples;
+            return Ok(report(manifest, samples, 0));
+        }
+    };
+    let maker = PackedMaker {
+        index: &index,
+        layout: facts.layout,
+        source: PackSource::new(&index, &facts, options.threads),
+    };
+    let walk = ShardWalk { index: &index, place: &place, options, progress, shards: &shards };
+    let WalkedShards { made, samples_before, again } = walk.run(&&maker)?;
+    let manifest = manifest(&index, &facts, options, maker.left_out_shards()?, made);
+    place.publish(MANIFEST, |mut file| {
+        let text = serde_json::to_vec(&manifest).map_err(|error| Error::Internal(error.to_string()))?;
+        file.write_all(&text).map_err(|error| Error::io("write", into.join(MANIFEST), error))
+    })?;
+    place.finish()?;
+    Ok(report(manifest, samples_before, again))
+}
+
+/// Whether a dataset could be packed: whether it is not packed already.
+pub fn can_pack(index: &DatasetIndex) -> bool {
+    !index.is_packed()
+}
+
+/// Shards of our own.
+struct PackedMaker<'a> {
+    index: &'a DatasetIndex,
+    layout: Layout,
+    source: PackSource<'a>,
+}
+
+impl<'a> MakesShards for &'a PackedMaker<'a> {
+    type Memory = ShardPacker<'a>;
+    type Made = (ShardTally, ShardSeal);
+
+    const ROOM: (f64, u64) = (ROOM, ROOM_OF_SAMPLE);
+
+    fn name(number: usize) -> String {
+        shard_name(number)
+    }
+
+    fn memory(&self) -> ShardPacker<'a> {
+        ShardPacker::new(self.index, self.layout, &self.source)
+    }
+
+    fn found(&self, number: usize, samples: &Range<u64>, path: &Path) -> Result<Option<Self::Made>> {
+        let wrong =
+            |path, message: &str| Error::dataset(path, format!("{message}: remove it and pack again"));
+        let (OpenPackedShard { path, footer, .. }, seal) = match OpenPackedShard::read(path.to_path_buf()) {
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(Error::Dataset { path, message }) => return Err(wrong(path, &message)),
+            read => read?,
+        };
+        let same = footer.fingerprint == self.index.fingerprint().0
+            && (footer.number as usize, footer.first) == (number, samples.start)
+            && footer.samples.len() as u64 == samples.end - samples.start;
+        if !same {
+            return Err(wrong(path, "is a shard of another packed dataset"));
+        }
+        Ok(Some((ShardTally::of(&footer), seal)))
+    }
+
+    fn make(
+        &self,
+        packer: &mut ShardPacker<'a>,
+        number: usize,
+        samples: Range<u64>,
+        (file, path): (&File, &Path),
+        done: &(dyn Fn() -> Result<()> + Sync),
+    ) -> Result<(Self::Made, String)> {
+        let (footer, seal, stamps) = packer.pack(number, samples, file, path, done)?;
+        Ok(((ShardTally::of(&footer), seal), stamps))
+    }
+}
+
+impl PackedMaker<'_> {
+    /// The number of members in tar shards that have no sample at all, and so are nowhere in the packed shards.
+    fn left_out_shards(&self) -> Result<u64> {
+        if self.layout != Layout::Tar {
+            return Ok(0);
+        }
+        let mut reader = SampleReader::new(&self.source);
+        let empty = self.index.files().filter(|&file| self.index.samples_of(file).is_empty());
+        let empty = empty.filter(|&file| !self.index.is_bad_shard(file));
+        empty.map(|file| Ok(reader.listing(file)?.left_out(std::iter::empty()))).sum()
+    }
+}
+
+/// What all shards together are.
+fn manifest(
+    index: &DatasetIndex,
+    facts: &PackingFacts,
+    options: &PackOptions,
+    members_left_out: u64,
+    made: Vec<((ShardTally, ShardSeal), String)>,
+) -> PackedManifest {
+    let mut tally = ShardTally { members_left_out, ..ShardTally::default() };
+    made.iter().for_each(|((own, _), _)| tally.add(own));
+    let shard = |((own, seal), stamps): ((ShardTally, ShardSeal), String)| {
+        PackedShard::new(&seal, own.samples, stamps)
+    };
+    PackedManifest {
+        version: PackedManifest::VERSION,
+        fingerprint: index.fingerprint().to_string(),
+        files: index.contents() == Contents::Files,
+        layout: facts.layout,
+        shard_size: options.shard_size,
+        classes: facts.classes.iter().map(|name| RawName::of(name)).collect(),
+        notes: facts.notes.clone(),
+        left_out: facts.left_out.clone(),
+        tally,
+        shards: made.into_iter().map(shard).collect(),
+    }
+}

@@ -1,0 +1,38 @@
+//! A shard of a packed dataset that is finished, open for reading.
+
+use crate::dataset::SizedFile;
+use crate::dataset::packed::{PackedFooter, PackedManifest, ShardSeal, shard_name};
+use base::error::{Error, Result};
+use std::path::{Path, PathBuf};
+
+/// A packed shard that is open.
+pub(super) struct OpenPackedShard {
+    pub(super) path: PathBuf,
+    pub(super) file: SizedFile,
+    pub(super) footer: PackedFooter,
+}
+
+impl OpenPackedShard {
+    /// Opens the shard `number` of the packed dataset at `root`, and checks that it is the one that the manifest means.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where it cannot be opened, [`Error::Dataset`] where it is damaged or another one.
+    pub(super) fn open(root: &Path, manifest: &PackedManifest, number: usize) -> Result<Self> {
+        let (shard, seal) = Self::read(root.join(shard_name(number)))?;
+        let first = manifest.samples_of(number).start;
+        let checked = manifest.check_shard(number, first, &shard.footer, &seal);
+        checked.map_err(|message| Error::dataset(&shard.path, message))?;
+        Ok(shard)
+    }
+
+    /// Opens a shard of whatever dataset, and returns what seals it, too.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where it cannot be opened, [`Error::Dataset`] where it is damaged.
+    pub(super) fn read(path: PathBuf) -> Result<(Self, ShardSeal)> {
+        let file = SizedFile::open(&path).map_err(|error| Error::io("open", &path, error))?;
+        let (footer, seal) =
+            PackedFooter::read(&file).map_err(|error| Error::dataset(&path, error.message))?;
+        Ok((Self { path, file, footer }, seal))
+    }
+}

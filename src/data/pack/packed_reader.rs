@@ -1,0 +1,99 @@
+//! Reads the files that packed shards were made of.
+
+use super::open_shard::OpenPackedShard;
+use super::source::SampleFiles;
+use crate::dataset::packed::{PACKED_FORM, PackedMember};
+use crate::dataset::{DatasetIndex, FileId, ReadAt, Stamp};
+use base::crc::checksum;
+use base::error::{Error, Result};
+use pixels::decode::{FileForm, FileRestorer};
+
+/// Reads files from packed shards for one thread, with memory that all of them use.
+#[derive(Default)]
+pub(super) struct FileReader {
+    restorer: FileRestorer,
+    packed: Vec<u8>,
+}
+
+impl FileReader {
+    /// The bytes of the file that a member was made of.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where the shard cannot be read, [`Error::Dataset`] for bytes with another checksum.
+    pub(super) fn read(
+        &mut self,
+        shard: &OpenPackedShard,
+        member: PackedMember,
+        name: &[u8],
+    ) -> Result<&[u8]> {
+        let damaged = |why: String| {
+            let name = String::from_utf8_lossy(name);
+            Error::dataset(&shard.path, format!("{name:?} at byte {}: {why}", member.offset))
+        };
+        self.packed.resize(member.length as usize, 0);
+        let got = shard.file.read_at(&mut self.packed, member.offset);
+        let got = got.map_err(|error| Error::io("read", &shard.path, error))?;
+        if got != self.packed.len() || checksum(&self.packed) != member.checksum {
+            return Err(damaged("is damaged: its checksum is another".to_owned()));
+        }
+        if member.form != PACKED_FORM {
+            return Ok(&self.packed);
+        }
+        let file = self
+            .restorer
+            .restore(FileForm::Packed, &self.packed)
+            .map_err(|error| damaged(error.to_string()))?;
+        if file.len() != member.original as usize {
+            let (found, stated) = (file.len(), member.original);
+            return Err(damaged(format!("has {found} bytes when it is restored, not {stated}")));
+        }
+        Ok(file)
+    }
+}
+
+/// Reads the samples of a packed dataset for one thread, as they were before they were packed.
+#[derive(Default)]
+pub(super) struct PackedReader {
+    files: FileReader,
+    open: Option<(FileId, OpenPackedShard)>,
+    /// The number of members of the open shard before each of its samples, and the bytes of their names.
+    before: Vec<(usize, usize)>,
+}
+
+impl PackedReader {
+    /// Adds the files of a sample to `found`.
+    ///
+    /// # Errors
+    /// Those of [`OpenPackedShard::read`] and [`FileReader::read`].
+    pub(super) fn read(&mut self, index: &DatasetIndex, sample: u64, found: &mut SampleFiles) -> Result<()> {
+        let file = index.extent(sample).file;
+        if self.open.as_ref().is_none_or(|(known, _)| *known != file) {
+            let path = index.path(file);
+            let metadata = path.metadata().map_err(|error| Error::io("look at", &path, error))?;
+            let found = index.known(file, Stamp::of(&metadata));
+            if let Some(message) = index.shard_stamp(file).and_then(|then| then.difference(found)) {
+                return Err(Error::DatasetChanged { path, message });
+            }
+            let (shard, _) = OpenPackedShard::read(path)?;
+            let mut at = (0, 0);
+            self.before.clear();
+            for (_, members) in shard.footer.by_sample() {
+                self.before.push(at);
+                at.0 += members.len();
+                at.1 += members.iter().map(|(_, name)| name.len()).sum::<usize>();
+            }
+            self.open = Some((file, shard));
+        }
+        let Some((_, shard)) = &self.open else { return Ok(()) };
+        let number = (sample - index.samples_of(file).start) as usize;
+        let changed = || Error::dataset(&shard.path, "holds other samples than when it was indexed");
+        let &(first, mut name_at) = self.before.get(number).ok_or_else(changed)?;
+        let count = shard.footer.samples[number].members as usize;
+        for &member in &shard.footer.members[first..first + count] {
+            let name = &shard.footer.names[name_at..name_at + member.name as usize];
+            name_at += name.len();
+            found.push(name, member.order, self.files.read(shard, member, name)?);
+        }
+        Ok(())
+    }
+}

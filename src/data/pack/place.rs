@@ -1,0 +1,338 @@
+//! The directory that a dataset is packed into, which one process at a time works on.
+
+use super::PackedAs;
+use crate::dataset::packed::UNFINISHED;
+use crate::source;
+use base::error::{Error, Result};
+use base::names::NamedValue;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// The end of the name of a file that is being written.
+const PARTIAL: &str = ".partial";
+
+/// What is packed and how. A run goes on with the shards of an earlier one only where all of it is the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PackingRecord {
+    /// The version of the record.
+    pub(super) version: u32,
+    /// The fingerprint of the source, in hexadecimal.
+    pub(super) fingerprint: String,
+    /// The most bytes of the source in a shard.
+    pub(super) shard_size: u64,
+    /// What is made of it.
+    #[serde(default, skip_serializing_if = "PackedAs::is_packed")]
+    pub(super) to: PackedAs,
+    /// The names of the classes in the order of their numbers, where they are not numbered as the source numbers them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) class_names: Option<Vec<String>>,
+    /// The label that was asked for, where it decides what members samples get.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) label: Option<String>,
+}
+
+/// A further line of the record's file: of which versions of the source's files a shard is made.
+#[derive(Debug, Serialize, Deserialize)]
+struct ShardNote {
+    shard: usize,
+    /// The digest of their stamps, in hexadecimal.
+    stamps: String,
+}
+
+/// The directory, with its lock.
+pub(super) struct PackingPlace {
+    path: PathBuf,
+    /// The file of the record, to which notes are appended. The kernel releases its lock when the process ends, however
+    /// it does.
+    record: Mutex<File>,
+    /// The last note on each shard when it was opened.
+    noted: BTreeMap<usize, String>,
+}
+
+/// What was found at the directory.
+pub(super) enum FoundPlace {
+    /// The dataset is there, finished.
+    Finished,
+    /// There is work to do.
+    Open(PackingPlace),
+}
+
+/// Refuses two directories of which one lies in the other or is the other; `into` need not exist.
+pub(super) fn refuse_nested(from: &Path, into: &Path) -> Result<()> {
+    refuse_url(into)?;
+    if source::url(from).is_some() {
+        return Ok(());
+    }
+    let is_listed = source::at(from)?.named_files().is_some();
+    let resolve = |path: &Path| -> Result<PathBuf> {
+        let absolute = std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))?;
+        // What does not exist yet has no links.
+        let (known, canonical) = absolute
+            .ancestors()
+            .find_map(|known| Some((known, known.canonicalize().ok()?)))
+            .unwrap_or_else(|| (&absolute, absolute.clone()));
+        Ok(canonical.join(absolute.strip_prefix(known).unwrap_or(Path::new(""))))
+    };
+    let (one, other) = (resolve(from)?, resolve(into)?);
+    // Files that braces list are no directory that others could lie in.
+    if !is_listed && (one.starts_with(&other) || other.starts_with(&one)) {
+        let message = format!(
+            "{} and {} lie one within the other: name another directory",
+            from.display(),
+            into.display()
+        );
+        return Err(Error::config("DST", message));
+    }
+    Ok(())
+}
+
+impl PackingPlace {
+    /// Opens the directory at `path`, or makes it, for what `record` says.
+    ///
+    /// # Errors
+    /// [`Error::Dataset`] where another process works on it, where it holds anything else, or was begun with another
+    /// record; [`Error::Io`] where it cannot be written.
+    pub(super) fn open(path: &Path, record: &PackingRecord) -> Result<FoundPlace> {
+        fs::create_dir_all(path).map_err(|error| Error::io("create", path, error))?;
+        let is_finished = || path.join(record.to.finished()).exists();
+        if is_finished() {
+            return Ok(FoundPlace::Finished);
+        }
+        if let Err(error) = refuse_strangers(path, record.to) {
+            // Another process may have finished between both looks; what it wrote last is no stranger.
+            return if is_finished() { Ok(FoundPlace::Finished) } else { Err(error) };
+        }
+        let named = path.join(UNFINISHED);
+        let opened = File::options().read(true).append(true).create(true).open(&named);
+        let mut file = opened.map_err(|error| Error::io("create", &named, error))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            // On a file system without locks, nothing but the user keeps two processes apart.
+            Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let message = "another `foreload pack` works on it: wait for it, or name another directory";
+                return Err(Error::dataset(path, message));
+            }
+            Err(error) => return Err(Error::io("lock", &named, error.into())),
+        }
+        // Another process may have finished while this one opened the file, which then has no name any more.
+        if is_finished() {
+            return Ok(FoundPlace::Finished);
+        }
+        remove_partial(path)?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(|error| Error::io("read", &named, error))?;
+        let text = String::from_utf8_lossy(&text);
+        let (first, notes) = text.split_once('\n').unwrap_or((&text, ""));
+        match serde_json::from_str::<PackingRecord>(first) {
+            Ok(known) if known == *record => {}
+            Ok(known) => return Err(Error::dataset(path, record.difference(Some(&known)))),
+            // A record of another version has other fields, and should not be called damaged for that.
+            Err(_) if PackingRecord::is_of_another_version(first) => {
+                return Err(Error::dataset(path, record.difference(None)));
+            }
+            // A process that was killed at its first step left an incomplete record, and no shard.
+            Err(_) if !names(path)?.iter().any(|name| record.to.is_own(name.as_encoded_bytes())) => {
+                let text =
+                    serde_json::to_string(record).map_err(|error| Error::Internal(error.to_string()))?;
+                let written = file.set_len(0).and_then(|()| file.write_all(text.as_bytes()));
+                written.and_then(|()| file.sync_data()).map_err(|error| Error::io("write", &named, error))?;
+            }
+            Err(error) => {
+                let message = format!("is damaged ({error}): remove {} and pack again", path.display());
+                return Err(Error::dataset(named, message));
+            }
+        }
+        // A line that was half written when the machine stopped says nothing.
+        let noted = notes.lines().filter_map(|line| serde_json::from_str::<ShardNote>(line).ok());
+        let noted = noted.map(|note| (note.shard, note.stamps)).collect();
+        Ok(FoundPlace::Open(Self { path: path.to_path_buf(), record: Mutex::new(file), noted }))
+    }
+
+    /// The directory.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The digest of the stamps that a shard of an earlier run was made of, if that run noted it.
+    pub(super) fn noted(&self, shard: usize) -> Option<&String> {
+        self.noted.get(&shard)
+    }
+
+    /// Notes the digest of the stamps of what a shard was made of. It must be noted before the shard is published, so
+    /// that no shard is there without its note, or with that of what stood there before.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where it cannot be written.
+    pub(super) fn note(&self, shard: usize, stamps: &str) -> Result<()> {
+        let note = ShardNote { shard, stamps: stamps.to_owned() };
+        let text = serde_json::to_string(&note).map_err(|error| Error::Internal(error.to_string()))?;
+        let mut file = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        // The end of the line comes first: what was half written before it is then a line of its own.
+        let written = file.write_all(format!("\n{text}").as_bytes()).and_then(|()| file.sync_data());
+        written.map_err(|error| Error::io("write", self.path.join(UNFINISHED), error))
+    }
+
+    /// Writes a file under its final name, whole or not at all.
+    ///
+    /// # Errors
+    /// Those of `write`; [`Error::Io`] where the file cannot be made or published.
+    pub(super) fn publish<T>(&self, name: &str, write: impl FnOnce(&File) -> Result<T>) -> Result<T> {
+        let partial = self.path.join(format!("{name}{PARTIAL}"));
+        let written =
+            File::create(&partial).map_err(|error| Error::io("create", &partial, error)).and_then(|file| {
+                let outcome = write(&file)?;
+                // A power failure after the rename must not leave a file whose bytes were never written.
+                file.sync_data().map_err(|error| Error::io("write", &partial, error))?;
+                let target = self.path.join(name);
+                fs::rename(&partial, &target)
+                    .map_err(|error| Error::io("rename into place", &partial, error))?;
+                Ok(outcome)
+            });
+        if written.is_err() {
+            // The cause is reported; the next run removes what cannot be removed now.
+            let _ = fs::remove_file(&partial);
+        }
+        written
+    }
+
+    /// Removes the record once what is written last is there.
+    pub(super) fn finish(self) -> Result<()> {
+        let sync = |path: &Path| File::open(path).and_then(|directory| directory.sync_all());
+        sync(&self.path).map_err(|error| Error::io("write", &self.path, error))?;
+        remove(&self.path.join(UNFINISHED))
+    }
+}
+
+/// The names of what is in the directory at `path`.
+fn names(path: &Path) -> Result<Vec<OsString>> {
+    let fail = |error| Error::io("list", path, error);
+    let entries = fs::read_dir(path).map_err(fail)?;
+    entries.map(|entry| entry.map(|entry| entry.file_name()).map_err(fail)).collect()
+}
+
+/// Refuses a directory that holds anything but what a run that did not finish has left.
+fn refuse_strangers(path: &Path, to: PackedAs) -> Result<()> {
+    let names = names(path)?;
+    let begun = names.iter().any(|name| name == UNFINISHED);
+    let own =
+        |name: &[u8]| to.is_own(name) || name == UNFINISHED.as_bytes() || name.ends_with(PARTIAL.as_bytes());
+    let stranger = names.iter().find(|name| !begun || !own(name.as_encoded_bytes()));
+    stranger.map_or(Ok(()), |name| {
+        let message = format!("holds something else ({}): name a directory of its own", name.display());
+        Err(Error::dataset(path, message))
+    })
+}
+
+/// Removes the record of a dataset that is finished, where the run that finished it was killed before it could.
+pub(super) fn tidy_finished(path: &Path) -> Result<()> {
+    remove(&path.join(UNFINISHED))
+}
+
+/// Removes a file, if it is there.
+pub(super) fn remove(path: &Path) -> Result<()> {
+    // A file system that can only be read refuses to remove even what is not there.
+    if fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        return Ok(());
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes what a run that was killed had half written.
+fn remove_partial(path: &Path) -> Result<()> {
+    for name in names(path)?.iter().filter(|name| name.as_encoded_bytes().ends_with(PARTIAL.as_bytes())) {
+        remove(&path.join(name))?;
+    }
+    Ok(())
+}
+
+impl PackingRecord {
+    /// The version that is written.
+    pub(super) const VERSION: u32 = 2;
+
+    /// Whether this text is a record of a version that this program does not write.
+    fn is_of_another_version(text: &str) -> bool {
+        let value = serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
+        value["version"].as_u64().is_some_and(|version| version != u64::from(Self::VERSION))
+    }
+
+    /// Why a run by this record cannot go on with what was begun by `known`, or by a record of another version.
+    pub(super) fn difference(&self, known: Option<&Self>) -> String {
+        let anew = "remove it, or name another directory";
+        let Some(known) = known.filter(|known| known.version == self.version) else {
+            return format!("was begun by another version of this program: {anew}");
+        };
+        if known.to != self.to {
+            let (then, now) = (known.to.name(), self.to.name());
+            return format!("was begun with --to {then}, not {now}: give the same, or {anew}");
+        }
+        if known.fingerprint == self.fingerprint && known.shard_size != self.shard_size {
+            let (then, now) = (known.shard_size, self.shard_size);
+            return format!("was begun with --shard-size {then}, not {now}: give the same, or {anew}");
+        }
+        if known.fingerprint == self.fingerprint && known.class_names != self.class_names {
+            return format!("was begun with other --class-names: give the same, or {anew}");
+        }
+        if known.fingerprint == self.fingerprint && known.label != self.label {
+            return format!("was begun with another --label: give the same, or {anew}");
+        }
+        format!("was begun with another dataset, or the dataset has changed since then: {anew}")
+    }
+}
+
+/// Refuses a URL where only a directory of a file system will do.
+///
+/// # Errors
+/// [`Error::Dataset`] for a URL.
+pub(super) fn refuse_url(path: &Path) -> Result<()> {
+    match source::url(path) {
+        None => Ok(()),
+        Some(_) => Err(Error::dataset(source::shown(path), "is a URL: give a directory of a file system")),
+    }
+}
+#[cfg(test)]
+mod tests {
+    use super::{PackedAs, PackingPlace, PackingRecord, UNFINISHED};
+    use crate::dataset::packed::MANIFEST;
+    use std::fs;
+    use std::sync::Barrier;
+
+    #[test]
+    fn what_another_process_finishes_meanwhile_is_finished() {
+        let (version, fingerprint) = (PackingRecord::VERSION, "00".repeat(32));
+        let to = PackedAs::Packed;
+        let record =
+            PackingRecord { version, fingerprint, shard_size: 1, to, class_names: None, label: None };
+        let scene = tempfile::tempdir().unwrap();
+        for round in 0..4000 {
+            let path = scene.path().join(round.to_string());
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join(UNFINISHED), serde_json::to_string(&record).unwrap()).unwrap();
+            fs::write(path.join("whole.partial"), "{}").unwrap();
+            let begin = Barrier::new(2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    begin.wait();
+                    // The other is met at another moment each time.
+                    (0..round % 200 * 5).for_each(|_| std::hint::spin_loop());
+                    // The other may have removed what it takes for a leftover.
+                    if fs::rename(path.join("whole.partial"), path.join(MANIFEST)).is_ok() {
+                        fs::remove_file(path.join(UNFINISHED)).unwrap();
+                    }
+                });
+                begin.wait();
+                PackingPlace::open(&path, &record).unwrap();
+            });
+            fs::remove_dir_all(&path).unwrap();
+        }
+    }
+}

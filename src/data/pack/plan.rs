@@ -1,0 +1,36 @@
+//! Which samples go into which shard.
+
+use crate::dataset::DatasetIndex;
+use crate::dataset::packed::MOST_SHARDS;
+use base::error::{Error, Result};
+use std::ops::Range;
+
+/// The most samples of a shard, which bounds its footer where files are tiny.
+const MOST_SAMPLES: u64 = 1 << 18;
+
+/// The samples of each shard, in order: as many as `shard_size` bytes of the source allow, and at least one. Only the
+/// index and that number decide it, so that shards are the same however often packing was begun.
+///
+/// # Errors
+/// [`Error::Config`] for more shards than have names.
+pub(super) fn shards(index: &DatasetIndex, shard_size: u64) -> Result<Vec<Range<u64>>> {
+    let mut shards = Vec::new();
+    let (mut first, mut bytes) = (0, 0u64);
+    for sample in 0..index.len() {
+        let own = index.packing_bytes(sample);
+        if sample > first && (bytes.saturating_add(own) > shard_size || sample - first == MOST_SAMPLES) {
+            shards.push(first..sample);
+            (first, bytes) = (sample, 0);
+        }
+        bytes = bytes.saturating_add(own);
+    }
+    if first < index.len() {
+        shards.push(first..index.len());
+    }
+    if shards.len() > MOST_SHARDS {
+        let message =
+            format!("would make {} shards, must make at most {MOST_SHARDS}: raise it", shards.len());
+        return Err(Error::config("shard-size", message));
+    }
+    Ok(shards)
+}

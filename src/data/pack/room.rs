@@ -1,0 +1,38 @@
+//! Whether the file system has room for what is to be written.
+
+use super::PackOptions;
+use crate::dataset::DatasetIndex;
+use base::error::{Error, Result};
+use std::ops::Range;
+
+/// Checks that there is room for the shards that are `missing` among those of these samples: `times` the bytes of
+/// their samples, and `beside` bytes a sample.
+///
+/// # Errors
+/// [`Error::Config`] where there is less, unless [`PackOptions::force`] is set.
+pub(super) fn check(
+    index: &DatasetIndex,
+    shards: &[Range<u64>],
+    missing: &[usize],
+    (times, beside): (f64, u64),
+    options: &PackOptions,
+) -> Result<()> {
+    let samples = missing.iter().flat_map(|&number| shards[number].clone());
+    let bytes = |(count, bytes), sample| (count + 1, bytes + index.packing_bytes(sample));
+    let (count, bytes): (u64, u64) = samples.fold((0, 0), bytes);
+    let wanted = (times * bytes as f64) as u64 + beside * count;
+    let path = &options.into;
+    // A file system that cannot say what is free is written to until it is full.
+    let Ok(found) = rustix::fs::statvfs(path) else { return Ok(()) };
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    if free < wanted && !options.force {
+        let message = format!(
+            "{} has {free} bytes free, and packing may take {wanted}, {times} times the {bytes} bytes that are still \
+             to be packed and {beside} bytes a sample: make room, name another directory, or try all the same with \
+             --force",
+            path.display()
+        );
+        return Err(Error::config("DST", message));
+    }
+    Ok(())
+}

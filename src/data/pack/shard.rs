@@ -1,0 +1,206 @@
+//! Writes one packed shard.
+
+use super::source::{PackSource, SampleFiles, SampleReader};
+use crate::dataset::packed::{
+    FIRST_MEMBER, LARGEST_FOOTER, PACKED_FORM, PackedColumns, PackedFooter, PackedMember, PackedSample,
+    ShardSeal, SourceStamps, head, next_image, next_member,
+};
+use crate::dataset::{DatasetIndex, FileId, Layout};
+use base::crc::checksum;
+use base::error::{Error, Result};
+use base::names::NamedValue;
+use pixels::decode::packed::PackedOutline;
+use pixels::decode::{FormMaker, Kept, MadeForm};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::ops::Range;
+use std::path::Path;
+
+/// The number of bytes that are written at a time.
+const WRITTEN: usize = 4 << 20;
+
+/// Packs shards for one thread, with memory that all of them use.
+pub(super) struct ShardPacker<'a> {
+    index: &'a DatasetIndex,
+    layout: Layout,
+    source: &'a PackSource<'a>,
+    maker: FormMaker,
+    packed: Vec<u8>,
+    files: SampleFiles,
+}
+
+/// A shard that is being written.
+struct GrowingShard<'a> {
+    file: BufWriter<&'a File>,
+    path: &'a Path,
+    /// Where the next byte goes.
+    at: u64,
+    footer: PackedFooter,
+}
+
+impl GrowingShard<'_> {
+    /// Writes zeros up to `offset`, and then these bytes.
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let gap = vec![0; (offset - self.at) as usize];
+        let written = self.file.write_all(&gap).and_then(|()| self.file.write_all(bytes));
+        written.map_err(|error| Error::io("write", self.path, error))?;
+        self.at = offset + bytes.len() as u64;
+        Ok(())
+    }
+}
+
+/// The names of forms, by their numbers: packed, and the reasons for which files are kept.
+fn forms() -> Vec<String> {
+    let kept = Kept::NAMES.iter().map(|(name, _)| *name);
+    std::iter::once("packed").chain(kept).map(str::to_owned).collect()
+}
+
+impl<'a> ShardPacker<'a> {
+    pub(super) fn new(index: &'a DatasetIndex, layout: Layout, source: &'a PackSource<'a>) -> Self {
+        let (maker, packed, files) = (FormMaker::default(), Vec::new(), SampleFiles::default());
+        Self { index, layout, source, maker, packed, files }
+    }
+
+    /// Writes the shard `number` with these samples to `file`, which messages call `path`, and calls `done` for each
+    /// sample. Returns its footer and seal, and the [`SourceStamps`] of what it was made of.
+    ///
+    /// # Errors
+    /// Those of [`SampleReader::read`]; [`Error::Io`] where the shard cannot be written; [`Error::Config`] for a
+    /// footer that would be too long.
+    pub(super) fn pack(
+        &mut self,
+        number: usize,
+        samples: Range<u64>,
+        file: &File,
+        path: &Path,
+        done: &(dyn Fn() -> Result<()> + Sync),
+    ) -> Result<(PackedFooter, ShardSeal, String)> {
+        let footer = PackedFooter {
+            fingerprint: self.index.fingerprint().0,
+            first: samples.start,
+            left_out: 0,
+            number: number as u32,
+            layout: self.layout,
+            forms: forms(),
+            sources: Vec::new(),
+            samples: Vec::new(),
+            members: Vec::new(),
+            names: Vec::new(),
+            outlines: Vec::new(),
+            table: match self.layout.is_of_files() {
+                true => PackedColumns::default(),
+                false => PackedColumns {
+                    columns: self.index.packing_columns(samples.clone()),
+                    ..self.source.table().clone()
+                },
+            },
+        };
+        let mut shard = GrowingShard { file: BufWriter::with_capacity(WRITTEN, file), path, at: 0, footer };
+        shard.write(0, &head())?;
+        let mut reader = SampleReader::new(self.source);
+        let mut free = FIRST_MEMBER;
+        let mut known: Option<FileId> = None;
+        let mut stamps = SourceStamps::new();
+        for sample in samples {
+            let of = self.index.extent(sample).file;
+            if self.layout.is_sharded() && known != Some(of) {
+                known = Some(of);
+                self.begin_source(&mut reader, &mut shard.footer, sample, of)?;
+            }
+            reader.read(sample, &mut self.files)?;
+            stamps.add(of, self.files.stamp);
+            free = match self.files.files.is_empty() {
+                true => self.add_without_files(&mut shard, sample, free),
+                false => self.add(&mut shard, sample, free)?,
+            };
+            done()?;
+        }
+        reader.finish()?;
+        let (bytes, seal) = shard.footer.encode(shard.at);
+        if bytes.len() as u64 > LARGEST_FOOTER {
+            let message = "names and places of a shard's samples take more than 256 MiB: lower it";
+            return Err(Error::config("shard-size", message));
+        }
+        shard.write(shard.at, &bytes)?;
+        shard.file.flush().map_err(|error| Error::io("write", path, error))?;
+        Ok((shard.footer, seal, stamps.finish()))
+    }
+
+    /// Notes that the samples from `sample` on are of another shard of the source.
+    fn begin_source(
+        &self,
+        reader: &mut SampleReader<'_>,
+        footer: &mut PackedFooter,
+        sample: u64,
+        of: FileId,
+    ) -> Result<()> {
+        footer.sources.push(self.index.packing_name(of));
+        let samples = self.index.samples_of(of);
+        if self.layout == Layout::Tar && samples.start == sample {
+            let offsets = samples.map(|sample| self.index.extent(sample).offset);
+            footer.left_out += reader.listing(of)?.left_out(offsets);
+        }
+        Ok(())
+    }
+
+    /// Notes a sample that has values of columns alone.
+    fn add_without_files(&self, shard: &mut GrowingShard<'_>, sample: u64, free: u64) -> u64 {
+        shard.footer.outlines.push(Default::default());
+        self.add_row(shard, sample);
+        free
+    }
+
+    fn add_row(&self, shard: &mut GrowingShard<'_>, sample: u64) {
+        shard.footer.samples.push(PackedSample {
+            label: self.index.packing_label(sample),
+            source: shard.footer.sources.len().saturating_sub(1) as u32,
+            members: self.files.files.len() as u32,
+        });
+    }
+
+    /// Writes the files of a sample from `image` on, and returns where the next sample's begin.
+    fn add(&mut self, shard: &mut GrowingShard<'_>, sample: u64, image: u64) -> Result<u64> {
+        let (mut offset, mut length) = (image, 0);
+        for (number, file) in self.files.files.iter().enumerate() {
+            let original = self.files.bytes(file);
+            super::names::check(&file.name, self.layout, || self.index.path(self.index.extent(sample).file))?;
+            let (form, bytes) = match self.maker.make(MadeForm::Packed, original, &mut self.packed) {
+                Ok(()) => (PACKED_FORM, &self.packed[..]),
+                Err(kept) => (form_number(kept), original),
+            };
+            if number > 0 {
+                offset = next_member(image, offset, length);
+            } else {
+                shard.footer.outlines.push(match form {
+                    PACKED_FORM => {
+                        PackedOutline::of(bytes).map_err(|error| Error::Internal(error.to_string()))?
+                    }
+                    _ => Default::default(),
+                });
+            }
+            length = u32::try_from(bytes.len()).map_err(|_| {
+                let name = String::from_utf8_lossy(&file.name);
+                Error::Internal(format!("{name} is 4 GiB or more when it is packed"))
+            })?;
+            shard.write(offset, bytes)?;
+            shard.footer.members.push(PackedMember {
+                offset,
+                length,
+                original: original.len() as u32,
+                checksum: checksum(bytes),
+                order: file.order,
+                name: file.name.len() as u32,
+                form,
+            });
+            shard.footer.names.extend(&file.name);
+        }
+        self.add_row(shard, sample);
+        Ok(next_image(offset, length))
+    }
+}
+
+/// The number of the form of a file that is kept for this reason.
+fn form_number(kept: Kept) -> u32 {
+    let place = Kept::NAMES.iter().position(|(_, known)| *known == kept);
+    1 + place.unwrap_or_default() as u32
+}

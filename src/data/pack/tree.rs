@@ -1,0 +1,216 @@
+//! Files below one directory, whatever their names say: no name leads out of it, none through a link, and nothing that
+//! is there is written to. Files are whole as soon as they have their names, and until all are there the tree says that
+//! it is not finished.
+
+use super::names;
+use crate::dataset::packed::UNPACKING;
+use base::error::{Error, Result};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, RenameFlags, mkdirat, openat, renameat, renameat_with, statat, syncfs,
+    unlinkat,
+};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// A directory that was empty when it was opened.
+pub(super) struct OutputTree {
+    root: OwnedFd,
+    path: PathBuf,
+    /// The directory [`UNPACKING`], with the files that are not whole yet.
+    unpacking: OwnedFd,
+    /// The number of files that were begun, which are their names there.
+    begun: AtomicU64,
+    /// Held while a file gets its name where the file system cannot see to it that nothing is overwritten.
+    naming: Mutex<()>,
+}
+
+/// The flags that open a directory which is no link.
+fn directory() -> OFlags {
+    OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC
+}
+
+impl OutputTree {
+    /// Opens the directory at `path`, or makes it, and marks it as not finished.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where it is not empty, [`Error::Io`] where it cannot be made or listed.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        std::fs::create_dir_all(path).map_err(|error| Error::io("create", path, error))?;
+        let mut entries = std::fs::read_dir(path).map_err(|error| Error::io("list", path, error))?;
+        if entries.next().is_some() {
+            let begun = path.join(UNPACKING).exists();
+            let why = if begun { ": an earlier run did not finish there, remove it, or" } else { ":" };
+            let message = format!("{} is not empty{why} name a new directory", path.display());
+            return Err(Error::config("DST", message));
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat(CWD, path, flags, Mode::empty());
+        let root = root.map_err(|error| Error::io("open", path, error.into()))?;
+        let made = mkdirat(&root, UNPACKING, Mode::from_raw_mode(0o777));
+        let unpacking = made.and_then(|()| openat(&root, UNPACKING, directory(), Mode::empty()));
+        Ok(Self {
+            root,
+            path: path.to_path_buf(),
+            unpacking: unpacking
+                .map_err(|error| Error::io("create directory", path.join(UNPACKING), error.into()))?,
+            begun: AtomicU64::new(0),
+            naming: Mutex::new(()),
+        })
+    }
+
+    /// Says that all files are there, once they are stored.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where they cannot be stored.
+    pub(super) fn finish(self) -> Result<()> {
+        let done = syncfs(&self.root).and_then(|()| unlinkat(&self.root, UNPACKING, AtFlags::REMOVEDIR));
+        done.map_err(|error| Error::io("finish", &self.path, error.into()))
+    }
+
+    /// Makes the directory `name` where it is missing, with those above it.
+    ///
+    /// # Errors
+    /// [`Error::Dataset`] for a name that leads elsewhere, [`Error::Io`] where it cannot be made.
+    pub(super) fn make_directory(&self, name: &[u8]) -> Result<()> {
+        self.check(name)?;
+        self.walk(name).map(drop)
+    }
+
+    /// Makes the file `name`, with the directories above it, of what `write` writes: whole or not at all.
+    ///
+    /// # Errors
+    /// Those of `write`; [`Error::Dataset`] for a name that leads elsewhere, that is there already, or of which a part
+    /// is no directory; [`Error::Io`] where it cannot be made.
+    pub(super) fn create<T>(&self, name: &[u8], write: impl FnOnce(File) -> Result<T>) -> Result<T> {
+        self.check(name)?;
+        let slash = name.iter().rposition(|&byte| byte == b'/');
+        let (above, own) = slash.map_or((&b""[..], name), |at| (&name[..at], &name[at + 1..]));
+        let directory = self.walk(above)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let partial = self.begun.fetch_add(1, Ordering::Relaxed).to_string();
+        let made = openat(&self.unpacking, &partial, flags, Mode::from_raw_mode(0o666));
+        let file = made.map_err(|error| Error::io("create", self.named(name), error.into()))?;
+        let written = write(File::from(file)).and_then(|done| {
+            self.name(&partial, &directory, OsStr::from_bytes(own)).map_err(|error| match error {
+                Errno::EXIST => Error::dataset(self.named(name), "is there twice: nothing is overwritten"),
+                error => Error::io("create", self.named(name), error.into()),
+            })?;
+            Ok(done)
+        });
+        if written.is_err() {
+            // The cause is reported, and the tree stays marked as not finished.
+            let _ = unlinkat(&self.unpacking, &partial, AtFlags::empty());
+        }
+        written
+    }
+
+    /// Gives a file that is whole its name, unless something has it.
+    fn name(&self, partial: &str, directory: &OwnedFd, own: &OsStr) -> rustix::io::Result<()> {
+        match renameat_with(&self.unpacking, partial, directory, own, RenameFlags::NOREPLACE) {
+            // Not every file system has this, NFS for one.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+            done => return done,
+        }
+        let _alone = self.naming.lock().unwrap_or_else(PoisonError::into_inner);
+        match statat(directory, own, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Err(Errno::EXIST),
+            Err(Errno::NOENT) => renameat(&self.unpacking, partial, directory, own),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The path of `name`, for messages.
+    pub(super) fn named(&self, name: &[u8]) -> PathBuf {
+        self.path.join(OsStr::from_bytes(name))
+    }
+
+    fn check(&self, name: &[u8]) -> Result<()> {
+        let own = name.split(|&byte| byte == b'/').next() == Some(UNPACKING.as_bytes());
+        let fault = own.then_some("is kept for unpacking").or_else(|| names::fault(name, false));
+        fault.map_or(Ok(()), |fault| {
+            let message = format!("is to hold {:?}, which {fault}", String::from_utf8_lossy(name));
+            Err(Error::dataset(&self.path, message))
+        })
+    }
+
+    /// Opens the directory `name`, part by part, and makes what is missing.
+    fn walk(&self, name: &[u8]) -> Result<OwnedFd> {
+        let fail = |error: Errno| match error {
+            Errno::LOOP | Errno::NOTDIR => {
+                Error::dataset(self.named(name), "leads through a link or a file: it is refused")
+            }
+            error => Error::io("create directory", self.named(name), error.into()),
+        };
+        let mut at = openat(&self.root, ".", directory(), Mode::empty()).map_err(fail)?;
+        for part in name.split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {
+            let part = OsStr::from_bytes(part);
+            at = match openat(&at, part, directory(), Mode::empty()) {
+                Err(Errno::NOENT) => {
+                    match mkdirat(&at, part, Mode::from_raw_mode(0o777)) {
+                        // Another thread may have made it.
+                        Ok(()) | Err(Errno::EXIST) => {}
+                        Err(error) => return Err(fail(error)),
+                    }
+                    openat(&at, part, directory(), Mode::empty()).map_err(fail)?
+                }
+                found => found.map_err(fail)?,
+            };
+        }
+        Ok(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OutputTree, UNPACKING};
+    use base::error::{Error, Result};
+    use std::fs;
+    use std::io::Write;
+
+    #[test]
+    fn nothing_leads_out_and_nothing_is_overwritten() {
+        let scene = tempfile::tempdir().unwrap();
+        let (root, elsewhere) = (scene.path().join("out"), scene.path().join("elsewhere"));
+        fs::create_dir(&elsewhere).unwrap();
+        let tree = OutputTree::open(&root).unwrap();
+        let write = |name: &[u8]| {
+            tree.create(name, |mut file| {
+                file.write_all(b"whole").unwrap();
+                Ok(())
+            })
+        };
+        write(b"a/b/c.jpg").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, root.join("link")).unwrap();
+        std::os::unix::fs::symlink(elsewhere.join("file"), root.join("file")).unwrap();
+        for (name, why) in [
+            (&b"a/b/c.jpg"[..], "twice"),
+            (b"a/b", "twice"),
+            (b"a/b/c.jpg/d", "a link or a file"),
+            (b"link/x", "a link or a file"),
+            (b"file", "twice"),
+            (b"../x", ".."),
+            (b"/x", "absolute"),
+            (b"foreload-unpacking/x", "kept for unpacking"),
+        ] {
+            let error = write(name).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+        // What fails leaves nothing under its name, nor beside it.
+        let failed: Result<()> = tree.create(b"a/d", |_| Err(Error::dataset("shard", "is damaged")));
+        assert!(failed.is_err() && !root.join("a/d").exists());
+        assert_eq!(fs::read_dir(root.join(UNPACKING)).unwrap().count(), 0);
+        assert_eq!(fs::read(root.join("a/b/c.jpg")).unwrap(), b"whole");
+        let Err(error) = OutputTree::open(&root) else { panic!("it is not empty any more") };
+        assert!(error.to_string().contains("an earlier run did not finish there"), "{error}");
+        tree.finish().unwrap();
+        assert!(!root.join(UNPACKING).exists());
+        assert!(OutputTree::open(&root).is_err(), "it is not empty any more");
+    }
+}

@@ -1,0 +1,80 @@
+//! Where the repeats of a sample go: in an epoch's order they stand in a row, in a global batch as far apart as can be.
+
+use super::Order;
+
+/// How a global batch deals the positions of an epoch's order out to its places: first one of each of its samples, then
+/// the next of each, and so on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RepeatSpread {
+    repeats: u64,
+    global_batch: u64,
+    /// The number of positions of an epoch.
+    positions: u64,
+}
+
+impl RepeatSpread {
+    /// The spread over global batches of so many places of epochs such as `order`.
+    pub fn new(order: &Order, global_batch: u64) -> Self {
+        Self { repeats: order.repeats().into(), global_batch, positions: order.len() }
+    }
+
+    /// The position in the order of the place with this number in the epoch.
+    pub fn position(&self, place: u64) -> u64 {
+        if self.repeats == 1 {
+            return place;
+        }
+        let (start, each, longer) = self.classes(place);
+        let in_longer = longer * (each + 1);
+        let within = place - start;
+        let (class, at) = match within.checked_sub(in_longer) {
+            None => (within / (each + 1), within % (each + 1)),
+            Some(behind) => (longer + behind / each, behind % each),
+        };
+        start + at * self.repeats + class
+    }
+
+    /// The number in the epoch of the place that has a position of the order; the inverse of
+    /// [`RepeatSpread::position`].
+    pub fn place(&self, position: u64) -> u64 {
+        if self.repeats == 1 {
+            return position;
+        }
+        let (start, each, longer) = self.classes(position);
+        let within = position - start;
+        let (class, at) = (within % self.repeats, within / self.repeats);
+        start + class * each + class.min(longer) + at
+    }
+
+    /// The first place of a place's global batch. Its positions modulo `repeats` are classes, through which its places
+    /// go one after the other: the second number is how many positions each class has, and the third how many classes,
+    /// the first ones, have one more.
+    fn classes(&self, place: u64) -> (u64, u64, u64) {
+        let start = place - place % self.global_batch;
+        let len = self.global_batch.min(self.positions - start);
+        (start, len / self.repeats, len % self.repeats)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::Fingerprint;
+
+    #[test]
+    fn each_position_has_its_place() {
+        for (len, global_batch, repeats) in
+            [(60, 12, 3), (61, 12, 5), (50, 16, 3), (7, 16, 3), (40, 8, 16), (9, 4, 1)]
+        {
+            let order = Order::shuffled(&Fingerprint([7; 32]), 3, 0, len).repeated(repeats);
+            let spread = RepeatSpread::new(&order, global_batch);
+            let case = format!("{len} positions in batches of {global_batch}, {repeats} repeats");
+            let mut seen: Vec<u64> = (0..len).map(|place| spread.position(place)).collect();
+            for (place, &position) in (0..).zip(&seen) {
+                assert_eq!(position / global_batch, place / global_batch, "{case}");
+                assert_eq!(spread.place(position), place, "{case}");
+            }
+            seen.sort_unstable();
+            assert!(seen.into_iter().eq(0..len), "{case}");
+        }
+    }
+}

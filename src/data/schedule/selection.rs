@@ -1,0 +1,282 @@
+//! Which samples an epoch draws, and how often each. All of it is pure.
+//!
+//! Samples of equal weight form a *stratum*. An epoch's draws are cut into equal slices, one number is drawn in each,
+//! and it falls into the share of one stratum: stratified sampling (Cochran, "Sampling Techniques", 1977, chapter 5),
+//! unbiased, and closer to the weights than independent draws: a stratum's draws are fewer than two off its share of
+//! them. Within a stratum every sample is drawn as often as every other, or once more. With one stratum and as many
+//! draws as samples every sample is drawn once. Nothing is kept per draw: draw → sample takes a search among the
+//! strata.
+
+use super::permutation::Feistel;
+use base::rng::RandomKey;
+use sha2::{Digest, Sha256};
+use std::sync::OnceLock;
+
+/// The samples that an epoch draws from, with their shares of the draws. Asking it is cheap, whatever the epoch's
+/// length.
+#[derive(Debug)]
+pub struct Selection {
+    samples: u64,
+    draws: u64,
+    /// The members, one stratum after another; `None` for all samples of the dataset in one stratum.
+    members: Option<Vec<u32>>,
+    strata: Vec<Stratum>,
+    digest: Option<[u8; 32]>,
+    /// The place of each sample among the members; made when it is first needed.
+    places: OnceLock<Vec<u32>>,
+}
+
+/// The end of one stratum among the members, and in the sum of the shares, of which the last is 1.
+#[derive(Debug, Clone, Copy)]
+struct Stratum {
+    members: u64,
+    share: f64,
+}
+
+/// The sample of a draw, and which of the sample's draws it is, because a repeated sample is augmented differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Draw {
+    /// The sample.
+    pub sample: u64,
+    /// Which of the sample's draws it is, from 0; the order has nothing to do with positions.
+    pub occurrence: u32,
+}
+
+impl Draw {
+    /// The first of a sample's draws.
+    pub fn first(sample: u64) -> Self {
+        Self { sample, occurrence: 0 }
+    }
+}
+
+/// The keys of the random numbers of one epoch's draws.
+#[derive(Debug, Clone)]
+pub(super) struct DrawKeys {
+    /// The key for where in its slice each draw falls.
+    pub slices: RandomKey,
+    /// The key for which samples of a stratum are drawn once more.
+    pub rounds: RandomKey,
+}
+
+/// The draws of one stratum in an epoch.
+struct StratumDraws {
+    /// The number of the first draw.
+    first: u64,
+    /// The number of draws.
+    draws: u64,
+    /// The place of the first member.
+    begin: u64,
+    /// The number of members.
+    members: u64,
+}
+
+/// The place of a sample that is not among the members.
+const ABSENT: u32 = u32::MAX;
+
+impl Selection {
+    /// Selects every sample of a dataset, once an epoch.
+    pub fn all(samples: u64) -> Self {
+        let strata = vec![Stratum { members: samples, share: 1.0 }];
+        Self { samples, draws: samples, members: None, strata, digest: None, places: OnceLock::new() }
+    }
+
+    /// Selects these `members` of a dataset's `samples`, each once an epoch. A sequential order takes them in the order
+    /// in which they stand here.
+    ///
+    /// # Panics
+    /// Panics when one is not among the dataset's, or there are none.
+    pub fn listed(samples: u64, members: Vec<u32>) -> Self {
+        Self::of_strata(samples, vec![(1.0, members)])
+    }
+
+    /// Selects strata of samples, each with its weight. The draws are divided among strata by their weights, and evenly
+    /// within a stratum. An epoch has as many draws as there are members.
+    ///
+    /// # Panics
+    /// Panics when a weight is not above 0, a stratum is empty, or a sample is not among the dataset's `samples`.
+    pub fn of_strata(samples: u64, strata: Vec<(f64, Vec<u32>)>) -> Self {
+        assert!(
+            !strata.is_empty() && strata.iter().all(|(weight, members)| *weight > 0.0 && !members.is_empty())
+        );
+        let total: f64 = strata.iter().map(|(weight, _)| weight).sum();
+        let (mut members, mut ends, mut share) = (Vec::new(), Vec::with_capacity(strata.len()), 0.0);
+        for (weight, of_stratum) in strata {
+            assert!(of_stratum.iter().all(|sample| u64::from(*sample) < samples));
+            members.extend(of_stratum);
+            share += weight;
+            ends.push(Stratum { members: members.len() as u64, share: share / total });
+        }
+        if let Some(last) = ends.last_mut() {
+            last.share = 1.0;
+        }
+        let draws = members.len() as u64;
+        let mut selection = Self {
+            samples,
+            draws,
+            members: Some(members),
+            strata: ends,
+            digest: None,
+            places: OnceLock::new(),
+        };
+        selection.digest = selection.hash();
+        selection
+    }
+
+    /// Sets the number of draws of an epoch.
+    ///
+    /// # Panics
+    /// Panics when there are none.
+    pub fn with_draws(mut self, draws: u64) -> Self {
+        assert!(draws > 0);
+        self.draws = draws;
+        self.digest = self.hash();
+        self
+    }
+
+    /// The number of draws of an epoch.
+    pub fn draws(&self) -> u64 {
+        self.draws
+    }
+
+    /// The number of samples that are drawn at all.
+    pub fn members(&self) -> u64 {
+        self.members.as_ref().map_or(self.samples, |members| members.len() as u64)
+    }
+
+    /// The member with this index.
+    ///
+    /// # Panics
+    /// Panics when `index` is not below [`Selection::members`].
+    pub fn member(&self, index: u64) -> u64 {
+        self.members.as_ref().map_or(index, |members| u64::from(members[index as usize]))
+    }
+
+    /// Whether `sample` is one of the members.
+    pub fn contains(&self, sample: u64) -> bool {
+        self.place_of(sample).is_some()
+    }
+
+    /// Whether some samples are drawn more often than others.
+    pub fn is_weighted(&self) -> bool {
+        self.strata.len() > 1
+    }
+
+    /// Whether an epoch may draw a sample more than once.
+    pub fn repeats(&self) -> bool {
+        self.is_weighted() || self.draws > self.members()
+    }
+
+    /// The hash of all that makes the selection differ from [`Selection::all`]; `None` when nothing does.
+    pub fn digest(&self) -> Option<&[u8; 32]> {
+        self.digest.as_ref()
+    }
+
+    fn hash(&self) -> Option<[u8; 32]> {
+        if self.members.is_none() && self.draws == self.samples {
+            return None;
+        }
+        let mut hash = Sha256::new();
+        hash.update(b"foreload selection");
+        hash.update(self.draws.to_le_bytes());
+        for Stratum { members, share } in &self.strata {
+            hash.update(members.to_le_bytes());
+            hash.update(share.to_le_bytes());
+        }
+        for sample in self.members.iter().flatten() {
+            hash.update(sample.to_le_bytes());
+        }
+        Some(hash.finalize().into())
+    }
+
+    /// The draw with this `number` in an epoch. Without `keys` there is one stratum, whose samples are drawn in order.
+    pub(super) fn draw(&self, number: u64, keys: Option<&DrawKeys>) -> Draw {
+        if self.digest.is_none() {
+            return Draw::first(number);
+        }
+        let stratum = self.stratum_of(number, keys);
+        let drawn = self.drawn(stratum, keys);
+        let (round, mut index) =
+            ((number - drawn.first) / drawn.members, (number - drawn.first) % drawn.members);
+        if round == drawn.draws / drawn.members
+            && let Some(chosen) = drawn.chosen(stratum, keys)
+        {
+            index = chosen.forward(index);
+        }
+        Draw { sample: self.member(drawn.begin + index), occurrence: round as u32 }
+    }
+
+    /// The draws of an epoch that give `sample`, in no order.
+    pub(super) fn draws_of(&self, sample: u64, keys: Option<&DrawKeys>) -> impl Iterator<Item = u64> + use<> {
+        let (first, stride, rounds, last) = match self.place_of(sample) {
+            None => (0, 0, 0, None),
+            Some(_) if self.digest.is_none() => (sample, 0, 1, None),
+            Some(place) => {
+                let stratum = self.strata.partition_point(|stratum| stratum.members <= place);
+                let drawn = self.drawn(stratum, keys);
+                let index = place - drawn.begin;
+                let (rounds, rest) = (drawn.draws / drawn.members, drawn.draws % drawn.members);
+                let chosen = drawn.chosen(stratum, keys).map_or(index, |chosen| chosen.backward(index));
+                let last = (chosen < rest).then_some(drawn.first + rounds * drawn.members + chosen);
+                (drawn.first + index, drawn.members, rounds, last)
+            }
+        };
+        (0..rounds).map(move |round| first + round * stride).chain(last)
+    }
+
+    /// The stratum that a draw falls into.
+    fn stratum_of(&self, number: u64, keys: Option<&DrawKeys>) -> usize {
+        let Some(keys) = keys.filter(|_| self.is_weighted()) else { return 0 };
+        let at = self.throw(number, keys);
+        self.strata.partition_point(|stratum| stratum.share <= at).min(self.strata.len() - 1)
+    }
+
+    /// The number between 0 and 1 at which a draw falls, which is somewhere in its slice.
+    fn throw(&self, number: u64, keys: &DrawKeys) -> f64 {
+        (number as f64 + keys.slices.stream(number).unit()) / self.draws as f64
+    }
+
+    fn drawn(&self, stratum: usize, keys: Option<&DrawKeys>) -> StratumDraws {
+        let begin = stratum.checked_sub(1).map_or(0, |before| self.strata[before].members);
+        let first = self.first(stratum, keys);
+        let draws = self.first(stratum + 1, keys) - first;
+        StratumDraws { first, draws, begin, members: self.strata[stratum].members - begin }
+    }
+
+    /// The first draw that falls into a stratum or into one after it.
+    fn first(&self, stratum: usize, keys: Option<&DrawKeys>) -> u64 {
+        let Some(before) = stratum.checked_sub(1) else { return 0 };
+        if stratum == self.strata.len() {
+            return self.draws;
+        }
+        let keys = keys.expect("a sequential order has one stratum");
+        let share = self.strata[before].share;
+        // This is the slice in which the share ends, or by rounding a neighbour of it.
+        let mut number = ((share * self.draws as f64) as u64).saturating_sub(1);
+        while number < self.draws && self.throw(number, keys) < share {
+            number += 1;
+        }
+        number
+    }
+
+    /// The place of `sample` among the members; `None` where it is not one.
+    fn place_of(&self, sample: u64) -> Option<u64> {
+        let Some(members) = &self.members else { return (sample < self.samples).then_some(sample) };
+        let places = self.places.get_or_init(|| {
+            let mut places = vec![ABSENT; self.samples as usize];
+            for (place, sample) in (0..).zip(members) {
+                places[*sample as usize] = place;
+            }
+            places
+        });
+        places.get(sample as usize).copied().filter(|place| *place != ABSENT).map(u64::from)
+    }
+}
+
+impl StratumDraws {
+    /// The permutation whose first members the last, incomplete round draws. `None` where there is no such round, or no
+    /// choice.
+    fn chosen(&self, stratum: usize, keys: Option<&DrawKeys>) -> Option<Feistel> {
+        let keys = keys.filter(|_| self.members > 1 && !self.draws.is_multiple_of(self.members))?;
+        Some(Feistel::new(&mut keys.rounds.stream(stratum as u64), self.members))
+    }
+}

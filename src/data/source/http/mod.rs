@@ -1,0 +1,452 @@
+//! Files on a server that speaks plain HTTP and gives ranges of them.
+
+mod form;
+mod page;
+
+use super::manifest::ManifestUrls;
+use super::{
+    DatasetSource, Entry, EntryKind, Identity, OpenFile, PreparedRequest, RangeSource, RemoteBytes, Seen,
+    SourceDirectory, Stamp,
+};
+use crate::http::{
+    AnswerCheck, Ask, AskedCounts, BlockingHttp, Fetched, GaveUp, HeaderMap, HttpFailure, HttpTarget,
+    HttpUrl, StatusCode, WaitWatch, header,
+};
+use base::error::{Error, Result};
+use form::RootForm;
+use std::ffi::OsStr;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+/// The most bytes of an index page or of a list of shards.
+const LARGEST_PAGE: u64 = 256 << 20;
+
+/// How deep directories may lie. Nothing tells a link to a directory above from a directory.
+const DEEPEST: usize = 32;
+
+/// What a root on a server may be, for messages.
+const FORMS: &str = "name a shard, a list of shards (a .txt with one name a line), the directory of a packed dataset, \
+                     or a directory of which the server shows an index page";
+
+/// A root on a server.
+pub(super) struct HttpSource(Arc<HttpRoot>);
+
+/// What all who read from a root share.
+struct HttpRoot {
+    url: HttpUrl,
+    /// The URL without its secrets and without a last slash.
+    shown: PathBuf,
+    http: BlockingHttp,
+    /// What the root is, once a request has told.
+    form: OnceLock<RootForm>,
+    /// Whether a file was seen of which the server tells no version.
+    unversioned: AtomicBool,
+}
+
+impl HttpSource {
+    /// The place at a URL.
+    ///
+    /// # Errors
+    /// [`Error::Dataset`] for what is no URL, which is named without its secrets.
+    pub(super) fn at(text: &str) -> Result<Self> {
+        let url = HttpUrl::parse(text).map_err(|why| Error::dataset(shown(text), why))?;
+        let place = url.to_string();
+        let shown = PathBuf::from(place.trim_end_matches('/'));
+        let (http, form, unversioned) = (BlockingHttp::default(), OnceLock::new(), AtomicBool::new(false));
+        Ok(Self(Arc::new(HttpRoot { url, shown, http, form, unversioned })))
+    }
+
+    /// The files that a manifest names by their URLs, which are their names here.
+    ///
+    /// # Errors
+    /// Those of [`HttpSource::at`], which cannot come.
+    pub(super) fn of_urls(urls: Arc<ManifestUrls>) -> Result<Self> {
+        let found = Self::at("http://urls.invalid/")?;
+        let _ = found.0.form.set(RootForm::Urls(urls));
+        Ok(found)
+    }
+}
+
+/// A text that begins like a URL, without what may be secret in it.
+pub(super) fn shown(text: &str) -> String {
+    if let Ok(url) = HttpUrl::parse(text) {
+        let place = url.to_string();
+        return place.trim_end_matches('/').to_owned();
+    }
+    // Of what cannot be taken apart, all that may belong to a user and a password is left out, slashes included.
+    let (scheme, rest) = text.split_once(":/").unwrap_or(("", text));
+    // A third slash, as in file:///x, begins a path.
+    let root = if rest.starts_with("//") && !rest.contains('@') { "/" } else { "" };
+    let rest = rest.trim_start_matches('/');
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    format!("{scheme}://{root}{rest}")
+}
+
+impl HttpRoot {
+    /// What the root is.
+    fn form(&self) -> Result<&RootForm> {
+        if let Some(form) = self.form.get() {
+            return Ok(form);
+        }
+        let form = form::find(self)?;
+        Ok(self.form.get_or_init(|| form))
+    }
+
+    /// The URL of what has this name.
+    fn url(&self, name: &[u8]) -> Result<Option<HttpUrl>> {
+        Ok(match self.form()? {
+            _ if name.is_empty() => Some(self.url.clone()),
+            RootForm::File => None,
+            RootForm::Directory => Some(self.url.child(name)),
+            RootForm::List(shards, _) => shards.get(name).cloned(),
+            RootForm::Urls(urls) => Some(urls.url(name)?),
+        })
+    }
+
+    /// What is asked of the server of a URL.
+    fn target(&self, url: HttpUrl) -> HttpTarget {
+        let Some(urls) = self.urls() else { return HttpTarget::of(url) };
+        HttpTarget { reach: urls.reach(&url), redirects: urls.elsewhere(), ..HttpTarget::of(url) }
+    }
+
+    /// The URLs of a manifest, where these are the names of files.
+    fn urls(&self) -> Option<&ManifestUrls> {
+        if let Some(RootForm::Urls(urls)) = self.form.get() { Some(urls) } else { None }
+    }
+
+    fn path(&self, name: &[u8]) -> PathBuf {
+        let listed = match self.form.get() {
+            Some(RootForm::List(shards, _)) => shards.get(name),
+            _ => None,
+        };
+        match listed {
+            Some(url) => PathBuf::from(url.to_string()),
+            None if name.is_empty() => self.shown.clone(),
+            None if self.urls().is_some() => PathBuf::from(OsStr::from_bytes(name)),
+            None => self.shown.join(OsStr::from_bytes(name)),
+        }
+    }
+
+    fn fetch(&self, url: &HttpUrl, ask: Ask, most: u64) -> Result<Fetched, GaveUp> {
+        self.http.fetch(&self.target(url.clone()), ask, most)
+    }
+
+    /// What the server says of a file.
+    fn look(&self, url: &HttpUrl) -> Result<Looked, GaveUp> {
+        match self.fetch(url, Ask::Head, 0) {
+            Ok(head) => match head.length() {
+                Some(size) => return Ok(self.looked(head, size)),
+                None if head.url.is_directory() || is_page(&head.headers) => return Ok(self.looked(head, 0)),
+                None => {}
+            },
+            // Signed URLs are often good for one method alone, and some servers know no other.
+            Err(gave_up) if !may_know_only_get(&gave_up.failure) => return Err(gave_up),
+            Err(_) => {}
+        }
+        let first = self.first_byte(url)?;
+        let size = match first.status {
+            StatusCode::PARTIAL_CONTENT => total(&first.headers),
+            _ => first.length(),
+        };
+        let unsized_ = || HttpFailure::Final("the server does not tell the size of the file".to_owned());
+        let size = size.ok_or_else(|| GaveUp { failure: unsized_(), tries: 1 })?;
+        Ok(self.looked(first, size))
+    }
+
+    /// The first byte of a file, of a server that knows no `HEAD`. If it knows no ranges either, to ask again would
+    /// change nothing, unless it says that it knows them: then another server may have answered in its name.
+    fn first_byte(&self, url: &HttpUrl) -> Result<Fetched, GaveUp> {
+        let target = self.target(url.clone());
+        let explain = |failure, headers: &HeaderMap, _: &[u8]| match failure {
+            HttpFailure::Broken(why)
+                if headers.get(header::ACCEPT_RANGES).is_none_or(|kind| kind != "bytes") =>
+            {
+                HttpFailure::Final(why)
+            }
+            other => other,
+        };
+        let prepare = async || Ok(target.clone());
+        self.http.fetch_prepared(prepare, explain, Ask::Range(0, 0), 1, &|_| Ok(()))
+    }
+
+    fn looked(&self, Fetched { headers, url, .. }: Fetched, size: u64) -> Looked {
+        let stamp = Stamp::of_object(size, &headers);
+        if !stamp.has_version() && !url.is_directory() {
+            self.unversioned.store(true, Relaxed);
+        }
+        Looked { stamp, is_page: is_page(&headers), url }
+    }
+
+    /// The index page of a directory.
+    fn page(&self, directory: &HttpUrl) -> Result<Fetched, GaveUp> {
+        self.fetch(&directory.as_directory(), Ask::Whole, LARGEST_PAGE)
+    }
+
+    fn failed(&self, what: &str, name: &[u8], gave_up: GaveUp) -> Error {
+        Error::io(what, self.path(name), gave_up.into())
+    }
+
+    /// The stamp of a directory: a digest of its index page, of which more than names may be a part.
+    fn stamp_of_directory(&self, name: &[u8], url: &HttpUrl) -> Result<Seen> {
+        match self.page(url) {
+            Ok(page) => Ok(Seen::As(Stamp::of_text(&page.bytes))),
+            // A directory that cannot be listed may have files all the same, as a packed dataset's has.
+            Err(GaveUp { failure, .. }) if name.is_empty() && (failure.is_gone() || failure.is_denied()) => {
+                Ok(Seen::Unstamped)
+            }
+            Err(gave_up) if gave_up.failure.is_gone() => Ok(Seen::Gone),
+            Err(gave_up) => Err(self.failed("look at", name, gave_up)),
+        }
+    }
+}
+
+/// What a server says of a file.
+struct Looked {
+    stamp: Stamp,
+    /// Whether it is a page for people.
+    is_page: bool,
+    /// The URL that gave it, redirects followed.
+    url: HttpUrl,
+}
+
+fn may_know_only_get(failure: &HttpFailure) -> bool {
+    failure.is_denied()
+        || matches!(failure, HttpFailure::Status(status, _) if matches!(status.as_u16(), 400 | 405 | 501))
+}
+
+fn is_page(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.trim_start().to_ascii_lowercase().starts_with("text/html")
+}
+
+/// The size of the whole file by the header of a part of it.
+fn total(headers: &HeaderMap) -> Option<u64> {
+    super::ContentRange::of(headers).map(|range| range.total)
+}
+
+impl DatasetSource for HttpSource {
+    fn path(&self, name: &[u8]) -> PathBuf {
+        self.0.path(name)
+    }
+
+    fn canonical(&self) -> Result<PathBuf> {
+        self.0.form()?;
+        let root = &*self.0;
+        // Other queries may name other files; of what may be secret a digest is kept.
+        Ok(match root.url.naming_query() {
+            Some(query) => {
+                let digest = Stamp::of_text(query.as_bytes()).inode;
+                PathBuf::from(format!("{}?{digest:016x}", root.shown.display()))
+            }
+            None => root.shown.clone(),
+        })
+    }
+
+    fn settled(&self) -> Result<Arc<dyn DatasetSource>> {
+        Ok(Arc::new(Self(self.0.clone())))
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn has_lasting_inodes(&self) -> bool {
+        true
+    }
+
+    fn is_directory(&self) -> Result<bool> {
+        Ok(!matches!(self.0.form()?, RootForm::File))
+    }
+
+    fn directory(&self, name: &[u8]) -> Result<Box<dyn SourceDirectory>> {
+        let root = self.0.clone();
+        if let &RootForm::List(ref shards, stamp) = root.form()?
+            && name.is_empty()
+        {
+            let entries = shards.keys().map(|shard| (shard.clone(), EntryKind::File)).collect();
+            return Ok(Box::new(RemoteDirectory { root, name: Vec::new(), stamp, entries }));
+        }
+        let gone = || Error::io("list", root.path(name), std::io::ErrorKind::NotFound.into());
+        if name.iter().filter(|&&byte| byte == b'/').count() > DEEPEST {
+            let message =
+                format!("lies deeper than {DEEPEST} directories: the server's links lead in a circle");
+            return Err(Error::dataset(root.path(name), message));
+        }
+        let url = root.url(name)?.ok_or_else(gone)?;
+        let page =
+            root.page(&url).map_err(|gave_up| match name.is_empty() && !gave_up.failure.is_passing() {
+                true => Error::dataset(root.path(name), format!("cannot be listed: {gave_up}; {FORMS}")),
+                false => root.failed("list", name, gave_up),
+            })?;
+        if !is_page(&page.headers) {
+            return Err(Error::dataset(root.path(name), format!("is shown by no index page; {FORMS}")));
+        }
+        let entries = page::entries(&page.url.as_directory(), &page.bytes);
+        let stamp = Stamp::of_text(&page.bytes);
+        Ok(Box::new(RemoteDirectory { root, name: name.to_vec(), stamp, entries }))
+    }
+
+    fn identity(&self, _: &[u8]) -> Result<Option<Identity>> {
+        Ok(None)
+    }
+
+    fn is_file(&self) {
+        let _ = self.0.form.set(RootForm::File);
+    }
+
+    fn stamp(&self, name: &[u8]) -> Result<Seen> {
+        let root = &*self.0;
+        let Some(url) = root.url(name)? else { return Ok(Seen::Gone) };
+        if let (RootForm::List(_, stamp), true) = (root.form()?, name.is_empty()) {
+            // What is read is what this version lists, whatever is there by now; the next start sees that.
+            return Ok(Seen::As(*stamp));
+        }
+        if root.urls().is_some() {
+            // It is that of a file, whatever it ends in.
+            return match root.look(&url) {
+                Ok(found) => Ok(Seen::As(found.stamp)),
+                Err(gave_up) if gave_up.failure.is_gone() => Ok(Seen::Gone),
+                Err(gave_up) => Err(root.failed("look at", name, gave_up)),
+            };
+        }
+        if url.is_directory() || name.is_empty() && matches!(root.form()?, RootForm::Directory) {
+            return root.stamp_of_directory(name, &url);
+        }
+        match root.look(&url) {
+            Ok(found) if found.url.is_directory() => root.stamp_of_directory(name, &url),
+            Ok(found) => Ok(Seen::As(found.stamp)),
+            Err(gave_up) if gave_up.failure.is_gone() && matches!(root.form()?, RootForm::Directory) => {
+                // Some servers know a directory by its slash alone.
+                root.stamp_of_directory(name, &url)
+            }
+            Err(gave_up) if gave_up.failure.is_gone() => Ok(Seen::Gone),
+            Err(gave_up) => Err(root.failed("look at", name, gave_up)),
+        }
+    }
+
+    fn open(&self, name: &[u8]) -> Result<OpenFile> {
+        let root = &self.0;
+        let gone = || Error::io("open", root.path(name), std::io::ErrorKind::NotFound.into());
+        let url = root.url(name)?.ok_or_else(gone)?;
+        let found = root.look(&url).map_err(|gave_up| root.failed("open", name, gave_up))?;
+        if found.url.is_directory() && root.urls().is_none() {
+            return Err(Error::dataset(root.path(name), "is not a regular file"));
+        }
+        let stamp = found.stamp;
+        Ok(OpenFile { bytes: Box::new(RemoteBytes::new(root.clone(), name, stamp)), stamp })
+    }
+
+    fn ranges(&self) -> Option<Arc<dyn RangeSource>> {
+        Some(self.0.clone())
+    }
+
+    fn asked(&self) -> Option<AskedCounts> {
+        Some(self.0.http.asked())
+    }
+
+    fn set_watch(&self, watch: Option<Arc<dyn WaitWatch>>) {
+        self.0.http.set_watch(watch);
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.0.unversioned.load(Relaxed).then(|| {
+            let server = match self.0.urls() {
+                Some(_) => "a server of the manifest's files".to_owned(),
+                None => format!("the server of {}", self.0.shown.display()),
+            };
+            format!(
+                "{server} tells neither ETag nor Last-Modified of files: one that is replaced by another of the same \
+                 size is not noticed, neither by its readers nor by a cache"
+            )
+        })
+    }
+}
+
+impl RangeSource for HttpRoot {
+    fn prepare<'a>(&'a self, name: &'a [u8], _: Ask) -> PreparedRequest<'a> {
+        // The form is known once there is an index; where it is not, a thread may wait for it.
+        let url = self.url(name).and_then(|url| {
+            url.ok_or_else(|| Error::io("open", self.path(name), std::io::ErrorKind::NotFound.into()))
+        });
+        Box::pin(std::future::ready(url.map(|url| Ok(self.target(url)))))
+    }
+
+    fn fetch(
+        &self,
+        name: &[u8],
+        ask: Ask,
+        most: u64,
+        check: AnswerCheck<'_>,
+    ) -> Result<Result<Fetched, GaveUp>> {
+        let gone = || Error::io("open", self.path(name), std::io::ErrorKind::NotFound.into());
+        let url = self.url(name)?.ok_or_else(gone)?;
+        let target = self.target(url);
+        let prepare = async || Ok(target.clone());
+        Ok(self.http.fetch_prepared(prepare, |failure, _, _| failure, ask, most, check))
+    }
+}
+
+/// A directory that was listed.
+struct RemoteDirectory {
+    root: Arc<HttpRoot>,
+    name: Vec<u8>,
+    stamp: Stamp,
+    entries: Vec<(Vec<u8>, EntryKind)>,
+}
+
+impl SourceDirectory for RemoteDirectory {
+    fn stamp(&self) -> Stamp {
+        self.stamp
+    }
+
+    fn identity(&self) -> Result<Option<Identity>> {
+        Ok(None)
+    }
+
+    fn entries(&self, show: &mut dyn FnMut(Entry<'_>) -> Result<ControlFlow<()>>) -> Result<()> {
+        for (name, kind) in &self.entries {
+            if show(Entry { name, kind: *kind, target: None, size: None })?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn size(&self, name: &[u8]) -> Result<Option<u64>> {
+        let path = if self.name.is_empty() { name.to_vec() } else { [&self.name, &b"/"[..], name].concat() };
+        let Some(url) = self.root.url(&path)? else { return Ok(None) };
+        match self.root.look(&url) {
+            Ok(found) => Ok(Some(found.stamp.size)),
+            Err(gave_up) if gave_up.failure.is_gone() => Ok(None),
+            Err(gave_up) => Err(self.root.failed("look at", &path, gave_up)),
+        }
+    }
+}
+
+/// Whether a path is one of a list's file, by its name.
+fn is_list(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("txt"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_url_is_shown_without_its_secrets_too() {
+        for (text, expected) in [
+            ("https:/anna:secret@h/a.tar", "https://h/a.tar"),
+            ("https://anna:se/cret@h/a.tar", "https://h/a.tar"),
+            ("http://anna:se?cret@h/a.tar", "http://h/a.tar"),
+            ("http:/h/a.tar?token=secret", "http://h/a.tar"),
+            ("file:///etc/a.tar?token=secret", "file:///etc/a.tar"),
+            ("http:///anna:secret@h/a.tar", "http://h/a.tar"),
+        ] {
+            assert_eq!(shown(text), expected, "{text}");
+        }
+    }
+}

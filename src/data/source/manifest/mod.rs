@@ -1,0 +1,253 @@
+//! A manifest: a table whose rows name files, by paths relative to it and by URLs. The files come from several places.
+
+mod names;
+mod urls;
+
+pub use names::ManifestNames;
+pub(super) use urls::ManifestUrls;
+
+use super::object_url::ObjectUrl;
+use super::{
+    AskedCounts, DatasetSource, FileSystem, HttpSource, Identity, OpenFile, RangeSource, Seen,
+    SourceDirectory, WaitWatch, place, url,
+};
+use base::error::{Error, Result};
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How a table is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableFormat {
+    /// Values with commas between them.
+    Commas,
+    /// Values with tabulators between them.
+    Tabulators,
+    /// An object of JSON on each line.
+    JsonLines,
+}
+
+impl TableFormat {
+    /// The endings of files' names, and what they say.
+    const ENDINGS: [(&'static str, Self); 4] = [
+        ("csv", Self::Commas),
+        ("tsv", Self::Tabulators),
+        ("jsonl", Self::JsonLines),
+        ("ndjson", Self::JsonLines),
+    ];
+
+    /// That of a file by its path or URL; `None` for what is no table.
+    pub fn of(path: &Path) -> Option<Self> {
+        let file = match url(path) {
+            Some(url) => Path::new(url.split(['?', '#']).next().unwrap_or_default()),
+            None => path,
+        };
+        if file.as_os_str().as_bytes().ends_with(b"/") {
+            return None;
+        }
+        let ending = file.extension()?.to_str()?.to_ascii_lowercase();
+        Self::ENDINGS.iter().find(|(known, _)| *known == ending).map(|(_, format)| *format)
+    }
+
+    /// The endings in words.
+    pub fn endings() -> String {
+        Self::ENDINGS.map(|(ending, _)| format!(".{ending}")).join(", ")
+    }
+}
+
+/// A manifest, and the files that it names. The name of a file is what the manifest says of it, but for what is secret.
+#[derive(Clone)]
+pub struct ManifestSource {
+    /// The manifest itself, by the empty name.
+    file: Arc<dyn DatasetSource>,
+    /// Where its relative names lie.
+    directory: Arc<dyn DatasetSource>,
+    urls: Arc<ManifestUrls>,
+    /// The files on servers that it names by their URLs.
+    by_url: Arc<HttpSource>,
+    /// The buckets of object stores that it names, by what their URLs begin with.
+    buckets: Arc<Mutex<BTreeMap<String, Arc<dyn DatasetSource>>>>,
+    /// Who watches requests while they are waited for, which buckets that are asked later are told.
+    watch: Arc<Mutex<Option<Arc<dyn WaitWatch>>>>,
+}
+
+impl ManifestSource {
+    /// The manifest at `root`; `None` where its name is not one of a table, or it is a directory.
+    ///
+    /// # Errors
+    /// [`Error::Dataset`] for a URL that cannot be read.
+    pub(super) fn at(root: &Path) -> Result<Option<Self>> {
+        if TableFormat::of(root).is_none() || url(root).is_none() && root.is_dir() {
+            return Ok(None);
+        }
+        let directory: Arc<dyn DatasetSource> = match url(root) {
+            Some(text) => place(Path::new(&above(text)))?,
+            None => {
+                let parent = root.parent().filter(|parent| !parent.as_os_str().is_empty());
+                Arc::new(FileSystem::at(parent.unwrap_or(Path::new("."))))
+            }
+        };
+        let urls = Arc::new(ManifestUrls::of(root));
+        Ok(Some(Self {
+            file: place(root)?,
+            directory,
+            by_url: Arc::new(HttpSource::of_urls(urls.clone())?),
+            urls,
+            buckets: Arc::default(),
+            watch: Arc::default(),
+        }))
+    }
+
+    /// How the manifest is written.
+    pub fn format(&self) -> Option<TableFormat> {
+        TableFormat::of(&self.file.path(&[]))
+    }
+
+    /// Takes what the manifest's rows name, one after another.
+    pub fn names(&self) -> ManifestNames<'_> {
+        ManifestNames::of(&self.urls)
+    }
+
+    /// Whether a name is that of a file that is read by requests, whatever the manifest itself is.
+    pub fn is_on_server(&self, name: &[u8]) -> bool {
+        self.directory.is_remote() || Self::is_url(name)
+    }
+
+    /// Whether a name is a URL, and no path.
+    pub fn is_url(name: &[u8]) -> bool {
+        named_url(name).is_some()
+    }
+
+    /// Where a file is, and its name there.
+    fn place_of<'a>(&self, name: &'a [u8]) -> Result<(Arc<dyn DatasetSource>, &'a [u8])> {
+        let Some(text) = named_url(name) else {
+            return Ok(match name {
+                b"" => (self.file.clone(), name),
+                _ => (self.directory.clone(), name.strip_prefix(b"./").unwrap_or(name)),
+            });
+        };
+        let refused = |why: String| Error::dataset(PathBuf::from(text), why);
+        let Some(found) = ObjectUrl::parse(text) else { return Ok((self.by_url.clone(), name)) };
+        let found = found.map_err(refused)?;
+        let key = &name[name.len() - found.key.len()..];
+        let bucket = ObjectUrl { key: String::new(), is_directory: true, ..found };
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = match buckets.get(&bucket.shown()) {
+            Some(place) => place.clone(),
+            None => {
+                let shown = bucket.shown();
+                let place = super::object_source(bucket)?;
+                place.set_watch(self.watch.lock().unwrap_or_else(PoisonError::into_inner).clone());
+                buckets.insert(shown, place.clone());
+                place
+            }
+        };
+        Ok((place, key))
+    }
+
+    /// All places that were asked for something.
+    fn places_asked(&self) -> Vec<Arc<dyn DatasetSource>> {
+        let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let own: [Arc<dyn DatasetSource>; 3] =
+            [self.file.clone(), self.directory.clone(), self.by_url.clone()];
+        own.into_iter().chain(buckets.values().cloned()).collect()
+    }
+}
+
+/// The URL that a file's name is; `None` for a path.
+fn named_url(name: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(name).ok()?;
+    url(Path::new(text))
+}
+
+/// The URL of the directory that a file's URL is in, with the same query.
+fn above(text: &str) -> String {
+    let (place, query) = text.split_at(text.find(['?', '#']).unwrap_or(text.len()));
+    // Keys of object stores may have what is a query elsewhere.
+    let (place, query) = if urls::is_of_http(text) { (place, query) } else { (text, "") };
+    format!("{}{query}", &place[..place.rfind('/').map_or(place.len(), |slash| slash + 1)])
+}
+
+impl DatasetSource for ManifestSource {
+    fn path(&self, name: &[u8]) -> PathBuf {
+        match self.place_of(name) {
+            Ok((place, name)) => place.path(name),
+            Err(_) => PathBuf::from(String::from_utf8_lossy(name).into_owned()),
+        }
+    }
+
+    /// A link to a manifest names other files than the manifest itself: those below its own directory.
+    fn canonical(&self) -> Result<PathBuf> {
+        let target = self.file.canonical()?;
+        let own = self.file.path(&[]);
+        match own.file_name().filter(|_| !self.file.is_remote()) {
+            Some(name) => Ok(self.directory.canonical()?.join(name)),
+            None => Ok(target),
+        }
+    }
+
+    fn settled(&self) -> Result<Arc<dyn DatasetSource>> {
+        let (file, directory) = (self.file.settled()?, self.directory.settled()?);
+        Ok(Arc::new(Self { file, directory, ..self.clone() }))
+    }
+
+    fn is_remote(&self) -> bool {
+        self.file.is_remote()
+    }
+
+    fn has_lasting_inodes(&self) -> bool {
+        self.file.has_lasting_inodes()
+    }
+
+    fn is_directory(&self) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn directory(&self, name: &[u8]) -> Result<Box<dyn SourceDirectory>> {
+        Err(Error::dataset(self.path(name), "is no directory: it is a manifest, which names files"))
+    }
+
+    fn identity(&self, _: &[u8]) -> Result<Option<Identity>> {
+        Ok(None)
+    }
+
+    fn stamp(&self, name: &[u8]) -> Result<Seen> {
+        let (place, name) = self.place_of(name)?;
+        place.stamp(name)
+    }
+
+    fn size(&self, name: &[u8]) -> Result<Option<u64>> {
+        let (place, name) = self.place_of(name)?;
+        place.size(name)
+    }
+
+    fn open(&self, name: &[u8]) -> Result<OpenFile> {
+        let (place, name) = self.place_of(name)?;
+        place.open(name)
+    }
+
+    fn range_of(&self, name: &[u8]) -> Option<(Arc<dyn RangeSource>, Vec<u8>)> {
+        let (place, name) = self.place_of(name).ok()?;
+        place.range_of(name)
+    }
+
+    fn manifest(&self) -> Option<&ManifestSource> {
+        Some(self)
+    }
+
+    fn asked(&self) -> Option<AskedCounts> {
+        let all = self.places_asked();
+        let counts = all.iter().filter_map(|place| place.asked());
+        counts.filter(|asked| *asked != AskedCounts::default()).reduce(AskedCounts::with)
+    }
+
+    fn set_watch(&self, watch: Option<Arc<dyn WaitWatch>>) {
+        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = watch.clone();
+        self.places_asked().iter().for_each(|place| place.set_watch(watch.clone()));
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.places_asked().iter().find_map(|place| place.warning())
+    }
+}

@@ -1,0 +1,136 @@
+//! What a root in an object store is.
+
+use super::listing::{ListedObject, ObjectListing};
+use super::{ObjectDirectory, ObjectRoot};
+use crate::http::Ask;
+use crate::source::object_url::ObjectUrl;
+use crate::source::{EntryKind, Stamp, without_mark};
+use base::error::{Error, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The most bytes of a list of shards.
+const LONGEST_LIST: u64 = 256 << 20;
+
+/// What a root in an object store is.
+pub(super) enum ObjectForm {
+    /// A single object.
+    File,
+    /// What the keys of all its objects begin with, up to a slash.
+    Directory,
+    /// A list of shards: the key of each by its name, and the stamp of the list that was read.
+    List(BTreeMap<Vec<u8>, String>, Stamp),
+}
+
+/// Finds out what a root is.
+pub(super) fn find(root: &ObjectRoot) -> Result<ObjectForm> {
+    let ObjectUrl { key, is_directory, .. } = &root.url;
+    if *is_directory {
+        return Ok(ObjectForm::Directory);
+    }
+    let failed =
+        |gave_up: crate::http::GaveUp| Error::dataset(&root.shown, format!("cannot be read: {gave_up}"));
+    if key.to_ascii_lowercase().ends_with(".txt") {
+        let list = root.fetch(key, Ask::Whole, LONGEST_LIST).map_err(failed)?;
+        let bad = |why| Error::dataset(&root.shown, format!("is no list of shards: {why}"));
+        let shards = shards(&root.url, &list.bytes).map_err(bad)?;
+        return Ok(ObjectForm::List(shards, Stamp::of_text(&list.bytes)));
+    }
+    let has_below =
+        || ObjectListing::read(root, &format!("{key}/"), true).map(|below| !below.entries.is_empty());
+    // Mostly its ending tells which it is, and stores that keep files fail when they are asked for a directory.
+    let is_likely_object = key.rsplit('/').next().is_some_and(|last| last.contains('.'));
+    if !is_likely_object && has_below().map_err(failed)? {
+        return Ok(ObjectForm::Directory);
+    }
+    match root.look(key) {
+        Ok(_) => Ok(ObjectForm::File),
+        // Who may not list is told of a key that is not there that it is forbidden.
+        Err(gave_up) if gave_up.failure.is_gone() || gave_up.failure.is_denied() => {
+            if is_likely_object && has_below().map_err(failed)? {
+                return Ok(ObjectForm::Directory);
+            }
+            let why = "does not exist: there is no object of this key, and none whose key begins with it and a slash";
+            Err(Error::dataset(&root.shown, why))
+        }
+        Err(gave_up) => Err(failed(gave_up)),
+    }
+}
+
+/// The shards that a list at `url` names: one a line, relative to the list or a whole URL of its bucket. A shard's name
+/// is its key below the list's directory, or else its whole key.
+fn shards(url: &ObjectUrl, text: &[u8]) -> Result<BTreeMap<Vec<u8>, String>, String> {
+    let text = std::str::from_utf8(without_mark(text)).map_err(|_| "it is no text".to_owned())?;
+    let directory = url.key.rfind('/').map_or("", |slash| &url.key[..=slash]);
+    let mut shards = BTreeMap::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let key = match ObjectUrl::parse(line) {
+            Some(Ok(found)) if found.kind == url.kind && found.bucket == url.bucket => found.key,
+            Some(Ok(_)) => {
+                return Err(format!(
+                    "line {number} names an object of another bucket: give each a list of its own"
+                ));
+            }
+            Some(Err(why)) => return Err(format!("line {number} {why}")),
+            None if line.contains("://") => {
+                return Err(format!("line {number} names what is in no object store"));
+            }
+            None => format!("{directory}{}", line.trim_start_matches("./")),
+        };
+        if key.split('/').any(|part| matches!(part, "" | "." | "..")) {
+            return Err(format!("line {number} names no object"));
+        }
+        let name = key.strip_prefix(directory).unwrap_or(&key).as_bytes().to_vec();
+        if shards.insert(name, key).is_some() {
+            return Err(format!("line {number} names a shard that was named before"));
+        }
+    }
+    if shards.is_empty() {
+        return Err("it names no shard".to_owned());
+    }
+    Ok(shards)
+}
+
+/// The shards of a list as a directory of them, whose sizes are asked for.
+pub(super) fn listed_directory(
+    root: Arc<ObjectRoot>,
+    shards: &BTreeMap<Vec<u8>, String>,
+    stamp: Stamp,
+) -> ObjectDirectory {
+    let entry =
+        |name: &Vec<u8>| ListedObject { name: name.clone(), kind: EntryKind::File, size: None, stamp: None };
+    let listing = ObjectListing { entries: shards.keys().map(entry).collect() };
+    ObjectDirectory { root, stamp, listing }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_name_objects_of_their_own_bucket() {
+        let url = ObjectUrl::parse("s3://b/data/list.txt").unwrap().unwrap();
+        let found = shards(&url, b"# train\na.tar\n\n ./sub/b c.tar \r\ns3://b/other/d.tar\n").unwrap();
+        let names: Vec<_> =
+            found.iter().map(|(name, key)| (std::str::from_utf8(name).unwrap(), &**key)).collect();
+        assert_eq!(
+            names,
+            [("a.tar", "data/a.tar"), ("other/d.tar", "other/d.tar"), ("sub/b c.tar", "data/sub/b c.tar")]
+        );
+        for (text, said) in [
+            ("", "no shard"),
+            ("a.tar\na.tar", "line 2"),
+            ("s3://other/a.tar", "another bucket"),
+            ("http://h/a.tar", "no object store"),
+            ("../a.tar", "no object"),
+            ("dir/", "no object"),
+        ] {
+            let error = shards(&url, text.as_bytes()).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! Datasets in object stores: Amazon S3 and what speaks its protocol, Google Cloud Storage, Azure Blob Storage.
+//!
+//! A well-kept crate finds credentials and keeps them fresh, names and signs requests, and reads listings. The bytes of
+//! samples do not pass through it: [`RangeSource`] hands requests that it signed to the reader of all servers.
+
+mod connector;
+mod form;
+mod listing;
+mod prepared;
+mod profile;
+mod refusal;
+mod stores;
+
+use super::object_url::{ObjectUrl, StoreKind};
+use super::{
+    DatasetSource, Entry, EntryKind, Identity, OpenFile, PreparedRequest, RangeSource, RemoteBytes, Seen,
+    SourceDirectory, Stamp,
+};
+use crate::http::{
+    AnswerCheck, Ask, AskedCounts, BlockingHttp, Fetched, GaveUp, HeaderMap, HttpFailure, HttpTarget,
+    HttpUrl, StatusCode, WaitWatch,
+};
+use base::error::{Error, Result};
+use connector::TakenRequest;
+use form::ObjectForm;
+use listing::ObjectListing;
+use object_store::GetOptions;
+use object_store::path::Path as ObjectPath;
+use prepared::SignedRequests;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+use stores::OpenStore;
+use tokio::time::timeout;
+
+/// For how long what a listing told of an object is as good as asking for it.
+const REMEMBERED: Duration = Duration::from_secs(30);
+/// The most objects that are remembered from listings.
+const MOST_REMEMBERED: usize = 100_000;
+/// How often credentials that are no longer valid are looked for anew.
+const RENEWED: Duration = Duration::from_secs(60);
+/// How long it may take to sign a request, with all tries to get credentials.
+const LONGEST_SIGNING: Duration = Duration::from_secs(20);
+/// For how long after that requests may still come back that were signed with the old ones.
+const UNDERWAY: Duration = Duration::from_secs(5);
+
+/// A root in an object store.
+pub(super) struct ObjectSource(Arc<ObjectRoot>);
+
+/// What all who read from a root share.
+struct ObjectRoot {
+    url: ObjectUrl,
+    /// The URL as it is shown.
+    shown: PathBuf,
+    http: Arc<BlockingHttp>,
+    store: RwLock<Arc<OpenStore>>,
+    /// When credentials were looked for anew.
+    renewed: Mutex<Option<Instant>>,
+    signed: SignedRequests,
+    /// What the root is, once a request has told.
+    form: OnceLock<ObjectForm>,
+    /// What listings told of objects, by key, and when.
+    remembered: Mutex<HashMap<String, (Instant, Stamp)>>,
+}
+
+impl ObjectSource {
+    /// The place at a URL. Nothing is asked yet.
+    ///
+    /// # Errors
+    /// [`Error::Dataset`] where the environment is not enough to know the store, or contradicts itself.
+    pub(super) fn at(url: ObjectUrl) -> Result<Self> {
+        let shown = PathBuf::from(url.shown());
+        let http = Arc::<BlockingHttp>::default();
+        let store = stores::open(&url, &http).map_err(|why| Error::dataset(&shown, why))?;
+        let form = OnceLock::new();
+        if url.is_directory {
+            // Nothing needs to be asked for that.
+            form.get_or_init(|| ObjectForm::Directory);
+        }
+        Ok(Self(Arc::new(ObjectRoot {
+            url,
+            shown,
+            http,
+            store: RwLock::new(Arc::new(store)),
+            renewed: Mutex::default(),
+            signed: SignedRequests::default(),
+            form,
+            remembered: Mutex::default(),
+        })))
+    }
+}
+
+impl ObjectRoot {
+    fn store(&self) -> Arc<OpenStore> {
+        self.store.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What the root is.
+    fn form(&self) -> Result<&ObjectForm> {
+        if let Some(form) = self.form.get() {
+            return Ok(form);
+        }
+        let form = form::find(self)?;
+        Ok(self.form.get_or_init(|| form))
+    }
+
+    /// The key of what has this name; `None` where there can be nothing.
+    fn key(&self, name: &[u8]) -> Result<Option<String>> {
+        let Ok(name) = std::str::from_utf8(name) else { return Ok(None) };
+        Ok(match self.form()? {
+            _ if name.is_empty() => Some(self.url.key.clone()),
+            ObjectForm::File => None,
+            ObjectForm::Directory if self.url.key.is_empty() => Some(name.to_owned()),
+            ObjectForm::Directory => Some(format!("{}/{name}", self.url.key)),
+            ObjectForm::List(shards, _) => shards.get(name.as_bytes()).cloned(),
+        })
+    }
+
+    fn path(&self, name: &[u8]) -> PathBuf {
+        if let Some(ObjectForm::List(shards, _)) = self.form.get()
+            && let Some(key) = shards.get(name)
+        {
+            let ObjectUrl { scheme, bucket, .. } = &self.url;
+            return PathBuf::from(format!("{scheme}://{bucket}/{key}"));
+        }
+        if name.is_empty() { self.shown.clone() } else { self.shown.join(OsStr::from_bytes(name)) }
+    }
+
+    fn failed(&self, what: &str, name: &[u8], gave_up: GaveUp) -> Error {
+        Error::io(what, self.path(name), gave_up.into())
+    }
+
+    fn gone(&self, what: &str, name: &[u8]) -> Error {
+        Error::io(what, self.path(name), ErrorKind::NotFound.into())
+    }
+
+    /// A request for an object, signed for `ask`.
+    async fn signed(&self, key: &str, ask: Ask) -> Result<HttpTarget, HttpFailure> {
+        // Azure wants the range signed, too.
+        if self.url.kind == StoreKind::Azure || !matches!(ask, Ask::Range(..)) {
+            return self.sign(key, ask).await;
+        }
+        if let Some(target) = self.signed.get(key) {
+            return Ok(target);
+        }
+        let turn = self.signed.turn();
+        let target = self.sign(key, Ask::Whole).await?;
+        self.signed.keep(key, &target, turn);
+        Ok(target)
+    }
+
+    /// Has the crate make a request, and takes it. Credentials may have to be asked for, which others wait for, too: so
+    /// that takes a limited time, after which somebody else may ask.
+    async fn sign(&self, key: &str, ask: Ask) -> Result<HttpTarget, HttpFailure> {
+        let signed = timeout(LONGEST_SIGNING, self.sign_once(key, ask)).await;
+        let late = |_| {
+            let (whose, limit) = (self.store().credentials.clone(), LONGEST_SIGNING.as_secs());
+            HttpFailure::Broken(format!("{whose} was not had within {limit} s from those who give it out"))
+        };
+        signed.unwrap_or_else(|over| Err(late(over)))
+    }
+
+    async fn sign_once(&self, key: &str, ask: Ask) -> Result<HttpTarget, HttpFailure> {
+        let store = self.store();
+        let path = ObjectPath::parse(key).map_err(|_| {
+            HttpFailure::Final("its key has parts that the store's names may not have".to_owned())
+        })?;
+        let taken = TakenRequest::default();
+        let range = match ask {
+            Ask::Range(first, last) => Some((first..last.saturating_add(1)).into()),
+            Ask::Head | Ask::Whole => None,
+        };
+        let mut options = GetOptions { head: ask == Ask::Head, range, ..GetOptions::default() };
+        options.extensions.insert(taken.clone());
+        let asked = store.objects.get_opts(&path, options).await;
+        let Some(request) = taken.take() else {
+            return Err(match asked {
+                Err(error) => store.unprepared(self.url.kind, &error),
+                Ok(_) => HttpFailure::Final("the request was sent by others".to_owned()),
+            });
+        };
+        let (parts, _) = request.into_parts();
+        let url = HttpUrl::parse(&parts.uri.to_string());
+        let url = url.map_err(|why| HttpFailure::Final(format!("the address of the store {why}")))?;
+        let headers = parts.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        Ok(HttpTarget { headers, ..HttpTarget::of(url) })
+    }
+
+    /// What a refusal means. Credentials that are no longer valid are looked for anew, once in a while.
+    fn explained(&self, failure: HttpFailure, headers: &HeaderMap, body: &[u8]) -> HttpFailure {
+        let refusal = refusal::explain(&self.store(), &self.url.bucket, failure, headers, body);
+        if !refusal.expired {
+            return refusal.failure;
+        }
+        let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = renewed.map(|at| at.elapsed());
+        if since.is_none_or(|since| since > RENEWED) {
+            let Ok(store) = stores::open(&self.url, &self.http) else { return refusal.failure };
+            *self.store.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(store);
+            self.signed.clear();
+            *renewed = Some(Instant::now());
+        } else if since.is_some_and(|since| since > UNDERWAY) {
+            return refusal.failure;
+        }
+        // The next try is signed with what was found now.
+        HttpFailure::Broken(refusal.failure.to_string())
+    }
+
+    fn fetch(&self, key: &str, ask: Ask, most: u64) -> Result<Fetched, GaveUp> {
+        self.fetch_checked(key, ask, most, &|_| Ok(()))
+    }
+
+    fn fetch_checked(
+        &self,
+        key: &str,
+        ask: Ask,
+        most: u64,
+        check: AnswerCheck<'_>,
+    ) -> Result<Fetched, GaveUp> {
+        let explain = |failure, headers: &HeaderMap, body: &[u8]| self.explained(failure, headers, body);
+        self.http.fetch_prepared(async || self.signed(key, ask).await, explain, ask, most, check)
+    }
+
+    /// The stamp of an object.
+    fn look(&self, key: &str) -> Result<Stamp, GaveUp> {
+        if let Some((at, stamp)) = self.remembered().remove(key)
+            && at.elapsed() < REMEMBERED
+        {
+            return Ok(stamp);
+        }
+        let looked = match self.fetch(key, Ask::Head, 0) {
+            // A head has no body that could say why it is refused.
+            Err(GaveUp { failure, .. }) if failure.status().is_some() && !failure.is_gone() => {
+                self.fetch(key, Ask::Range(0, 0), 1)?
+            }
+            looked => looked?,
+        };
+        let size = match looked.status {
+            StatusCode::PARTIAL_CONTENT => super::ContentRange::of(&looked.headers).map(|range| range.total),
+            _ => looked.length(),
+        };
+        let unsized_ = || HttpFailure::Final("the store does not tell the size of the object".to_owned());
+        let size = size.ok_or_else(|| GaveUp { failure: unsized_(), tries: 1 })?;
+        Ok(Stamp::of_object(size, &looked.headers))
+    }
+
+    /// Lists what is directly below a key. What it tells of objects is good for one look each, for a while.
+    fn list(&self, key: &str) -> Result<ObjectListing, GaveUp> {
+        let prefix = if key.is_empty() { String::new() } else { format!("{key}/") };
+        let listing = ObjectListing::read(self, &prefix, false)?;
+        let (mut remembered, now) = (self.remembered(), Instant::now());
+        if remembered.len() + listing.entries.len() > MOST_REMEMBERED {
+            remembered.clear();
+        }
+        for entry in listing.entries.iter().take(MOST_REMEMBERED) {
+            if let (Some(stamp), Ok(name)) = (entry.stamp, std::str::from_utf8(&entry.name)) {
+                remembered.insert(format!("{prefix}{name}"), (now, stamp));
+            }
+        }
+        Ok(listing)
+    }
+
+    fn remembered(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Instant, Stamp)>> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a directory looks like; there is none without anything in it.
+    fn look_at_directory(&self, name: &[u8], key: &str) -> Result<Seen> {
+        match self.list(key) {
+            Ok(listing) if listing.entries.is_empty() => Ok(Seen::Gone),
+            Ok(listing) => Ok(Seen::As(listing.stamp())),
+            // Who may not list may read all the same, as the shards of a packed dataset.
+            Err(gave_up) if name.is_empty() && gave_up.failure.is_denied() => Ok(Seen::Unstamped),
+            Err(gave_up) => Err(self.failed("list", name, gave_up)),
+        }
+    }
+
+    fn look_at_object(&self, name: &[u8], key: &str) -> Result<Seen> {
+        match self.look(key) {
+            Ok(stamp) => Ok(Seen::As(stamp)),
+            Err(gave_up) if gave_up.failure.is_gone() => Ok(Seen::Gone),
+            Err(gave_up) => Err(self.failed("look at", name, gave_up)),
+        }
+    }
+}
+
+impl DatasetSource for ObjectSource {
+    fn path(&self, name: &[u8]) -> PathBuf {
+        self.0.path(name)
+    }
+
+    fn canonical(&self) -> Result<PathBuf> {
+        self.0.form()?;
+        Ok(self.0.shown.clone())
+    }
+
+    fn settled(&self) -> Result<Arc<dyn DatasetSource>> {
+        Ok(Arc::new(Self(self.0.clone())))
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn is_file(&self) {
+        let _ = self.0.form.set(ObjectForm::File);
+    }
+
+    fn has_lasting_inodes(&self) -> bool {
+        true
+    }
+
+    fn is_directory(&self) -> Result<bool> {
+        Ok(!matches!(self.0.form()?, ObjectForm::File))
+    }
+
+    fn directory(&self, name: &[u8]) -> Result<Box<dyn SourceDirectory>> {
+        let root = &self.0;
+        let key = root.key(name)?.ok_or_else(|| root.gone("list", name))?;
+        if let ObjectForm::List(shards, stamp) = root.form()?
+            && name.is_empty()
+        {
+            return Ok(Box::new(form::listed_directory(root.clone(), shards, *stamp)));
+        }
+        let listing = root.list(&key).map_err(|gave_up| match name.is_empty() {
+            true => Error::dataset(root.path(name), format!("cannot be listed: {gave_up}")),
+            false => root.failed("list", name, gave_up),
+        })?;
+        if listing.entries.is_empty() {
+            return Err(root.gone("list", name));
+        }
+        let stamp = listing.stamp();
+        Ok(Box::new(ObjectDirectory { root: root.clone(), stamp, listing }))
+    }
+
+    fn identity(&self, _: &[u8]) -> Result<Option<Identity>> {
+        Ok(None)
+    }
+
+    fn stamp(&self, name: &[u8]) -> Result<Seen> {
+        let root = &*self.0;
+        let Some(key) = root.key(name)? else { return Ok(Seen::Gone) };
+        match root.form()? {
+            ObjectForm::Directory if name.is_empty() => return root.look_at_directory(name, &key),
+            ObjectForm::Directory => {}
+            // What is read is what this version lists, whatever is there by now; the next start sees that.
+            ObjectForm::List(_, stamp) if name.is_empty() => return Ok(Seen::As(*stamp)),
+            ObjectForm::File | ObjectForm::List(..) => return root.look_at_object(name, &key),
+        }
+        // Whether it is an object or a directory is not known: mostly its ending tells.
+        let last = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        if last.contains(&b'.') {
+            match root.look_at_object(name, &key)? {
+                Seen::Gone => root.look_at_directory(name, &key),
+                seen => Ok(seen),
+            }
+        } else {
+            match root.look_at_directory(name, &key)? {
+                Seen::Gone => root.look_at_object(name, &key),
+                seen => Ok(seen),
+            }
+        }
+    }
+
+    fn open(&self, name: &[u8]) -> Result<OpenFile> {
+        let root = &self.0;
+        let key = root.key(name)?.ok_or_else(|| root.gone("open", name))?;
+        let stamp = root.look(&key).map_err(|gave_up| root.failed("open", name, gave_up))?;
+        Ok(OpenFile { bytes: Box::new(RemoteBytes::new(root.clone(), name, stamp)), stamp })
+    }
+
+    fn ranges(&self) -> Option<Arc<dyn RangeSource>> {
+        Some(self.0.clone())
+    }
+
+    fn asked(&self) -> Option<AskedCounts> {
+        Some(self.0.http.asked())
+    }
+
+    fn set_watch(&self, watch: Option<Arc<dyn WaitWatch>>) {
+        self.0.http.set_watch(watch);
+    }
+}
+
+impl RangeSource for ObjectRoot {
+    fn charges(&self) -> bool {
+        true
+    }
+
+    fn prepare<'a>(&'a self, name: &'a [u8], ask: Ask) -> PreparedRequest<'a> {
+        Box::pin(async move {
+            // Whoever drives a reader cannot wait for the request that finds it out.
+            if self.form.get().is_none() {
+                return Err(Error::Internal(format!("{} was not looked at", self.shown.display())));
+            }
+            let key = self.key(name)?.ok_or_else(|| self.gone("open", name))?;
+            Ok(self.signed(&key, ask).await)
+        })
+    }
+
+    fn explain(&self, failure: HttpFailure, headers: &HeaderMap, body: &[u8]) -> HttpFailure {
+        self.explained(failure, headers, body)
+    }
+
+    fn fetch(
+        &self,
+        name: &[u8],
+        ask: Ask,
+        most: u64,
+        check: AnswerCheck<'_>,
+    ) -> Result<Result<Fetched, GaveUp>> {
+        let key = self.key(name)?.ok_or_else(|| self.gone("open", name))?;
+        Ok(self.fetch_checked(&key, ask, most, check))
+    }
+}
+
+/// A directory that was listed.
+struct ObjectDirectory {
+    root: Arc<ObjectRoot>,
+    stamp: Stamp,
+    listing: ObjectListing,
+}
+
+impl SourceDirectory for ObjectDirectory {
+    fn stamp(&self) -> Stamp {
+        self.stamp
+    }
+
+    fn identity(&self) -> Result<Option<Identity>> {
+        Ok(None)
+    }
+
+    fn entries(&self, show: &mut dyn FnMut(Entry<'_>) -> Result<ControlFlow<()>>) -> Result<()> {
+        for entry in &self.listing.entries {
+            let listing::ListedObject { name, kind, size, .. } = entry;
+            if show(Entry { name, kind: *kind, target: None, size: *size })?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn size(&self, name: &[u8]) -> Result<Option<u64>> {
+        let Some(entry) = self.listing.get(name).filter(|entry| entry.kind == EntryKind::File) else {
+            return Ok(None);
+        };
+        if entry.size.is_some() {
+            return Ok(entry.size);
+        }
+        let Some(key) = self.root.key(name)? else { return Ok(None) };
+        match self.root.look(&key) {
+            Ok(stamp) => Ok(Some(stamp.size)),
+            Err(gave_up) if gave_up.failure.is_gone() => Ok(None),
+            Err(gave_up) => Err(self.root.failed("look at", name, gave_up)),
+        }
+    }
+}

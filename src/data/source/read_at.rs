@@ -1,0 +1,150 @@
+//! A shard as a parser sees it: bytes at any offset, read a small window at a time.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// The number of bytes of a window where the source says no other. One read covers the small things between two
+/// samples: headers, labels, small records.
+pub const WINDOW: usize = 4096;
+
+/// Bytes that can be read at any offset.
+pub trait ReadAt {
+    /// The number of bytes.
+    fn size(&self) -> u64;
+    /// Fills `buffer` with the bytes at `offset`, and returns how many there were.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// The number of bytes that cost about as much as few: what is read at once where little is wanted.
+    fn worth_reading(&self) -> usize {
+        WINDOW
+    }
+}
+
+impl ReadAt for [u8] {
+    fn size(&self) -> u64 {
+        self.len() as u64
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let rest = usize::try_from(offset).ok().and_then(|at| self.get(at..)).unwrap_or_default();
+        let n = rest.len().min(buffer.len());
+        buffer[..n].copy_from_slice(&rest[..n]);
+        Ok(n)
+    }
+}
+
+impl<S: ReadAt + ?Sized> ReadAt for &S {
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        (**self).read_at(buffer, offset)
+    }
+    fn worth_reading(&self) -> usize {
+        (**self).worth_reading()
+    }
+}
+
+/// A file whose size was taken when it was opened.
+pub struct SizedFile {
+    /// The file.
+    pub file: File,
+    /// Its size in bytes.
+    pub size: u64,
+}
+
+impl SizedFile {
+    /// Opens a file for reading.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        Ok(Self { size: file.metadata()?.len(), file })
+    }
+}
+
+impl ReadAt for SizedFile {
+    fn size(&self) -> u64 {
+        self.size
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.file.read_at(&mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Why an archive cannot be read, and where.
+#[derive(Debug)]
+pub struct Malformed {
+    /// The offset in the archive where it was noticed.
+    pub offset: u64,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// Reads parts of a source; what lies close together is read at once.
+pub struct Window<'a, S: ReadAt + ?Sized> {
+    source: &'a S,
+    window: Vec<u8>,
+    window_at: u64,
+}
+
+impl<'a, S: ReadAt + ?Sized> Window<'a, S> {
+    pub fn new(source: &'a S) -> Self {
+        Self { source, window: Vec::new(), window_at: 0 }
+    }
+
+    /// The number of bytes of the source.
+    pub fn size(&self) -> u64 {
+        self.source.size()
+    }
+
+    /// Reads exactly `size` bytes at `offset`.
+    ///
+    /// # Errors
+    /// [`Malformed`] where the archive has fewer bytes or cannot be read. Check `size` before the call, because it is
+    /// allocated.
+    pub fn read(&mut self, offset: u64, size: u64) -> Result<Vec<u8>, Malformed> {
+        let end = offset.checked_add(size).filter(|&end| end <= self.source.size());
+        let Some(end) = end else { return Err(self.truncated(offset, size)) };
+        if offset < self.window_at || end > self.window_at + self.window.len() as u64 {
+            let worth_reading = self.source.worth_reading();
+            if size > worth_reading as u64 {
+                let mut buffer = vec![0; size as usize];
+                let got = self.fill(&mut buffer, offset)?;
+                return if got as u64 == size { Ok(buffer) } else { Err(self.truncated(offset, size)) };
+            }
+            let mut window = std::mem::take(&mut self.window);
+            window.resize(worth_reading, 0);
+            let got = self.fill(&mut window, offset)?;
+            window.truncate(got);
+            (self.window, self.window_at) = (window, offset);
+        }
+        let from = (offset - self.window_at) as usize;
+        // The window is too short only when the file shrank while it was read.
+        let bytes = self.window.get(from..from + size as usize).map(<[u8]>::to_vec);
+        bytes.ok_or_else(|| self.truncated(offset, size))
+    }
+
+    /// Fills a buffer with the bytes at `offset`, as far as there are any, and returns how many there were.
+    pub fn fill(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Malformed> {
+        self.source
+            .read_at(buffer, offset)
+            .map_err(|error| Malformed { offset, message: format!("reading failed: {error}") })
+    }
+
+    /// The error where the shard has fewer than `size` bytes at `offset`.
+    pub fn truncated(&self, offset: u64, size: u64) -> Malformed {
+        let message = format!(
+            "{size} bytes should follow, but the shard ends at byte {}: it is truncated",
+            self.source.size()
+        );
+        Malformed { offset, message }
+    }
+}

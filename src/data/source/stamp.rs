@@ -1,0 +1,251 @@
+//! The stamp, by which a changed file is recognised. It is not part of the fingerprint, because a copy of a dataset has
+//! other times and inodes.
+//!
+//! A stamp is size, modification and change time, and inode. A write moves the change time when it begins (one through
+//! a mapping may do so a while later), and no program can set that back; a file that took another's place has another
+//! inode, unless its file system gives numbers out anew. Device numbers are left out: they differ from mount to mount
+//! and from node to node. So do, on FUSE, the inodes of many file systems, which are left out there. What changes none
+//! of the four, as a write within the same tick of the file system's clock, cannot be seen by a stamp: so a stamp is
+//! taken when the last change lies further back than that.
+//!
+//! The stamp of an object on a server has its size, its Last-Modified as modification time, and in place of an inode a
+//! digest of its ETag: so it has the same 32 bytes. Where there is an ETag the server vouches for it, and there is no
+//! change time. Where there is none, Last-Modified is the change time too, since it is kept in whole seconds, within
+//! which an object may change again. The page of a remote directory, and a list of shards on a server, have the text's
+//! digest in the same place.
+
+use crate::http::{HeaderMap, header};
+use rustix::fs::{FileType, Statx};
+use sha2::{Digest, Sha256};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A tick of the kernel's clock. Within this time after its last change a file may change again and keep its stamp.
+pub const TICK: Duration = Duration::from_millis(20);
+/// The tick where a file system keeps times in whole seconds, or in steps of two.
+pub const COARSE_TICK: Duration = Duration::from_secs(2);
+
+/// What the system says about a file or directory. A `ctime` or `inode` of 0 is not known and not compared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Stamp {
+    /// The size in bytes; 0 for directories, whose size says nothing.
+    pub size: u64,
+    /// The time of the last modification, in nanoseconds since 1970.
+    pub mtime: i64,
+    /// The time of the last change of the file or of its metadata, in nanoseconds since 1970.
+    pub ctime: i64,
+    /// The file's number in its file system; for an object on a server, a digest of its ETag.
+    pub inode: u64,
+}
+
+/// One version of a file, as a digest of its stamp. What was copied from a version is right as long as the file has
+/// that version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileVersion(pub u64);
+
+impl FileVersion {
+    /// The version of a file of which no copy can be right.
+    pub const NO_COPY: Self = Self(0);
+}
+
+impl Stamp {
+    /// The number of bytes of [`Stamp::to_bytes`].
+    pub const BYTES: usize = 32;
+
+    /// The stamp of what `metadata` describes.
+    pub fn of(metadata: &Metadata) -> Self {
+        Self {
+            size: if metadata.is_dir() { 0 } else { metadata.len() },
+            mtime: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
+            ctime: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
+            inode: metadata.ino(),
+        }
+    }
+
+    /// The stamp of what the system call `statx` `found`, when it was asked for the basic facts.
+    pub fn of_statx(found: &Statx) -> Self {
+        let is_dir = FileType::from_raw_mode(found.stx_mode.into()).is_dir();
+        Self {
+            size: if is_dir { 0 } else { found.stx_size },
+            mtime: nanoseconds(found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec.into()),
+            ctime: nanoseconds(found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec.into()),
+            inode: found.stx_ino,
+        }
+    }
+
+    /// The stamp of an object of `size` bytes that a server describes by these headers.
+    pub fn of_object(size: u64, headers: &HeaderMap) -> Self {
+        let text = |name| headers.get(name).map(|value: &crate::http::HeaderValue| value.as_bytes());
+        let modified = text(header::LAST_MODIFIED).and_then(|date| std::str::from_utf8(date).ok());
+        let modified = modified.and_then(|date| httpdate::parse_http_date(date).ok());
+        Self::of_described(size, text(header::ETAG), modified)
+    }
+
+    /// The stamp of an object of `size` bytes that has this ETag and was modified then, as far as that is known.
+    pub(super) fn of_described(size: u64, etag: Option<&[u8]>, modified: Option<SystemTime>) -> Self {
+        let etag = etag.filter(|etag| !etag.is_empty()).map_or(0, |etag| {
+            // Whether it vouches for every byte is for the server to know; which version it names is not. Listings
+            // leave the quotes out that headers have.
+            let etag = etag.strip_prefix(b"W/").unwrap_or(etag);
+            let quoted = etag.strip_prefix(b"\"").and_then(|etag| etag.strip_suffix(b"\""));
+            let digest: [u8; 32] = Sha256::digest(quoted.unwrap_or(etag)).into();
+            u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")) | 1
+        });
+        let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+        // Headers have whole seconds.
+        let mtime =
+            i64::try_from(since.as_secs()).ok().and_then(|seconds| seconds.checked_mul(1_000_000_000));
+        let mtime = mtime.unwrap_or(i64::MAX);
+        Self { size, mtime, ctime: if etag == 0 { mtime } else { 0 }, inode: etag }
+    }
+
+    /// The stamp of a text that says which files there are, such as the page of a remote directory: of nothing else but
+    /// what it says.
+    pub(super) fn of_text(text: &[u8]) -> Self {
+        let digest: [u8; 32] = Sha256::digest(text).into();
+        let inode = u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")) | 1;
+        Self { inode, ..Self::default() }
+    }
+
+    /// Whether it tells versions of the same size apart.
+    pub fn has_version(self) -> bool {
+        self.mtime != 0 || self.inode != 0
+    }
+
+    /// How an object of `size` bytes that a server sends with these headers differs from the one that has this stamp,
+    /// in words that follow "the file". What the headers leave out is not compared, unless they leave out all.
+    pub fn difference_of_object(self, headers: &HeaderMap, size: u64) -> Option<String> {
+        let found = Self::of_object(size, headers);
+        if size != self.size {
+            return self.difference(found);
+        }
+        if self.inode != 0 && found.inode != 0 {
+            let other = found.inode != self.inode;
+            return other.then(|| "has another ETag than when it was indexed".to_owned());
+        }
+        if self.mtime != 0 && found.mtime != 0 {
+            let same_time = Self { ctime: 0, inode: 0, ..self };
+            return same_time.difference(found);
+        }
+        let lost = self.has_version() && !found.has_version();
+        lost.then(|| "is sent without the ETag or Last-Modified that it had when it was indexed".to_owned())
+    }
+
+    /// The stamp of what is at `path` now, links followed.
+    ///
+    /// # Errors
+    /// The error of the system call.
+    pub fn at(path: &Path) -> std::io::Result<Self> {
+        std::fs::metadata(path).map(|metadata| Self::of(&metadata))
+    }
+
+    /// The stamp that `look` finds; where possible one that every later change would alter. A file that was changed a
+    /// moment ago is looked at once more after a tick, or after `patience` if that is shorter.
+    ///
+    /// # Errors
+    /// The errors of `look`.
+    pub fn stable<E>(patience: Duration, mut look: impl FnMut() -> Result<Self, E>) -> Result<Self, E> {
+        let stamp = look()?;
+        let wait = stamp.tick().min(patience);
+        if !stamp.changed_within(wait) {
+            return Ok(stamp);
+        }
+        // This wait is for files that were written a moment ago, and never long.
+        std::thread::sleep(wait);
+        look()
+    }
+
+    /// Whether every write from now on gives another stamp.
+    pub fn is_stable(self) -> bool {
+        !self.changed_within(self.tick())
+    }
+
+    /// How long after its last change the file may change again and keep this stamp.
+    fn tick(self) -> Duration {
+        let is_coarse = self.ctime % 1_000_000_000 == 0;
+        if is_coarse { COARSE_TICK } else { TICK }
+    }
+
+    /// Whether the last change is no further away than `tick`, as far as this machine's clock agrees with the file
+    /// system's.
+    pub fn changed_within(self, tick: Duration) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        now.abs_diff(Duration::from_nanos(self.ctime.max(0) as u64)) <= tick
+    }
+
+    /// The stamp without its inode, for file systems where inode numbers do not last.
+    pub fn without_inode(self) -> Self {
+        Self { inode: 0, ..self }
+    }
+
+    /// The fields in their order, little-endian.
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let fields = [self.size, self.mtime as u64, self.ctime as u64, self.inode];
+        bytes
+            .chunks_exact_mut(8)
+            .zip(fields)
+            .for_each(|(place, field)| place.copy_from_slice(&field.to_le_bytes()));
+        bytes
+    }
+
+    /// The version of the file that has this stamp.
+    pub fn version(self) -> FileVersion {
+        let digest: [u8; 32] = Sha256::digest(self.to_bytes()).into();
+        FileVersion(u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")))
+    }
+
+    /// How the stamp that was `found` differs from this one, in words that follow "the file"; `None` where it is the
+    /// same.
+    pub fn difference(self, found: Self) -> Option<String> {
+        if found.size != self.size {
+            return Some(format!("is {} bytes, was {} when indexed", found.size, self.size));
+        }
+        if found.mtime != self.mtime {
+            let (now, then) = (seconds(found.mtime), seconds(self.mtime));
+            return Some(format!("was modified at {now}, at {then} when indexed (seconds since 1970)"));
+        }
+        if self.inode != 0 && found.inode != self.inode {
+            let message = "is another file or object of the same size and time than was indexed";
+            return Some(message.to_owned());
+        }
+        if self.ctime != 0 && found.ctime != self.ctime {
+            let (now, then) = (seconds(found.ctime), seconds(self.ctime));
+            return Some(format!("was changed at {now}, at {then} when indexed (seconds since 1970)"));
+        }
+        None
+    }
+}
+
+fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
+}
+
+fn seconds(nanoseconds: i64) -> String {
+    format!("{}.{:09}", nanoseconds.div_euclid(1_000_000_000), nanoseconds.rem_euclid(1_000_000_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_that_is_known_is_compared() {
+        let stamp = Stamp { size: 1, mtime: 2, ctime: 3, inode: 4 };
+        assert_eq!(stamp.difference(stamp), None);
+        for other in [
+            Stamp { size: 9, ..stamp },
+            Stamp { mtime: 9, ..stamp },
+            Stamp { ctime: 9, ..stamp },
+            Stamp { inode: 9, ..stamp },
+        ] {
+            assert!(stamp.difference(other).is_some(), "{other:?}");
+            assert_ne!(stamp.version(), other.version());
+        }
+        let known = Stamp { ctime: 0, inode: 0, ..stamp };
+        assert_eq!(known.difference(stamp), None);
+        assert!(known.difference(Stamp { mtime: 9, ..stamp }).is_some());
+    }
+}

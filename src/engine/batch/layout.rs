@@ -1,0 +1,136 @@
+//! What a batch holds of its samples, and where in its buffer.
+
+use super::{Element, Raggedness};
+use pixels::augment::{DType, MemoryFormat, Output};
+
+/// Every tensor of a batch begins at a multiple of this number of bytes, as DLPack asks of a tensor's data.
+const ALIGN: usize = 256;
+
+/// What a batch holds of each sample beside its label, id, occurrence and mask.
+#[derive(Debug, Clone, Default)]
+pub struct BatchLayout {
+    /// The images: a tensor for each, [n, 3, height, width] or [n, height, width, 3].
+    pub images: Vec<Output>,
+    /// The further tensors, which have as many elements for every sample.
+    pub columns: Vec<Column>,
+    /// The fields whose values differ in length from sample to sample, and how their arrays are put together.
+    pub values: Vec<Raggedness>,
+}
+
+/// A tensor with as many elements for every sample.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// The type of its elements.
+    pub element: Element,
+    /// The lengths of the dimensions after the first, which counts the samples.
+    pub shape: Vec<u32>,
+}
+
+impl Column {
+    /// The number of bytes of a sample.
+    pub fn bytes(&self) -> usize {
+        let elements = self.shape.iter().fold(1usize, |product, &n| product.saturating_mul(n as usize));
+        elements.saturating_mul(self.element.size())
+    }
+}
+
+impl BatchLayout {
+    /// The layout of a batch that holds images alone.
+    #[cfg(test)]
+    pub fn of_images(output: Output) -> Self {
+        Self { images: vec![output], ..Self::default() }
+    }
+
+    /// The number of bytes of a buffer for `capacity` samples.
+    pub fn bytes(&self, capacity: usize) -> usize {
+        BufferPlan::new(self, capacity).bytes
+    }
+
+    /// The number of bytes that a buffer for `capacity` samples holds beside the images.
+    pub fn column_bytes(&self, capacity: usize) -> usize {
+        let BufferPlan { bytes, columns, .. } = BufferPlan::new(self, capacity);
+        bytes - columns
+    }
+}
+
+/// Where everything lies in a buffer: first the images, then the columns.
+#[derive(Debug, Clone)]
+pub(super) struct BufferPlan {
+    /// The tensors of images.
+    pub images: Vec<TensorSpan>,
+    /// The offset of the columns, from which those of the fields below are counted.
+    pub columns: usize,
+    /// The offset of the labels, int64.
+    pub labels: usize,
+    /// The offset of the sample ids, int64.
+    pub ids: usize,
+    /// The offset of the occurrences, int64: which of its sample's draws each place holds.
+    pub occurrences: usize,
+    /// The offset of the mask, one byte a sample.
+    pub mask: usize,
+    /// The further columns, whose offsets are from the columns' beginning too.
+    pub further: Vec<TensorSpan>,
+    /// The number of bytes in all.
+    pub bytes: usize,
+}
+
+/// A tensor in a buffer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TensorSpan {
+    /// The offset of its first byte.
+    pub start: usize,
+    /// The number of bytes of a sample.
+    pub each: usize,
+}
+
+impl BufferPlan {
+    /// The plan of a buffer for `capacity` samples. Sizes saturate instead of overflowing; the check of the memory
+    /// refuses such a batch.
+    pub(crate) fn new(layout: &BatchLayout, capacity: usize) -> Self {
+        let mut end = 0usize;
+        let mut take = |each: usize| {
+            let start = end;
+            let bytes = capacity.saturating_mul(each).checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX);
+            end = end.saturating_add(bytes);
+            TensorSpan { start, each }
+        };
+        let images = layout.images.iter().map(|output| take(output.bytes())).collect();
+        let labels = take(8).start;
+        let ids = take(8).start;
+        let occurrences = take(8).start;
+        let mask = take(1).start;
+        let further: Vec<TensorSpan> = layout.columns.iter().map(|column| take(column.bytes())).collect();
+        let from_columns = |span: TensorSpan| TensorSpan { start: span.start - labels, ..span };
+        Self {
+            images,
+            columns: labels,
+            labels: 0,
+            ids: ids - labels,
+            occurrences: occurrences - labels,
+            mask: mask - labels,
+            further: further.into_iter().map(from_columns).collect(),
+            bytes: end,
+        }
+    }
+}
+
+impl From<DType> for Element {
+    fn from(dtype: DType) -> Self {
+        match dtype {
+            DType::F32 => Self::F32,
+            DType::F16 => Self::F16,
+            DType::Bf16 => Self::Bf16,
+            DType::U8 => Self::U8,
+        }
+    }
+}
+
+/// The shape of `n` images, and the type of their elements.
+pub(super) fn of_images(output: &Output, n: u32) -> (Vec<i64>, Element) {
+    let (n, h, w) = (i64::from(n), i64::from(output.height), i64::from(output.width));
+    let shape = match output.format {
+        MemoryFormat::Nchw => vec![n, 3, h, w],
+        MemoryFormat::Nhwc => vec![n, h, w, 3],
+    };
+    (shape, output.dtype.into())
+}

@@ -1,0 +1,313 @@
+//! Memory that another process has lent: batches that it filled, and may fill anew once they are given back.
+//!
+//! It is mapped private: the pages are the lender's until this process writes to one, of which it then has a copy of
+//! its own. Such copies are dropped when the memory goes back, so that the next batch is seen and not a former one.
+
+use super::memory::Base;
+use super::shared::SEALS;
+use base::error::{Error, Result};
+use memmap2::{Mmap, MmapMut, MmapOptions, UncheckedAdvice};
+use rustix::fs::SealFlags;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
+
+/// The memory of a buffer as this process sees it, which is lent again and again.
+pub struct LentMap {
+    base: Base,
+    map: MmapMut,
+    file: File,
+}
+
+/// The same memory once more, as it is: what this process writes to its own pages is not seen there.
+pub(super) struct ReadOnlyMap(Mmap);
+
+impl AsRef<[u8]> for ReadOnlyMap {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl LentMap {
+    /// Maps what a descriptor from another process is of.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] for memory that somebody else could still change the size of, or write to.
+    pub fn new(file: OwnedFd) -> Result<Self> {
+        Self::sealed_by(file, SEALS)
+    }
+
+    /// The same for memory that has at least these seals.
+    pub(super) fn sealed_by(file: OwnedFd, needed: SealFlags) -> Result<Self> {
+        let file = File::from(file);
+        let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
+        if !seals.contains(needed) {
+            return Err(Error::Unavailable(
+                "the process that shares batches gave memory without seals".into(),
+            ));
+        }
+        let length = file.metadata().map_err(cannot_map)?.len();
+        let length =
+            usize::try_from(length).map_err(|_| cannot_map(std::io::ErrorKind::OutOfMemory.into()))?;
+        // SAFETY: the seals keep everybody from changing the size. The lender may change the bytes, but not while they
+        // are lent, and who reads a batch that it gave back races with itself.
+        let mut map = unsafe { MmapOptions::new().len(length).map_copy(&file) }.map_err(cannot_map)?;
+        count_forks();
+        Ok(Self { base: Base(map.as_mut_ptr()), map, file })
+    }
+
+    /// Maps the memory once more, for a device to copy from: pages that are this process's own once they are written to
+    /// could not be page-locked.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(super) fn read_only(&self) -> Result<ReadOnlyMap> {
+        // SAFETY: as for the first mapping.
+        let map = unsafe { MmapOptions::new().len(self.len()).map(&self.file) }.map_err(cannot_map)?;
+        Ok(ReadOnlyMap(map))
+    }
+
+    pub(super) fn base(&self) -> Base {
+        self.base
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// The bytes, which the lender must not be writing.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.map
+    }
+
+    /// Drops the pages that this process has copies of.
+    fn drop_own_pages(&self) {
+        let first = self.base.0 as u64;
+        let found = written_pages(first, first + self.map.len().next_multiple_of(base::slot::PAGE) as u64);
+        let all = || vec![(first, first + self.map.len() as u64)];
+        for (start, end) in found.unwrap_or_else(|_| all()) {
+            // SAFETY: the range is within the mapping, nobody has a reference to its bytes (the last tensor is gone)
+            // and what is read there later are the lender's pages.
+            let _ = unsafe {
+                self.map.unchecked_advise_range(
+                    UncheckedAdvice::DontNeed,
+                    (start - first) as usize,
+                    (end - start).min(first + self.map.len() as u64 - start) as usize,
+                )
+            };
+        }
+    }
+}
+
+fn cannot_map(error: std::io::Error) -> Error {
+    Error::io("map a shared batch in", "memory", error)
+}
+
+/// Who lent memory, and wants it back.
+pub trait Lender: Send + Sync {
+    /// Takes the buffer with this number back; `inherited`: a forked child may still read it as it is.
+    fn give_back(&self, id: u64, inherited: bool);
+}
+
+/// A buffer while it is lent. It goes back when this is dropped.
+pub struct LentMemory {
+    id: u64,
+    map: Arc<LentMap>,
+    lender: Arc<dyn Lender>,
+    /// The number of forks before it was lent.
+    forks: u64,
+}
+
+impl LentMemory {
+    pub fn new(id: u64, map: Arc<LentMap>, lender: Arc<dyn Lender>) -> Self {
+        Self { id, map, lender, forks: FORKS.load(Ordering::SeqCst) }
+    }
+
+    pub(super) fn base(&self) -> Base {
+        self.map.base()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// The mapping, which is the same whenever this memory is lent.
+    pub(super) fn map(&self) -> &Arc<LentMap> {
+        &self.map
+    }
+}
+
+impl Drop for LentMemory {
+    fn drop(&mut self) {
+        self.map.drop_own_pages();
+        self.lender.give_back(self.id, FORKS.load(Ordering::SeqCst) != self.forks);
+    }
+}
+
+/// How often this process has forked. A child sees the pages that it shares with its parent change when the lender
+/// fills them anew, so that those which were lent at a fork are never filled anew.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts forks from now on.
+fn count_forks() {
+    extern "C" fn count() {
+        FORKS.fetch_add(1, Ordering::SeqCst);
+    }
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler adds to an atomic and does nothing else, which is safe in any thread at any time.
+        let _ = unsafe { libc::pthread_atfork(Some(count), None, None) };
+    });
+}
+
+/// The argument of the ioctl `PAGEMAP_SCAN` (linux/fs.h).
+#[repr(C)]
+#[derive(Default)]
+struct PageScan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// A range of pages that the scan found.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct PageRegion {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+const PAGEMAP_SCAN: libc::Ioctl = 0xC060_6610_u32 as libc::Ioctl;
+const PAGE_IS_FILE: u64 = 1 << 2;
+const PAGE_IS_PRESENT: u64 = 1 << 3;
+const PAGE_IS_SWAPPED: u64 = 1 << 4;
+
+/// The ranges of pages between two addresses of a private mapping that this process has written to: those that are no
+/// longer the file's. Asking costs a hundredth of dropping all pages and finding them again.
+///
+/// # Errors
+/// Linux before 6.7 cannot be asked.
+fn written_pages(first: u64, end: u64) -> std::io::Result<Vec<(u64, u64)>> {
+    let pages = File::open("/proc/self/pagemap")?;
+    let mut found = Vec::new();
+    let mut regions = [PageRegion::default(); 64];
+    let mut scan = PageScan {
+        size: size_of::<PageScan>() as u64,
+        start: first,
+        end,
+        vec: regions.as_mut_ptr() as u64,
+        vec_len: regions.len() as u64,
+        category_inverted: PAGE_IS_FILE,
+        category_mask: PAGE_IS_FILE,
+        category_anyof_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
+        return_mask: PAGE_IS_PRESENT,
+        ..PageScan::default()
+    };
+    while scan.start < end {
+        // SAFETY: the kernel reads and writes the argument and up to `vec_len` regions, both of which outlive the call.
+        let count = unsafe { libc::ioctl(pages.as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
+        if count < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        found.extend(regions[..count as usize].iter().map(|region| (region.start, region.end)));
+        if scan.walk_end <= scan.start {
+            break;
+        }
+        scan.start = scan.walk_end;
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shared::{nameless_file, seal};
+    use super::*;
+    use std::os::unix::fs::FileExt;
+    use std::sync::Mutex;
+
+    #[derive(Default)]
+    struct Returned(Mutex<Vec<(u64, bool)>>);
+
+    impl Lender for Returned {
+        fn give_back(&self, id: u64, inherited: bool) {
+            self.0.lock().unwrap().push((id, inherited));
+        }
+    }
+
+    /// A file of two pages that is written like a lender's, and its map.
+    fn lent() -> (MmapMut, Arc<LentMap>) {
+        let file = nameless_file(3 * 4096 - 5).unwrap();
+        // SAFETY: nobody changes the size of the file.
+        let writer = unsafe { MmapOptions::new().map_mut(&file) }.unwrap();
+        seal(&file, SEALS).unwrap();
+        (writer, Arc::new(LentMap::new(file.into()).unwrap()))
+    }
+
+    #[test]
+    fn what_is_written_reaches_nobody_and_is_gone_when_the_memory_goes_back() {
+        let (mut writer, map) = lent();
+        let returned = Arc::new(Returned::default());
+        for round in 1..4u8 {
+            writer.fill(round);
+            let memory = LentMemory::new(7, map.clone(), returned.clone());
+            assert!(map.bytes().iter().all(|&byte| byte == round), "round {round}");
+            // SAFETY: the bytes are within the mapping, and no reference to them is alive.
+            unsafe {
+                memory.base().0.write(100 + round);
+                memory.base().0.add(memory.len() - 1).write(200 + round);
+            }
+            assert_eq!((map.bytes()[0], *map.bytes().last().unwrap()), (100 + round, 200 + round));
+            assert_eq!((writer[0], *writer.last().unwrap()), (round, round));
+            drop(memory);
+        }
+        assert_eq!(returned.0.lock().unwrap().iter().map(|(id, _)| *id).collect::<Vec<_>>(), [7; 3]);
+        writer.fill(9);
+        assert!(map.bytes().iter().all(|&byte| byte == 9));
+    }
+
+    #[test]
+    fn only_pages_that_were_written_to_are_found() {
+        let (_writer, map) = lent();
+        let first = map.base().0 as u64;
+        assert_eq!(map.bytes()[5000], 0);
+        let Ok(none) = written_pages(first, first + 3 * 4096) else { return };
+        assert!(none.is_empty(), "{none:?}");
+        // SAFETY: within the mapping.
+        unsafe { map.base().0.add(4096).write(1) };
+        assert_eq!(written_pages(first, first + 3 * 4096).unwrap(), [(first + 4096, first + 2 * 4096)]);
+    }
+
+    #[test]
+    fn nobody_can_write_to_lent_memory_or_cut_it_off() {
+        let file = nameless_file(4096).unwrap();
+        let unsealed = file.try_clone().unwrap();
+        assert!(LentMap::new(unsealed.into()).is_err(), "the lender might cut it off");
+        seal(&file, SEALS).unwrap();
+        assert!(file.write_at(&[1], 0).is_err());
+        assert!(file.set_len(1).is_err() && file.set_len(9000).is_err());
+        // SAFETY: the mapping is refused.
+        assert!(unsafe { MmapOptions::new().map_mut(&file) }.is_err());
+        assert!(seal(&file, SealFlags::WRITE).is_err(), "sealed for good");
+        assert!(
+            rustix::fs::fallocate(
+                &file,
+                rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE,
+                0,
+                4096
+            )
+            .is_err()
+        );
+        assert!(LentMap::new(file.into()).is_ok());
+    }
+}

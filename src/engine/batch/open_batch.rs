@@ -1,0 +1,235 @@
+//! A batch that is being filled, and who may write which part of it.
+
+use super::encoded::{Encoded, EncodedFiles};
+use super::layout::{BufferPlan, TensorSpan};
+use super::memory::Base;
+use super::pool::BatchBuffer;
+use super::values::{Gathered, Value, gather};
+use super::{Batch, Failure, Sink};
+use base::error::{Error, Result};
+use pixels::gpu::{InFlight, Stream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A batch that is being filled. Its tickets and its closer share it.
+struct OpenBatch {
+    step: u64,
+    len: u32,
+    plan: BufferPlan,
+    /// The address of the images; `None` on a GPU.
+    images: Option<Base>,
+    columns: Base,
+    /// The number of tickets and closers that are still there.
+    open: AtomicUsize,
+    spoiled: AtomicBool,
+    failures: Mutex<Vec<Failure>>,
+    encoded: Mutex<EncodedFiles>,
+    /// The values whose lengths differ, by field and then by place.
+    values: Mutex<Vec<Vec<Option<Value>>>>,
+    buffer: Mutex<Option<BatchBuffer>>,
+    ready: Arc<dyn Sink>,
+}
+
+/// Starts a batch in `buffer`. Returns the closer and a ticket for each of `len` places; when the last of these is
+/// gone, the batch goes to `ready`.
+pub(super) fn begin(
+    mut buffer: BatchBuffer,
+    step: u64,
+    len: u32,
+    ready: &Arc<dyn Sink>,
+) -> (BatchCloser, Vec<Ticket>) {
+    let plan = buffer.plan().clone();
+    let values = vec![vec![None; len as usize]; buffer.layout().values.len()];
+    let batch = Arc::new(OpenBatch {
+        step,
+        len,
+        images: buffer.memory().host_images(),
+        columns: buffer.memory_mut().host_columns(&plan),
+        plan,
+        open: AtomicUsize::new(len as usize + 1),
+        spoiled: AtomicBool::new(false),
+        failures: Mutex::default(),
+        encoded: Mutex::default(),
+        values: Mutex::new(values),
+        buffer: Mutex::new(Some(buffer)),
+        ready: ready.clone(),
+    });
+    let tickets = (0..len).map(|index| Ticket { batch: batch.clone(), index, finished: false }).collect();
+    (BatchCloser { batch, closed: false }, tickets)
+}
+
+impl OpenBatch {
+    /// Notes that a ticket or the closer is gone, `finished` or not. The last one sends the batch on.
+    fn leave(&self, finished: bool) {
+        if !finished {
+            self.spoiled.store(true, Ordering::Relaxed);
+        }
+        // AcqRel, so that the last one sees everything that the others wrote.
+        if self.open.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(buffer) = &mut buffer {
+            buffer.encoded =
+                std::mem::take(&mut *self.encoded.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        if let (Some(mut buffer), false) = (buffer, self.spoiled.load(Ordering::Relaxed)) {
+            match self.gather(&buffer) {
+                Ok(values) => buffer.values = values,
+                Err(error) => return self.ready.fail(error),
+            }
+            let mut failures =
+                std::mem::take(&mut *self.failures.lock().unwrap_or_else(PoisonError::into_inner));
+            // Threads finish in any order, and what the consumer sees must not depend on it.
+            failures.sort_by_key(|f| f.index);
+            self.ready.put(Batch { step: self.step, len: self.len, failures, buffer: Arc::new(buffer) });
+        }
+    }
+
+    /// Puts the values of each field together into arrays.
+    fn gather(&self, buffer: &BatchBuffer) -> Result<Vec<Gathered>> {
+        let values = std::mem::take(&mut *self.values.lock().unwrap_or_else(PoisonError::into_inner));
+        values.into_iter().zip(&buffer.layout().values).map(|(of, ragged)| gather(of, *ragged)).collect()
+    }
+}
+
+/// The right to fill one place of a batch. A ticket that is dropped without [`Ticket::finish`] spoils its batch, which
+/// is then never delivered.
+pub struct Ticket {
+    batch: Arc<OpenBatch>,
+    index: u32,
+    finished: bool,
+}
+
+impl Ticket {
+    /// The place in the batch.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The bytes of this place's image in the tensor of images with this number.
+    ///
+    /// # Panics
+    /// Panics for a batch on a GPU, whose images are written by kernels.
+    pub fn image(&mut self, number: usize) -> &mut [u8] {
+        let images = self.batch.images.expect("a batch in host memory");
+        let span = self.batch.plan.images[number];
+        self.row(images, span)
+    }
+
+    /// The bytes of this place in the further column with this number.
+    pub fn column(&mut self, number: usize) -> &mut [u8] {
+        let span = self.batch.plan.further[number];
+        self.row(self.batch.columns, span)
+    }
+
+    fn row(&mut self, base: Base, TensorSpan { start, each }: TensorSpan) -> &mut [u8] {
+        // SAFETY: places are disjoint and inside the buffer, and this ticket is the only one of its place; `&mut self`
+        // keeps the slice unique, and the buffer lives until the last ticket is gone.
+        unsafe { std::slice::from_raw_parts_mut(base.0.add(start + self.index as usize * each), each) }
+    }
+
+    /// Sets this place's value of a field, by the field's number among those whose values differ in length.
+    pub fn put(&mut self, field: usize, value: Option<Value>) {
+        let mut values = self.batch.values.lock().unwrap_or_else(PoisonError::into_inner);
+        values[field][self.index as usize] = value;
+    }
+
+    /// Puts the bytes of this place's file into the batch, which keeps them until its last tensor is gone.
+    pub fn keep(&mut self, bytes: Encoded) {
+        self.batch.encoded.lock().unwrap_or_else(PoisonError::into_inner).insert(self.index, bytes);
+    }
+
+    /// Notes that the sample of this place failed. It is `fatal` when there is nothing to put in its place.
+    pub fn fail(&mut self, sample: u64, error: Error, fatal: bool) {
+        let failure = Failure { index: self.index, sample, error, fatal };
+        self.batch.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
+    }
+
+    /// Finishes the place, which holds `sample` of class `label`; `valid` is its element of the mask. The epoch may
+    /// draw the sample several times, of which this is number `occurrence`.
+    pub fn finish(mut self, sample: u64, occurrence: u32, label: u32, valid: bool) {
+        let (plan, index) = (&self.batch.plan, self.index as usize);
+        // SAFETY: the four elements lie inside the columns at their natural alignment (each array starts at a
+        // multiple of `layout::ALIGN`) and belong to this ticket's place alone.
+        unsafe {
+            let base = self.batch.columns.0;
+            base.add(plan.labels).cast::<i64>().add(index).write(i64::from(label));
+            base.add(plan.ids).cast::<i64>().add(index).write(sample.cast_signed());
+            base.add(plan.occurrences).cast::<i64>().add(index).write(i64::from(occurrence));
+            base.add(plan.mask).add(index).write(u8::from(valid));
+        }
+        self.finished = true;
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.batch.leave(self.finished);
+    }
+}
+
+/// The right to close a batch, which is not delivered before, whatever became of its tickets. A closer that is dropped
+/// without [`BatchCloser::close`] or [`BatchCloser::close_on`] spoils the batch.
+pub struct BatchCloser {
+    batch: Arc<OpenBatch>,
+    closed: bool,
+}
+
+impl BatchCloser {
+    /// Closes a batch to which nothing is done but filling its places.
+    pub fn close(mut self) {
+        self.closed = true;
+    }
+
+    /// The device addresses of the tensors of images of a batch on a GPU, in the order of
+    /// [`BatchLayout::images`](super::BatchLayout::images). Kernels that are queued on `stream` from now on may write
+    /// there: the stream waits for everybody who read the buffer before.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for a batch in host memory; [`Error::Gpu`].
+    pub fn images(&self, stream: &Stream) -> Result<impl Iterator<Item = u64>> {
+        let base = self.with_buffer(|buffer| {
+            buffer.memory().cuda().ok_or_else(on_host)?.wait_for_earlier(stream)?;
+            Ok(buffer.memory().base().0 as u64)
+        })?;
+        Ok(self.batch.plan.images.iter().map(move |tensor| base + tensor.start as u64))
+    }
+
+    /// Closes a batch on a GPU whose images are queued on the stream of `flight`, and queues the copy of its columns
+    /// there. Every ticket must be gone.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for a batch in host memory or with tickets left; [`Error::Gpu`].
+    pub fn close_on(mut self, flight: &mut InFlight) -> Result<()> {
+        // Acquire, because what the tickets wrote is copied from here on.
+        if self.batch.open.load(Ordering::Acquire) != 1 {
+            return Err(Error::Internal("a batch was closed before its places were filled".into()));
+        }
+        let plan = &self.batch.plan;
+        let completed = self
+            .with_buffer(|buffer| buffer.memory_mut().cuda_mut().ok_or_else(on_host)?.complete(plan, flight));
+        if completed.is_err() {
+            // The buffer goes back to its pool without an event to wait for, so nothing may still write to it.
+            let _ = flight.wait();
+        }
+        completed?;
+        self.closed = true;
+        Ok(())
+    }
+
+    fn with_buffer<T>(&self, act: impl FnOnce(&mut BatchBuffer) -> Result<T>) -> Result<T> {
+        let mut buffer = self.batch.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        act(buffer.as_mut().expect("a batch keeps its buffer until its closer is gone"))
+    }
+}
+
+fn on_host() -> Error {
+    Error::Internal("a batch in host memory was treated as one on a GPU".into())
+}
+
+impl Drop for BatchCloser {
+    fn drop(&mut self) {
+        self.batch.leave(self.closed);
+    }
+}

@@ -1,0 +1,319 @@
+//! The buffers of batches: a fixed number of them, used again and again.
+
+use super::encoded::EncodedFiles;
+use super::layout::{BatchLayout, BufferPlan};
+use super::lent::LentMemory;
+use super::memory::{BatchStorage, BufferMemory};
+use super::open_batch::{self, BatchCloser, Ticket};
+use super::parcel::Parcel;
+use super::values::Gathered;
+use super::{Batch, Sink};
+use base::error::{Error, Result};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How the memory is divided into pools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pools {
+    /// The number of bytes of the arena that files are read into.
+    pub slot_bytes: usize,
+    /// The number of batches that are being filled or wait for the consumer, at first.
+    pub prefetch: usize,
+    /// The number of batch buffers in all, including those that the consumer keeps.
+    pub batches: usize,
+}
+
+/// Batch buffers up to a fixed number, allocated when first needed and used again and again.
+#[derive(Clone)]
+pub struct BatchPool(Arc<PoolShared>);
+
+struct PoolShared {
+    capacity: usize,
+    plan: BufferPlan,
+    layout: BatchLayout,
+    limits: Pools,
+    /// The number of batches that are being filled or wait for the consumer, which may change.
+    ahead: AtomicUsize,
+    storage: BatchStorage,
+    state: Mutex<PoolState>,
+    /// Called when a buffer comes back, because the reading thread may be waiting for one.
+    on_free: Box<dyn Fn() + Send + Sync>,
+}
+
+#[derive(Default)]
+struct PoolState {
+    free: Vec<BufferMemory>,
+    allocated: usize,
+    in_pipeline: usize,
+    /// Whether the consumer waits for a batch and has not given an earlier one back, which shows that it keeps some.
+    may_grow: bool,
+}
+
+impl BatchPool {
+    /// A pool of buffers in `storage` for `capacity` samples of `layout`, within `limits`.
+    pub fn new(
+        capacity: usize,
+        layout: BatchLayout,
+        limits: Pools,
+        storage: BatchStorage,
+        on_free: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        let plan = BufferPlan::new(&layout, capacity);
+        let (state, on_free) = (Mutex::default(), Box::new(on_free));
+        let ahead = AtomicUsize::new(limits.prefetch);
+        Self(Arc::new(PoolShared { capacity, plan, layout, limits, ahead, storage, state, on_free }))
+    }
+
+    /// Sets the number of batches that are being filled or wait for the consumer, within the number of buffers. What
+    /// was allocated for more stays.
+    pub fn set_ahead(&self, ahead: usize) {
+        self.0.ahead.store(ahead.clamp(1, self.0.limits.batches.saturating_sub(1).max(1)), Ordering::Relaxed);
+    }
+
+    /// Makes one more of the buffers that the pipeline will need, and touches its pages, so that the first batches do
+    /// not wait for the kernel to clear them. Returns whether there was one to make; on a GPU there never is.
+    ///
+    /// # Errors
+    /// The errors of [`BatchPool::begin`].
+    pub fn prepare_one(&self) -> Result<bool> {
+        let PoolShared { limits, storage, plan, .. } = &*self.0;
+        if storage.is_cuda() || self.0.lock().allocated > self.0.ahead().min(limits.batches - 1) {
+            return Ok(false);
+        }
+        // The reading thread alone allocates.
+        let memory = storage.allocate(plan)?;
+        memory.touch();
+        let mut state = self.0.lock();
+        state.allocated += 1;
+        state.free.push(memory);
+        Ok(true)
+    }
+
+    /// Takes a buffer for the pipeline. `None` while the pipeline holds its share or the consumer holds all.
+    ///
+    /// # Errors
+    /// The errors of [`BatchPool::begin`].
+    pub(super) fn take(&self) -> Result<Option<BatchBuffer>> {
+        let mut state = self.0.lock();
+        let ahead = self.0.ahead();
+        if state.in_pipeline >= ahead {
+            return Ok(None);
+        }
+        // A consumer that drops each batch when it has the next one needs one more than the pipeline's share.
+        let may_allocate = state.allocated <= ahead || state.may_grow;
+        let mut memory = match state.free.iter().rposition(BufferMemory::is_left) {
+            Some(latest) => state.free.remove(latest),
+            None if may_allocate && state.allocated < self.0.limits.batches => {
+                let memory = self.0.storage.allocate(&self.0.plan)?;
+                state.allocated += 1;
+                memory
+            }
+            None => return Ok(None),
+        };
+        if !memory.open(&self.0.plan) {
+            state.free.push(memory);
+            return Ok(None);
+        }
+        state.in_pipeline += 1;
+        Ok(Some(BatchBuffer {
+            memory: Some(memory),
+            encoded: EncodedFiles::default(),
+            values: Vec::new(),
+            delivered: false,
+            kept_out: false,
+            is_made_elsewhere: false,
+            pool: self.0.clone(),
+            process: std::process::id(),
+        }))
+    }
+
+    /// Gives the memory up that no batch has.
+    pub fn release(&self) {
+        let mut state = self.0.lock();
+        state.allocated -= state.free.len();
+        let free = std::mem::take(&mut state.free);
+        drop(state);
+        drop(free);
+    }
+
+    /// Whether the pipeline may have one more batch of those that another process makes.
+    pub fn may_adopt(&self) -> bool {
+        let state = self.0.lock();
+        state.in_pipeline < self.0.limits.prefetch && state.allocated < self.0.limits.batches
+    }
+
+    /// Makes the batch of `step`, of `len` samples, of memory that another process has filled and lent, and of what
+    /// came with it. The memory goes back when the last tensor of the batch is gone.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for memory that holds no such batch.
+    pub fn adopt(&self, step: u64, len: u32, memory: LentMemory, parcel: Parcel) -> Result<Batch> {
+        self.check_lent(len, &memory, &parcel)?;
+        let Parcel { failures, values, .. } = parcel;
+        let mut state = self.0.lock();
+        state.in_pipeline += 1;
+        state.allocated += 1;
+        drop(state);
+        let buffer = BatchBuffer {
+            memory: Some(memory.into()),
+            encoded: EncodedFiles::default(),
+            values,
+            delivered: false,
+            kept_out: true,
+            is_made_elsewhere: true,
+            pool: self.0.clone(),
+            process: std::process::id(),
+        };
+        Ok(Batch { step, len, failures, buffer: Arc::new(buffer) })
+    }
+
+    /// Checks that lent memory, and what came with it, is a batch of `len` samples as this pool has them.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] where it is none.
+    pub(super) fn check_lent(&self, len: u32, memory: &LentMemory, parcel: &Parcel) -> Result<()> {
+        let bytes = memory.len();
+        if bytes != self.0.plan.bytes.max(1)
+            || len as usize > self.0.capacity
+            || parcel.values.len() != self.0.layout.values.len()
+        {
+            let message = format!("a batch of {len} samples in {bytes} bytes is none of this loader's");
+            return Err(Error::Internal(message));
+        }
+        Ok(())
+    }
+
+    /// Takes a buffer for the batch of `step`, which has `len` samples. Returns the closer and one ticket for each
+    /// place; when all of them are done, the batch goes to `ready`. `None` means that no buffer is free within the
+    /// pool's limits: try again after one has come back.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system has no memory left, [`Error::Gpu`] when the device has none.
+    pub fn begin(
+        &self,
+        step: u64,
+        len: u32,
+        ready: &Arc<dyn Sink>,
+    ) -> Result<Option<(BatchCloser, Vec<Ticket>)>> {
+        Ok(self.take()?.map(|buffer| open_batch::begin(buffer, step, len, ready)))
+    }
+
+    /// Notes that the consumer asks for the next batch. What it has not given back by now, it keeps for longer.
+    pub fn consumer_waits(&self) {
+        self.0.lock().may_grow = true;
+        (self.0.on_free)();
+    }
+
+    /// Whether the consumer holds every buffer there may be, so that nothing can go on until it gives one back.
+    pub fn all_held(&self) -> bool {
+        let state = self.0.lock();
+        state.in_pipeline == 0 && state.free.is_empty() && state.allocated == self.0.limits.batches
+    }
+
+    /// The largest number of buffers, and the number of bytes of each.
+    pub fn limits(&self) -> (usize, usize) {
+        (self.0.limits.batches, self.0.plan.bytes)
+    }
+}
+
+impl PoolShared {
+    fn ahead(&self) -> usize {
+        self.ahead.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        // The state is valid after every statement, so a panic elsewhere cannot have broken it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One buffer. Its memory goes back to the pool when it is dropped.
+pub(super) struct BatchBuffer {
+    memory: Option<BufferMemory>,
+    /// The encoded files, which stay where they were read to.
+    pub(super) encoded: EncodedFiles,
+    /// The values whose lengths differ from sample to sample, by field.
+    pub(super) values: Vec<Gathered>,
+    delivered: bool,
+    /// Whether the memory is not used again.
+    pub(super) kept_out: bool,
+    /// Whether another process has made the batch.
+    pub(super) is_made_elsewhere: bool,
+    pool: Arc<PoolShared>,
+    /// The process that took the buffer. A forked child has a copy of it, but the pool's locks may be held by threads
+    /// that the child does not have.
+    process: u32,
+}
+
+impl BatchBuffer {
+    pub(super) fn plan(&self) -> &BufferPlan {
+        &self.pool.plan
+    }
+
+    pub(super) fn layout(&self) -> &BatchLayout {
+        &self.pool.layout
+    }
+
+    pub(super) fn storage(&self) -> &BatchStorage {
+        &self.pool.storage
+    }
+
+    pub(super) fn memory(&self) -> &BufferMemory {
+        self.memory.as_ref().expect("only dropping takes it out")
+    }
+
+    pub(super) fn memory_mut(&mut self) -> &mut BufferMemory {
+        self.memory.as_mut().expect("only dropping takes it out")
+    }
+
+    /// Fills all columns, of as many samples as there is room for.
+    ///
+    /// # Panics
+    /// Panics where these are not as many bytes as the columns have.
+    pub(super) fn fill_columns(&mut self, bytes: &[u8]) {
+        let plan = self.pool.plan.clone();
+        assert_eq!(bytes.len(), plan.bytes - plan.columns);
+        let columns = self.memory_mut().host_columns(&plan);
+        // SAFETY: so many bytes are there for the columns, and nobody else has the buffer yet.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), columns.0, bytes.len()) };
+    }
+
+    /// Hands the buffer to the consumer, so that it no longer counts as the pipeline's.
+    pub(super) fn deliver(&mut self) {
+        self.delivered = true;
+        let mut state = self.pool.lock();
+        state.in_pipeline -= 1;
+        // The consumer is about to drop the batch before this one, and that buffer can be used then.
+        state.may_grow = false;
+        drop(state);
+        if self.is_made_elsewhere {
+            // Who takes batches from another process takes the next one while the consumer is busy with this one.
+            (self.pool.on_free)();
+        }
+    }
+}
+
+impl Drop for BatchBuffer {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            std::mem::forget((
+                self.memory.take(),
+                std::mem::take(&mut self.encoded),
+                std::mem::take(&mut self.values),
+            ));
+            return;
+        }
+        let memory = self.memory.take().map(BufferMemory::given_back).filter(|_| !self.kept_out);
+        // The files' slots come free before anybody is told that something did.
+        self.encoded = EncodedFiles::default();
+        {
+            let mut state = self.pool.lock();
+            state.allocated -= usize::from(self.kept_out);
+            state.free.extend(memory);
+            if !self.delivered {
+                state.in_pipeline -= 1;
+            }
+        }
+        (self.pool.on_free)();
+    }
+}

@@ -1,0 +1,193 @@
+//! What a consumer holds of a batch.
+
+use super::memory::{Base, CudaMemory};
+use super::pool::BatchBuffer;
+use base::error::Result;
+use pixels::gpu::StreamRef;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// The type of a tensor's elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Element {
+    /// 32-bit float.
+    F32,
+    /// IEEE half.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// Unsigned byte.
+    U8,
+    /// 64-bit float.
+    F64,
+    /// Signed byte.
+    I8,
+    /// 16-bit signed integer.
+    I16,
+    /// 32-bit signed integer.
+    I32,
+    /// 64-bit signed integer.
+    I64,
+    /// 16-bit unsigned integer.
+    U16,
+    /// 32-bit unsigned integer.
+    U32,
+    /// 64-bit unsigned integer.
+    U64,
+    /// One byte, 0 or 1.
+    Bool,
+}
+
+impl Element {
+    /// The number of bytes of an element.
+    pub fn size(self) -> usize {
+        match self {
+            Self::U8 | Self::I8 | Self::Bool => 1,
+            Self::F16 | Self::Bf16 | Self::I16 | Self::U16 => 2,
+            Self::F32 | Self::I32 | Self::U32 => 4,
+            Self::F64 | Self::I64 | Self::U64 => 8,
+        }
+    }
+
+    /// The name by which NumPy and torch know it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::F16 => "float16",
+            Self::Bf16 => "bfloat16",
+            Self::U8 => "uint8",
+            Self::F64 => "float64",
+            Self::I8 => "int8",
+            Self::I16 => "int16",
+            Self::I32 => "int32",
+            Self::I64 => "int64",
+            Self::U16 => "uint16",
+            Self::U32 => "uint32",
+            Self::U64 => "uint64",
+            Self::Bool => "bool",
+        }
+    }
+}
+
+/// Where the bytes of a tensor are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Host memory.
+    Host,
+    /// Memory of the GPU with this number.
+    Cuda(u32),
+}
+
+/// One contiguous array of a batch. While it lives, its buffer is not used again.
+#[derive(Clone)]
+pub struct Tensor {
+    pub(super) buffer: Arc<BatchBuffer>,
+    pub(super) data: Base,
+    pub(super) shape: Vec<i64>,
+    pub(super) element: Element,
+    /// Whether it is in host memory, wherever the batch's images are.
+    pub(super) on_host: bool,
+}
+
+impl Tensor {
+    /// A tensor in host memory that `buffer` keeps, wherever the buffer itself is.
+    pub(super) fn in_host_memory(
+        buffer: &Arc<BatchBuffer>,
+        data: Base,
+        shape: Vec<i64>,
+        element: Element,
+    ) -> Self {
+        Self { buffer: buffer.clone(), data, shape, element, on_host: true }
+    }
+
+    /// A tensor of truth values as uint8, for consumers that have no type for bool.
+    pub fn of_bytes(self) -> Self {
+        Self { element: Element::U8, ..self }
+    }
+
+    /// The GPU memory that it is in, if any.
+    fn cuda(&self) -> Option<&CudaMemory> {
+        if self.on_host { None } else { self.buffer.memory().cuda() }
+    }
+
+    /// The lengths of the dimensions, outermost first.
+    pub fn shape(&self) -> &[i64] {
+        &self.shape
+    }
+
+    /// The type of the elements.
+    pub fn element(&self) -> Element {
+        self.element
+    }
+
+    /// Where the elements are.
+    pub fn place(&self) -> Place {
+        if self.on_host { Place::Host } else { self.buffer.memory().place() }
+    }
+
+    /// The number of bytes of all elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product::<i64>() as usize * self.element.size()
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The elements' bytes, row-major.
+    ///
+    /// # Panics
+    /// Panics when they are on a GPU: see [`Tensor::read`].
+    pub fn bytes(&self) -> &[u8] {
+        assert_eq!(self.place(), Place::Host, "only tensors in host memory can be looked at");
+        // SAFETY: the range lies in memory that the buffer keeps, which lives as long as `self`. A consumer that writes
+        // through `data` while it reads here races with itself, as with any shared tensor.
+        unsafe { std::slice::from_raw_parts(self.data(), self.len()) }
+    }
+
+    /// The elements' bytes, row-major, wherever they are. Those on a GPU are copied to the host once they are there.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](base::error::Error::Gpu).
+    pub fn read(&self) -> Result<Cow<'_, [u8]>> {
+        let Some(memory) = self.cuda() else { return Ok(Cow::Borrowed(self.bytes())) };
+        let offset = self.data() as u64 - memory.buffer().ptr();
+        memory.read(offset as usize, self.len()).map(Cow::Owned)
+    }
+
+    /// The address of the first element, in host memory or on the GPU, for consumers that may write.
+    pub fn data(&self) -> *mut u8 {
+        self.data.0
+    }
+
+    /// Lets the GPU stream `stream` read the tensor. The stream waits until the batch is there. The memory is not
+    /// written again before the stream has done what it has queued when the loan is dropped. For a tensor in host
+    /// memory there is nothing to do.
+    ///
+    /// # Errors
+    /// [`Error::Config`](base::error::Error::Config) while the stream captures a CUDA graph;
+    /// [`Error::Gpu`](base::error::Error::Gpu).
+    pub fn lend(&self, stream: StreamRef) -> Result<Loan> {
+        if let Some(memory) = self.cuda() {
+            memory.lend(stream)?;
+        }
+        Ok(Loan { buffer: self.buffer.clone(), stream })
+    }
+}
+
+/// A batch that is lent to a stream, which must live at least as long. A stream that captures a CUDA graph when the
+/// loan is dropped must live as long as the batch's pool, which asks it later whether the capture has ended.
+pub struct Loan {
+    buffer: Arc<BatchBuffer>,
+    stream: StreamRef,
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if let Some(memory) = self.buffer.memory().cuda() {
+            memory.return_from(self.stream);
+        }
+    }
+}

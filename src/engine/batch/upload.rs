@@ -1,0 +1,127 @@
+//! Batches that another process has lent, copied to a GPU.
+//!
+//! The driver page-locks the lender's memory as it is, so that the device copies from it without the CPU. Where it
+//! refuses memory that can only be read, a batch is copied to page-locked memory of this process's own first.
+
+use super::Batch;
+use super::lent::{LentMap, LentMemory};
+use super::parcel::Parcel;
+use super::pool::{BatchBuffer, BatchPool};
+use base::error::{Error, Result};
+use base::slot::{PAGE, SlotPool};
+use pixels::gpu::{GpuDevice, InFlight, PinnedSlice, Registration, Stream};
+use std::sync::{Arc, Weak};
+
+/// Copies lent batches to a GPU, one at a time.
+pub struct Uploader {
+    flight: InFlight,
+    /// The lent memory that is page-locked; each for as long as it is lent again.
+    locked: Vec<(Weak<LentMap>, PinnedSlice)>,
+    /// Why the driver does not page-lock lent memory, if it does not, and the memory that batches go through then.
+    refused: Option<(String, Registration)>,
+}
+
+/// A buffer on a GPU for a batch that comes next.
+pub struct UploadBuffer(BatchBuffer);
+
+impl BatchPool {
+    /// Takes a buffer for a batch that will be copied to the GPU; `None` where none is free within the pool's limits.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`] when the device has no memory left.
+    pub fn take_for_upload(&self) -> Result<Option<UploadBuffer>> {
+        let mut buffer = self.take()?;
+        if let Some(buffer) = &mut buffer {
+            buffer.is_made_elsewhere = true;
+        }
+        Ok(buffer.map(UploadBuffer))
+    }
+
+    /// Makes the batch of `step`, of `len` samples, in a buffer on a GPU, of memory that another process has filled and
+    /// lent, and of what came with it. The memory has gone back when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for memory that holds no such batch; [`Error::Gpu`].
+    pub fn upload(
+        &self,
+        (step, len): (u64, u32),
+        memory: LentMemory,
+        parcel: Parcel,
+        UploadBuffer(mut buffer): UploadBuffer,
+        uploader: &mut Uploader,
+    ) -> Result<Batch> {
+        self.check_lent(len, &memory, &parcel)?;
+        let Parcel { failures, values, .. } = parcel;
+        buffer.values = values;
+        uploader.copy(memory.map(), &mut buffer)?;
+        drop(memory);
+        Ok(Batch { step, len, failures, buffer: Arc::new(buffer) })
+    }
+}
+
+impl Uploader {
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub fn new(device: &GpuDevice) -> Result<Self> {
+        let flight = InFlight::new(&Stream::new(device)?)?;
+        Ok(Self { flight, locked: Vec::new(), refused: None })
+    }
+
+    /// Why batches are copied by the CPU first, if they are.
+    pub fn refused(&self) -> Option<&str> {
+        self.refused.as_ref().map(|(why, _)| why.as_str())
+    }
+
+    /// Copies a lent batch into a buffer, and waits until it is there.
+    fn copy(&mut self, map: &Arc<LentMap>, buffer: &mut BatchBuffer) -> Result<()> {
+        let copied =
+            self.queue(map, buffer).and_then(|()| self.flight.submit()).and_then(|()| self.flight.wait());
+        if copied.is_err() {
+            // The buffer goes back to its pool, and the memory to its lender, so nothing may be under way any more.
+            let _ = self.flight.wait();
+        }
+        copied
+    }
+
+    fn queue(&mut self, map: &Arc<LentMap>, buffer: &mut BatchBuffer) -> Result<()> {
+        let plan = buffer.plan().clone();
+        let on_host = || Error::Internal("a batch in host memory was to be copied to a GPU".into());
+        let images = self.images(map, plan.columns)?;
+        let cuda = buffer.memory().cuda().ok_or_else(on_host)?;
+        cuda.wait_for_earlier(self.flight.stream())?;
+        self.flight.copy_to_device(cuda.buffer().range(0, plan.columns)?, &images)?;
+        buffer.fill_columns(&map.bytes()[plan.columns..plan.bytes]);
+        buffer.memory_mut().cuda_mut().ok_or_else(on_host)?.complete(&plan, &mut self.flight)
+    }
+
+    /// The first `bytes` of a lent batch, page-locked.
+    fn images(&mut self, map: &Arc<LentMap>, bytes: usize) -> Result<PinnedSlice> {
+        self.locked.retain(|(of, _)| of.strong_count() > 0);
+        if let Some((_, slice)) = self.locked.iter().find(|(of, _)| of.as_ptr() == Arc::as_ptr(map)) {
+            return slice.part(0..bytes);
+        }
+        let device = self.flight.stream().device().clone();
+        if self.refused.is_none() {
+            match map.read_only().and_then(|map| PinnedSlice::read_only(&device, map)) {
+                Ok(slice) => {
+                    let images = slice.part(0..bytes)?;
+                    self.locked.push((Arc::downgrade(map), slice));
+                    return Ok(images);
+                }
+                Err(error) => {
+                    let why = match &error {
+                        Error::Gpu { call, status, .. } => format!("{call}: {status}"),
+                        other => other.to_string(),
+                    };
+                    let staging = Registration::new(&device, &SlotPool::new(bytes + PAGE)?)?;
+                    self.refused = Some((why, staging));
+                }
+            }
+        }
+        let staging = self.refused.as_ref().and_then(|(_, staging)| staging.buffer(bytes));
+        let full = || Error::Internal("a batch is still on its way to the GPU".into());
+        let mut staging = staging.ok_or_else(full)?;
+        staging.copy_from_slice(&map.bytes()[..bytes]);
+        staging.into_slice()
+    }
+}

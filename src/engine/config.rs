@@ -1,0 +1,453 @@
+//! Settings in two steps: [`LoaderOptions`] is what was asked for, and [`LoaderConfig`] is what it means, checked once.
+
+mod cache;
+mod device;
+mod field_value;
+mod fields;
+mod images;
+mod key_choice;
+mod labels;
+mod mixing;
+mod order;
+mod peers;
+mod pfs;
+mod pools;
+mod recipe;
+mod requested;
+mod selection;
+mod settings;
+mod share;
+mod sharing;
+mod tuning;
+mod views;
+
+pub use device::{AllowedBackends, CpuDecode, Device, GpuDecoder, LANES};
+pub use device::{
+    ChosenDevice, DevicePools, choose_of as choose_device_of, look_for_libraries_in,
+    unavailable as unavailable_device,
+};
+pub use field_value::FieldValue;
+pub use fields::FieldOptions;
+pub use fields::{Field, FieldContent, Fields, LABEL};
+pub use images::{ImageField, Images};
+pub use labels::Labels;
+pub use labels::numbers as label_numbers;
+pub use mixing::MixPlan;
+pub use peers::Peers;
+pub use pfs::parse_pfs;
+pub use recipe::check_given_once;
+pub use selection::Weights;
+pub use settings::{Given, GivenSettings, Setting, docstring, python_name, unknown_setting};
+pub use settings::{
+    LoaderKind, LoaderOptions, SETTINGS, SettingsClass, SettingsObject, manual, parameters, signature, stub,
+};
+pub use share::cores;
+pub use share::has_unwatched_quota;
+pub use sharing::SharingPolicy;
+pub use tuning::TuningPlan;
+pub use views::{ViewKind, ViewPlaces};
+
+use crate::batch::{BatchLayout, Pools};
+use crate::tune::Knob;
+use base::error::{Error, Result};
+use base::names::named;
+pub use base::units::{parse_bytes, parse_duration};
+use data::dataset::{Contents, DatasetIndex, IndexOptions, SampleColumn, Stretches};
+use data::schedule::{Assignment, LastBatch, Selection, Shuffling};
+use labels::ReadLabels;
+use pixels::augment::Output;
+use pixels::augment::cuda::LaneMemory;
+use pixels::decode::cuda::OwnTables;
+use pixels::decode::{Damaged, Orientation};
+use requested::RequestedFields;
+use std::sync::Arc;
+use store::io::{Direct, IoChoice};
+use store::tier::{CacheOptions, NoForms, Verify};
+
+/// What happens when a sample cannot be read or decoded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// The batch that would hold it is not delivered; its first failure is raised instead.
+    #[default]
+    Raise,
+    /// Another sample takes its place, chosen by (dataset, seed, epoch, position) alone, so that batches stay full and
+    /// every rank and every run agrees; `sample_ids` names the substitute.
+    Skip,
+    /// The image is all zeros and its mask bit is false.
+    Zero,
+}
+
+named!(OnError: "raise" => Raise, "skip" => Skip, "zero" => Zero);
+
+/// What the options mean for one dataset on this machine.
+#[derive(Debug, Clone)]
+pub struct LoaderConfig {
+    /// The number of samples per batch and rank.
+    pub batch_size: u32,
+    /// The seed of order and augmentation.
+    pub seed: u64,
+    /// In which order epochs take their samples.
+    pub shuffling: Shuffling,
+    /// Where neighbours are read together, if they are.
+    pub stretches: Option<Arc<Stretches>>,
+    /// Among how many ranks blocks are divided; none for as many as there are.
+    pub shuffle_ranks: Option<u32>,
+    /// What happens to the samples that do not fill the last batch.
+    pub last_batch: LastBatch,
+    /// How many times in a row each sample comes.
+    pub repeats: u32,
+    /// Which rank takes which sample of a global batch.
+    pub assignment: Assignment,
+    /// What an epoch draws from.
+    pub selection: Arc<Selection>,
+    /// Whether batches hold decoded images, or else the files' bytes.
+    pub decoded: bool,
+    /// The device on which batches end.
+    pub device: Device,
+    /// Why it is that device, in words.
+    pub device_reason: String,
+    /// Who decodes images when that is a GPU.
+    pub decoder: GpuDecoder,
+    /// What the CPU decodes then.
+    pub cpu_decode: CpuDecode,
+    /// Which decoders may be used then.
+    pub backends: AllowedBackends,
+    /// The pools of the GPU's memory; `None` on the CPU.
+    pub device_pools: Option<DevicePools>,
+    /// The images among the fields, and what is done to each.
+    pub images: Images,
+    /// The fields of a batch.
+    pub fields: Fields,
+    /// The places of the fields in a batch.
+    pub layout: BatchLayout,
+    /// What is done to the images of a batch, if anything.
+    pub mix: Option<MixPlan>,
+    /// The columns of `labels`, and those of tables that are fields.
+    pub label_columns: Arc<Vec<SampleColumn>>,
+    /// The number of decoding threads.
+    pub threads: usize,
+    /// The way in which files are read.
+    pub io: IoChoice,
+    /// Whether reads bypass the page cache.
+    pub direct: Direct,
+    /// The largest number of reads in flight.
+    pub queue_depth: usize,
+    /// The tiers that keep copies; `None` without a cache.
+    pub cache: Option<CacheOptions>,
+    /// What happens to JPEGs with damage inside their coded data.
+    pub damaged: Damaged,
+    /// What happens where metadata says that an image is stored turned.
+    pub orientation: Orientation,
+    /// What happens when a sample fails.
+    pub on_error: OnError,
+    /// The number of failures that an epoch survives; `None` for any number.
+    pub max_errors: Option<u64>,
+    /// The number of pixels above which an image is refused.
+    pub max_pixels: u64,
+    /// The sizes of the pools.
+    pub pools: Pools,
+    /// What may be changed while an epoch runs.
+    pub tuning: TuningPlan,
+    /// What differs from later epochs on, whose images have other sizes: each with its first epoch, in order.
+    pub later: Vec<(u64, LoaderConfig)>,
+}
+
+impl LoaderConfig {
+    /// The output for the images of the first image field; of several views, that of the first.
+    pub fn output(&self) -> &Output {
+        self.images.first_recipe().views()[0].fixed_output()
+    }
+}
+
+/// Options in which all is right that can be checked without the dataset, by [`LoaderOptions::validate`].
+#[derive(Debug)]
+pub struct CheckedOptions<'a> {
+    options: &'a LoaderOptions,
+    labels: Option<ReadLabels<'a>>,
+    fields: Option<RequestedFields<'a>>,
+    images: Images,
+}
+
+impl LoaderOptions {
+    /// Checks what can be checked without the dataset, so that no index is built in vain, and reads the table of
+    /// `labels`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the setting; [`Error::Unavailable`] for a GPU that is asked for and cannot be used.
+    pub fn validate(&self) -> Result<CheckedOptions<'_>> {
+        SETTINGS.iter().try_for_each(|setting| setting.check(self))?;
+        self.check_shared()?;
+        if !self.decoded && self.device.starts_with("cuda") {
+            let message =
+                format!("is {}, must be cpu with decoded=False: files stay in host memory", self.device);
+            return Err(Error::config("device", message));
+        }
+        device::validate(&self.device, self.decoder_there())?;
+        self.check_blocks()?;
+        self.cache(1)?;
+        if self.labels.is_some() && !self.decoded {
+            let message = "cannot be given with decoded=False, which gives files: leave one of them out";
+            return Err(Error::config("labels", message));
+        }
+        let labels = self.labels.as_ref().map(Labels::read).transpose()?;
+        let columns = labels.as_ref().map(ReadLabels::names).unwrap_or_default();
+        let fields = self.fields.as_deref().map(|asked| RequestedFields::new(asked, &columns));
+        fields.as_ref().map_or(Ok(()), labels::check_names)?;
+        let images = self.images(fields.as_ref())?;
+        self.check_mix(fields.as_ref(), &images)?;
+        Ok(CheckedOptions { options: self, labels, fields, images })
+    }
+
+    /// [`LoaderOptions::validate`], then [`CheckedOptions::check`].
+    ///
+    /// # Errors
+    /// The errors of both.
+    pub fn check(&self, index: &DatasetIndex) -> Result<LoaderConfig> {
+        self.validate()?.check(index)
+    }
+
+    /// The fields of the batches, and where they lie in a batch.
+    fn fields(
+        &self,
+        asked: Option<&RequestedFields<'_>>,
+        index: &DatasetIndex,
+        images: &Images,
+        label_columns: &[SampleColumn],
+    ) -> Result<(Fields, BatchLayout)> {
+        match asked {
+            Some(_) if !self.decoded => {
+                let message = "cannot be named with decoded=False, which gives files: leave one of them out";
+                Err(Error::config("fields", message))
+            }
+            None if !self.decoded => {
+                Ok((Fields::usual(images, &[], index.is_labeled())?.0, BatchLayout::default()))
+            }
+            None => {
+                if let Some(columns) = index.ambiguous().filter(|_| index.has_tables()) {
+                    let message = format!(
+                        "must say which image is meant, for samples have several, {columns}: fields=[...] names it"
+                    );
+                    return Err(Error::config("fields", message));
+                }
+                if let Some(sample) = index.ambiguous() {
+                    let message = format!(
+                        "must say which image is meant, for samples have several ({sample:?} for one): \
+                         fields=[\"jpg\", ...]"
+                    );
+                    return Err(Error::config("fields", message));
+                }
+                Fields::usual(images, label_columns, index.is_labeled())
+            }
+            Some(asked) => Fields::check(asked, index, images, label_columns),
+        }
+    }
+
+    /// Why copies of these fields' samples are not brought to another form; `None` where they may be.
+    fn no_forms(&self, fields: &Fields, device: Device, decoder: GpuDecoder) -> Option<NoForms> {
+        let no = |why, is_impossible| Some(NoForms { why, is_impossible });
+        if self.decoded && !fields.is_image_alone() {
+            no("samples have several files, of which the copy is one piece", true)
+        } else if self.verify == Verify::Checksum {
+            no("verify=\"checksum\" compares them with the dataset's files", true)
+        } else if !self.decoded {
+            no("batches have the files themselves", false)
+        } else if device != Device::Cpu && decoder.takes_files() {
+            // The CPU's decoder, which may do nothing, would be the only one that knows packed copies.
+            let is_impossible = (decoder, self.cpu_decode) == (GpuDecoder::NvJpeg, CpuDecode::Never);
+            no("JPEGs are left to nvJPEG, which knows no other form", is_impossible)
+        } else if has_unwatched_quota() {
+            no("a quota of processor time (cgroup) may leave none for it, and nothing says when", false)
+        } else {
+            None
+        }
+    }
+}
+
+impl LoaderConfig {
+    /// The most bytes that are read of a sample of `length` bytes.
+    pub fn most_bytes(&self, length: u32) -> u32 {
+        pools::most_read(length, self.cache.is_some())
+    }
+}
+
+impl CheckedOptions<'_> {
+    /// How to find or build the index of a dataset for this loader.
+    pub fn index_options(&self, contents: Contents) -> IndexOptions {
+        let Self { options, fields, .. } = self;
+        IndexOptions {
+            directory: options.index_dir.clone(),
+            rebuild: options.rebuild_index,
+            changed: options.changed,
+            bad_shards: options.bad_shards,
+            // Whether a list needs one of them is known when it was read.
+            bad_shards_later: options.files.is_some(),
+            split: options.split.clone(),
+            label: options.label.clone(),
+            progress: options.progress,
+            contents,
+            optional: fields.as_ref().map(RequestedFields::optional).unwrap_or_default(),
+            of_files: fields.as_ref().map(RequestedFields::of_files).unwrap_or_default(),
+            members: fields.as_ref().and_then(RequestedFields::members),
+            every_stem: fields.as_ref().is_some_and(RequestedFields::take_every_stem),
+            label_column: fields.as_ref().is_some_and(RequestedFields::want_labels),
+            class_names: options.class_names.clone(),
+            without_labels: !fields.as_ref().map_or(self.labels.is_none(), RequestedFields::want_labels),
+            ..IndexOptions::default()
+        }
+    }
+
+    /// Checks everything that can be wrong for this dataset and decides what was left open.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a `memory` too small for this dataset, and for fields, labels and weights that do not fit
+    /// it; [`Error::Unavailable`] for a GPU that is asked for and cannot serve.
+    pub fn check(self, index: &DatasetIndex) -> Result<LoaderConfig> {
+        let Self { options, labels, fields: asked, images } = self;
+        options.warn_about_scale(&images, index);
+        options.warn_about_evaluation(index);
+        let names = labels.as_ref().map(ReadLabels::names).unwrap_or_default();
+        let given = options.fields.as_deref().unwrap_or_default();
+        let mut label_columns = labels.map_or(Ok(Vec::new()), |labels| labels.columns(index, given))?;
+        label_columns.extend(requested::columns_of_tables(given, &names, index)?);
+        // The schema of tables says the kinds of fields, and so which of them are images.
+        let by_schema = requested::with_kinds(given, index);
+        let (asked, images) = match asked {
+            Some(_) if index.has_tables() => {
+                let asked = RequestedFields::new(&by_schema, &names);
+                let images = options.images(Some(&asked))?;
+                options.check_mix(Some(&asked), &images)?;
+                (Some(asked), images)
+            }
+            asked => (asked, images),
+        };
+        let selection = Arc::new(selection::select(options, index)?);
+        let same = SameForAllSizes {
+            stretches: options.stretches(&selection, index),
+            selection,
+            label_columns: Arc::new(label_columns),
+        };
+        let mut config = options.sized(asked.as_ref(), index, images, &same)?;
+        for (epoch, image_size) in options.image_size_from.iter().flatten() {
+            let later = LoaderOptions { image_size: *image_size, ..options.clone() };
+            let images = later.images(asked.as_ref())?;
+            config.later.push((*epoch, later.sized(asked.as_ref(), index, images, &same)?));
+        }
+        Ok(config)
+    }
+}
+
+/// What epochs with images of other sizes have in common.
+struct SameForAllSizes {
+    stretches: Option<Arc<Stretches>>,
+    selection: Arc<Selection>,
+    label_columns: Arc<Vec<SampleColumn>>,
+}
+
+impl LoaderOptions {
+    /// What the options mean for epochs with these `images`.
+    ///
+    /// # Errors
+    /// The errors of [`CheckedOptions::check`].
+    fn sized(
+        &self,
+        asked: Option<&RequestedFields<'_>>,
+        index: &DatasetIndex,
+        mut images: Images,
+        same: &SameForAllSizes,
+    ) -> Result<LoaderConfig> {
+        let options = self;
+        let ranks = options.local_world_size.unwrap_or(1);
+        // Bytes that are only passed on need no more than one thread.
+        let processors = || if options.decoded { share::processors(ranks) } else { 1 };
+        let threads = options.threads.map_or_else(processors, |threads| threads as usize);
+        let queue_depth = options.depth_for(index) as usize;
+        let label_columns = same.label_columns.clone();
+        let (mut fields, mut layout) = options.fields(asked, index, &images, &label_columns)?;
+        if options.decoded {
+            images.find_boxes(&fields)?;
+        }
+        let drawn = (&label_columns, &*same.selection);
+        let mix = options.mix_plan(index, &images, &mut fields, &mut layout, drawn)?;
+        let batch_bytes = layout.bytes(options.batch_size as usize);
+        let chosen = options.choose_device(&images, index)?;
+        if chosen.overlooked {
+            index.notices().warn_once("device", || {
+                let why = &chosen.why;
+                format!("there is a GPU, but the CPU makes the batches: {why}; device=\"cpu\" says that this is meant")
+            });
+        }
+        let backends = AllowedBackends::from_environment()?;
+        let device_pools = match chosen.device {
+            Device::Cpu => None,
+            Device::Cuda { .. } => {
+                options.check_who_decodes(&images, index, (chosen.decoder, backends))?;
+                let batch = options.batch_size as usize;
+                let views = LaneMemory::new(images.views(), batch).bytes();
+                let tables = match chosen.decoder.takes_forms(backends) {
+                    true => OwnTables::usual_bytes(batch.saturating_mul(images.list().len())),
+                    false => 0,
+                };
+                let lane = views.saturating_add(tables);
+                Some(DevicePools::new(options.device_memory, chosen.memory, lane, batch_bytes)?)
+            }
+        };
+        let has_own_sizes = options.decoded
+            && (0..images.list().len()).any(|image| ViewKind::of(images.recipe(image)) == ViewKind::Values);
+        let mut cache = options.cache(queue_depth)?;
+        let has_cache = cache.is_some();
+        let deepest = options.deepest_for(index);
+        let host =
+            pools::PoolSizing { options, index, threads, queue_depth, deepest, has_cache, has_own_sizes };
+        host.warn_about_sizes();
+        let pools = match &device_pools {
+            None => host.with_batches(batch_bytes)?,
+            Some(device) => host.beside(device)?,
+        };
+        let sizes_are_bound = options.decoded && !has_own_sizes;
+        let numbers = (threads, queue_depth, pools);
+        let tuning = options.tuning(numbers, sizes_are_bound, chosen.device != Device::Cpu)?;
+        if let Some(cache) = &mut cache {
+            // Other nodes are asked for as many samples at a time as before.
+            if cache.peers.is_none() {
+                cache.deepest = tuning.most(Knob::QueueDepth);
+            }
+            cache.no_forms = options.no_forms(&fields, chosen.device, chosen.decoder);
+        }
+        Ok(LoaderConfig {
+            batch_size: options.batch_size,
+            seed: options.seed,
+            shuffling: options.shuffling(),
+            stretches: same.stretches.clone(),
+            shuffle_ranks: options.shuffle_ranks,
+            last_batch: options.last_batch_or_usual(),
+            repeats: options.repeats,
+            assignment: options.assignment,
+            selection: same.selection.clone(),
+            later: Vec::new(),
+            decoded: options.decoded,
+            device: chosen.device,
+            device_reason: chosen.why,
+            decoder: chosen.decoder,
+            cpu_decode: options.cpu_decode,
+            backends,
+            device_pools,
+            images,
+            fields,
+            layout,
+            mix,
+            label_columns,
+            threads,
+            io: options.io,
+            direct: options.direct,
+            queue_depth,
+            cache,
+            damaged: options.damaged,
+            orientation: options.orientation,
+            on_error: options.on_error,
+            max_errors: options.max_errors,
+            max_pixels: options.max_pixels,
+            pools,
+            tuning,
+        })
+    }
+}

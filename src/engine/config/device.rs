@@ -1,0 +1,425 @@
+//! The device on which batches end: what was asked for, and what this machine has.
+
+use base::error::{Error, Result};
+use base::names::{NamedValue, named};
+use pixels::decode::nvjpeg;
+use pixels::gpu::{self, DeviceInfo};
+use std::path::PathBuf;
+
+/// The device on which batches end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Device {
+    /// Batches are in host memory, and the CPU decodes.
+    #[default]
+    Cpu,
+    /// Batches are in the memory of a GPU.
+    Cuda {
+        /// The GPU's number among the devices that the driver shows this process.
+        ordinal: u32,
+    },
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda { ordinal } => write!(f, "cuda:{ordinal}"),
+        }
+    }
+}
+
+/// What the CPU decodes when batches end on a GPU.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CpuDecode {
+    /// The CPU decodes what the GPU's decoders do not know (CMYK, 12 bits, PNG, ...). It also decodes images whose
+    /// Huffman codes they would have the host decode, which costs more: progressive images, and batches that are too
+    /// small where there is no engine.
+    #[default]
+    Fallback,
+    /// The CPU decodes what it decodes with `fallback`, and as many more images as makes the whole fastest.
+    Auto,
+    /// The CPU decodes nothing: what the GPU's decoders do not know is an error of its sample.
+    Never,
+}
+
+named!(CpuDecode: "fallback" => Fallback, "auto" => Auto, "never" => Never);
+
+/// Who decodes images on a GPU.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum GpuDecoder {
+    /// Packed and indexed images are decoded by kernels of our own, and JPEGs by nvJPEG.
+    #[default]
+    Auto,
+    /// Packed and indexed images are decoded by kernels of our own, and all others by the CPU. nvJPEG is neither looked
+    /// for nor used, so that batches are the CPU's, bit for bit.
+    Own,
+    /// JPEGs are decoded by nvJPEG, also those in indexed images, and packed images by the CPU.
+    NvJpeg,
+}
+
+named!(GpuDecoder: "auto" => Auto, "own" => Own, "nvjpeg" => NvJpeg);
+
+impl GpuDecoder {
+    /// Whether kernels of our own decode packed and indexed images, where `allowed` says who may decode.
+    pub fn takes_forms(self, allowed: AllowedBackends) -> bool {
+        self != Self::NvJpeg && allowed != AllowedBackends::Cpu
+    }
+
+    /// Whether nvJPEG decodes JPEGs.
+    pub fn takes_files(self) -> bool {
+        self != Self::Own
+    }
+}
+
+/// Which decoders may be used on the way to a GPU. The variable `FORELOAD_GPU_BACKEND` chooses, for tests and
+/// measurements.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AllowedBackends {
+    /// Each image is decoded by the first decoder that knows its kind.
+    #[default]
+    All,
+    /// The GPU's decoding engine decodes, and the CPU what that does not take.
+    Hardware,
+    /// CUDA kernels decode in large batches, and the CPU what these do not take.
+    CudaBatched,
+    /// CUDA kernels decode image by image, and the CPU what these do not take.
+    Cuda,
+    /// The CPU decodes everything.
+    Cpu,
+}
+
+named!(AllowedBackends:
+    "all" => All,
+    "hardware" => Hardware,
+    "cuda_batched" => CudaBatched,
+    "cuda" => Cuda,
+    "cpu" => Cpu,
+);
+
+impl AllowedBackends {
+    /// The decoders that the environment asks for.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a name that does not exist.
+    pub fn from_environment() -> Result<Self> {
+        match std::env::var("FORELOAD_GPU_BACKEND") {
+            Ok(name) if !name.is_empty() => Self::parse("FORELOAD_GPU_BACKEND", &name),
+            _ => Ok(Self::All),
+        }
+    }
+}
+
+/// What `device=` asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DeviceRequest {
+    Auto,
+    Cpu,
+    /// A GPU, by its number if one was given.
+    Cuda(Option<u32>),
+}
+
+fn parse(text: &str) -> Result<DeviceRequest> {
+    let bad = || Error::config("device", format!("is {text:?}, must be auto, cpu, cuda or cuda:N"));
+    match text {
+        "auto" => Ok(DeviceRequest::Auto),
+        "cpu" => Ok(DeviceRequest::Cpu),
+        "cuda" => Ok(DeviceRequest::Cuda(None)),
+        _ => {
+            let number = text.strip_prefix("cuda:").ok_or_else(bad)?;
+            Ok(DeviceRequest::Cuda(Some(number.parse().map_err(|_| bad())?)))
+        }
+    }
+}
+
+/// Whether `text` names a device, whether that exists or not.
+pub(super) fn is_device(text: &str) -> bool {
+    parse(text).is_ok()
+}
+
+/// Checks that the device that `text` names can be used.
+///
+/// # Errors
+/// The errors of [`choose`].
+pub(super) fn validate(text: &str, decoder: GpuDecoder) -> Result<()> {
+    // What the dataset needs is checked when there is one.
+    let is_packed = true;
+    match parse(text)? {
+        DeviceRequest::Auto | DeviceRequest::Cpu => Ok(()),
+        DeviceRequest::Cuda(_) => choose(text, decoder, is_packed).map(|_| ()),
+    }
+}
+
+/// Adds directories of Python packages (`sys.path`) to those in which NVIDIA's libraries are searched.
+pub fn look_for_libraries_in(packages: Vec<PathBuf>) {
+    nvjpeg::Library::look_in(packages);
+}
+
+/// The device that was chosen, and why.
+#[derive(Debug, Clone)]
+pub struct ChosenDevice {
+    /// The device on which batches end.
+    pub device: Device,
+    /// The reason, in words.
+    pub why: String,
+    /// The number of bytes of the GPU's memory; 0 for the CPU.
+    pub memory: u64,
+    /// Who decodes there. Where nvJPEG cannot be loaded and is not needed, that is not what was asked for.
+    pub decoder: GpuDecoder,
+    /// Whether there is a GPU that cannot be used, or a driver that does not start, while no GPU was asked for by name.
+    pub overlooked: bool,
+}
+
+/// Chooses the device that `text` means on this machine, for this decoder and a dataset that is packed or not.
+///
+/// # Errors
+/// [`Error::Config`] for a text that means nothing; [`Error::Unavailable`] for a GPU that is asked for and cannot be
+/// used.
+pub(crate) fn choose(text: &str, decoder: GpuDecoder, is_packed: bool) -> Result<ChosenDevice> {
+    choose_of(text, decoder, is_packed, gpu::probe)
+}
+
+/// Chooses the device like [`choose`], among those that `probe` finds. It is called only when the answer depends on it.
+///
+/// # Errors
+/// The errors of [`choose`].
+pub fn choose_of(
+    text: &str,
+    decoder: GpuDecoder,
+    is_packed: bool,
+    probe: impl FnOnce() -> gpu::Probe,
+) -> Result<ChosenDevice> {
+    let cpu =
+        |why: String, overlooked| ChosenDevice { device: Device::Cpu, why, memory: 0, decoder, overlooked };
+    let asked = parse(text)?;
+    if asked == DeviceRequest::Cpu {
+        return Ok(cpu("as asked".into(), false));
+    }
+    let request = match asked {
+        DeviceRequest::Cuda(Some(ordinal)) => Ok(GpuRequest::Exactly(ordinal)),
+        _ => launcher_request(),
+    };
+    let probe = probe();
+    let found = request.and_then(|request| gpu_that_serves(&probe, request, decoder, is_packed));
+    match (found, asked) {
+        (Ok((gpu, decoder)), _) => {
+            let device = Device::Cuda { ordinal: gpu.ordinal };
+            Ok(ChosenDevice { device, why: gpu.name, memory: gpu.memory, decoder, overlooked: false })
+        }
+        (Err(why), DeviceRequest::Auto) => Ok(cpu(why, !probe.absent)),
+        (Err(why), _) => Err(unavailable(text, &why)),
+    }
+}
+
+/// The error that the GPU asked for as `device` cannot be used.
+pub fn unavailable(device: &str, why: &str) -> Error {
+    Error::Unavailable(format!("device: {device}: {why}; device=\"cpu\" decodes without a GPU"))
+}
+
+/// The GPU that is meant.
+#[derive(Debug, Clone, Copy)]
+enum GpuRequest {
+    /// The first GPU that can be used.
+    Any,
+    /// The GPU with this number.
+    Exactly(u32),
+    /// The GPU of the process with this local rank, which that environment variable gives.
+    LocalRank(&'static str, u32),
+}
+
+/// The variables in which launchers give a process its local rank: torchrun's, Open MPI's, that of MPICH and Intel MPI,
+/// and MVAPICH2's.
+pub(super) const LOCAL_RANKS: [&str; 4] =
+    ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"];
+
+/// The GPU that a launcher means for this process.
+fn launcher_request() -> Result<GpuRequest, String> {
+    // Outside of a job step, in a batch script, Slurm's variable says nothing.
+    let slurm = std::env::var_os("SLURM_STEP_NUM_TASKS").map(|_| "SLURM_LOCALID");
+    for variable in LOCAL_RANKS.into_iter().chain(slurm) {
+        if let Ok(text) = std::env::var(variable) {
+            let rank = text.trim().parse().map_err(|_| format!("{variable} is {text:?}, not a number"))?;
+            return Ok(GpuRequest::LocalRank(variable, rank));
+        }
+    }
+    Ok(GpuRequest::Any)
+}
+
+/// The GPU that is meant and who decodes there, or why it cannot be used.
+fn gpu_that_serves(
+    probe: &gpu::Probe,
+    request: GpuRequest,
+    decoder: GpuDecoder,
+    is_packed: bool,
+) -> Result<(DeviceInfo, GpuDecoder), String> {
+    let problem = || probe.problem.clone().unwrap_or_else(|| "the NVIDIA driver finds no device".into());
+    let count = probe.devices.len() as u32;
+    let found = match request {
+        _ if probe.usable().next().is_none() => return Err(problem()),
+        GpuRequest::Any => probe.usable().next(),
+        GpuRequest::Exactly(ordinal) | GpuRequest::LocalRank(_, ordinal) if ordinal < count => {
+            probe.devices.get(ordinal as usize)
+        }
+        // Launchers that show each process a GPU of its own leave the process's local rank as it is.
+        GpuRequest::LocalRank(..) if count == 1 => probe.devices.first(),
+        GpuRequest::Exactly(ordinal) => {
+            return Err(format!("there is no GPU cuda:{ordinal}, the driver shows {count}"));
+        }
+        GpuRequest::LocalRank(variable, rank) => {
+            return Err(format!("{variable} is {rank}, and the driver shows {count} GPUs"));
+        }
+    };
+    let info = found.ok_or_else(problem)?;
+    if let Some(problem) = &info.problem {
+        return Err(format!("cuda:{} ({}) cannot be used: {problem}", info.ordinal, info.name));
+    }
+    let decoder = match nvjpeg_for(decoder) {
+        // A packed dataset has no need of it.
+        Err(_) if decoder == GpuDecoder::Auto && is_packed => GpuDecoder::Own,
+        Err(error) => {
+            return Err(format!(
+                "{error}; decoder=\"own\" does without it, and the CPU decodes what is neither packed nor indexed"
+            ));
+        }
+        Ok(()) => decoder,
+    };
+    Ok((info.clone(), decoder))
+}
+
+/// Loads nvJPEG, if this decoder uses it.
+fn nvjpeg_for(decoder: GpuDecoder) -> Result<()> {
+    if decoder.takes_files() { nvjpeg::Library::load().map(|_| ()) } else { Ok(()) }
+}
+
+/// The number of lanes: how many batches a GPU works on at a time, while one is copied, one decoded and one augmented.
+pub const LANES: usize = 3;
+
+const MIB: usize = 1 << 20;
+
+/// The largest arena of a lane in bytes, however much memory there is.
+const LARGEST_LANE_ARENA: usize = 512 * MIB;
+
+/// How the memory of a GPU is divided into pools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DevicePools {
+    /// The number of bytes of everything together.
+    pub cap: usize,
+    /// The number of bytes of a lane's arena, which holds the planes of the images that it decodes at a time.
+    pub arena: usize,
+    /// The number of bytes that are never for images that are being decoded.
+    beside: usize,
+    /// The number of batches that are being filled or wait for the consumer.
+    pub prefetch: usize,
+    /// The number of batch buffers in all.
+    pub batches: usize,
+}
+
+impl DevicePools {
+    /// Divides `asked` bytes, or a quarter of the device's `memory`, among the arenas of images that are being decoded,
+    /// batches of `batch_bytes`, and `lane_bytes` that each lane needs for itself.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when that is too little.
+    pub(super) fn new(
+        asked: Option<u64>,
+        memory: u64,
+        lane_bytes: usize,
+        batch_bytes: usize,
+    ) -> Result<Self> {
+        let cap = usize::try_from(asked.unwrap_or(memory / 4)).unwrap_or(usize::MAX);
+        // The consumer has one batch, and two are being filled. Allocations are rounded up.
+        let batch_bytes = batch_bytes.saturating_add(MIB / 256);
+        let batches = batch_bytes.saturating_mul(3);
+        let lane_bytes = lane_bytes.saturating_add(MIB / 4);
+        let least = batches.saturating_add(LANES.saturating_mul(lane_bytes.saturating_add(16 * MIB)));
+        if cap < least {
+            let message = format!(
+                "is {cap} bytes, must be at least {least}: three batches of {batch_bytes}, and room to decode; raise \
+                 it, or lower image_size or batch_size"
+            );
+            return Err(Error::config("device_memory", message));
+        }
+        let beside = batches + LANES * lane_bytes;
+        let arena = ((cap - beside) / LANES / 2).clamp(16 * MIB, LARGEST_LANE_ARENA);
+        let batches = (cap - LANES * (arena + lane_bytes)) / batch_bytes;
+        // Each lane has a batch, one waits, and one is being gathered.
+        Ok(Self { cap, arena, beside, prefetch: (LANES + 2).min(batches - 1), batches })
+    }
+
+    /// The `device_memory`, in bytes, that would give a lane's arena `needed` bytes; `None` where none would.
+    pub fn cap_for(&self, needed: u64) -> Option<u64> {
+        (needed <= LARGEST_LANE_ARENA as u64).then_some(self.beside as u64 + LANES as u64 * (2 * needed + 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_memory_is_shared_out_within_its_cap() {
+        for (cap, batch) in
+            [(100 << 20, 1 << 20), (1 << 30, 154 << 20), (35 << 30, 154 << 20), (200 << 20, 40 << 20)]
+        {
+            let pools = DevicePools::new(Some(cap), 0, 1 << 20, batch).unwrap();
+            assert!(pools.batches >= 3 && pools.prefetch >= 2 && pools.prefetch < pools.batches, "{pools:?}");
+            let lanes = LANES * (pools.arena + (1 << 20));
+            assert!(lanes + pools.batches * batch <= cap as usize, "{pools:?}");
+        }
+        let little = DevicePools::new(Some(60 << 20), 0, 18 << 10, 1 << 20).unwrap();
+        for needed in [17 << 20, 100_000_001, LARGEST_LANE_ARENA as u64] {
+            let cap = little.cap_for(needed).unwrap();
+            let enough = DevicePools::new(Some(cap), 0, 18 << 10, 1 << 20).unwrap();
+            assert!((needed..needed + 64).contains(&(enough.arena as u64)), "{needed}: {enough:?}");
+        }
+        assert_eq!(little.cap_for(LARGEST_LANE_ARENA as u64 + 1), None);
+        let error = DevicePools::new(Some(100 << 20), 0, 18 << 10, 100 << 20).unwrap_err().to_string();
+        assert!(error.contains("device_memory: is 104857600 bytes, must be at least"), "{error}");
+        assert_eq!(DevicePools::new(None, 80 << 30, 18 << 10, 1 << 20).unwrap().cap, 20 << 30);
+    }
+
+    #[test]
+    fn devices_have_the_names_torch_gives_them() {
+        assert_eq!(parse("auto").unwrap(), DeviceRequest::Auto);
+        assert_eq!(parse("cuda").unwrap(), DeviceRequest::Cuda(None));
+        assert_eq!(parse("cuda:3").unwrap(), DeviceRequest::Cuda(Some(3)));
+        for wrong in ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "CPU"] {
+            assert!(parse(wrong).unwrap_err().to_string().contains("device: is"), "{wrong}");
+        }
+        assert_eq!(Device::Cuda { ordinal: 3 }.to_string(), "cuda:3");
+        assert_eq!(choose("cpu", GpuDecoder::Auto, false).unwrap().device, Device::Cpu);
+    }
+
+    #[test]
+    fn a_gpu_that_does_not_serve_is_not_passed_over_in_silence() {
+        let problem = "is too old".to_owned();
+        let info = DeviceInfo {
+            ordinal: 0,
+            name: "NVIDIA T4".to_owned(),
+            capability: gpu::Capability { major: 7, minor: 5 },
+            memory: 16 << 30,
+            multiprocessors: 40,
+            problem: Some(problem.clone()),
+        };
+        let none = || {
+            let problem = Some("no driver".to_owned());
+            gpu::Probe { driver: None, devices: Vec::new(), problem, absent: true }
+        };
+        let broken = || gpu::Probe { absent: false, ..none() };
+        assert!(
+            choose_of("auto", GpuDecoder::Auto, false, broken).unwrap().overlooked,
+            "a driver that does not start"
+        );
+        let old = || gpu::Probe { devices: vec![info.clone()], problem: Some(problem.clone()), ..broken() };
+        let chosen = choose_of("auto", GpuDecoder::Auto, false, old).unwrap();
+        assert!(
+            chosen.overlooked && chosen.device == Device::Cpu && chosen.why.contains("too old"),
+            "{chosen:?}"
+        );
+        assert!(
+            !choose_of("auto", GpuDecoder::Auto, false, none).unwrap().overlooked,
+            "nobody misses what is not there"
+        );
+        assert!(!choose_of("cpu", GpuDecoder::Auto, false, old).unwrap().overlooked, "as asked");
+        assert!(choose_of("cuda", GpuDecoder::Auto, false, old).is_err());
+    }
+}

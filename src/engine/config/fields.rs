@@ -1,0 +1,483 @@
+//! The fields of the batches, as they are asked for and as they are for one dataset.
+
+use super::key_choice::kind_of_key;
+use super::labels::{self, check_no_member};
+use super::requested::{FieldSource, RequestedFields};
+use super::views::{ViewKind, ViewPlaces};
+use super::{Images, LoaderConfig};
+use crate::batch::{BatchLayout, Column, Element, Raggedness};
+use base::error::{Error, Result};
+use base::names::named;
+use data::dataset::kind::IMAGE_EXTENSIONS;
+use data::dataset::{DatasetIndex, FieldKind, IMAGE, SampleColumn, choices};
+use pixels::augment::{BoxFormat, Filter, ImageSize};
+use serde::Deserialize;
+
+/// The name of a sample's class number among the fields.
+pub const LABEL: &str = "label";
+
+/// A field as it is asked for.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FieldOptions {
+    /// The field's name in the batch: [`IMAGE`], [`LABEL`], or the key of a member of the samples.
+    pub name: String,
+    /// The kind of its content; `None`: the kind that its name says.
+    #[serde(default)]
+    pub kind: Option<FieldKind>,
+    /// Whether samples may lack the field.
+    #[serde(default)]
+    pub optional: bool,
+    /// Images, masks and boxes: the image whose geometry they have. `None`: the first, or for images what `transforms`
+    /// says.
+    #[serde(default)]
+    pub follows: Option<String>,
+    /// The type of the values of a mask, `uint8`, `int32` or `int64`.
+    #[serde(default)]
+    pub dtype: MaskType,
+    /// The rule for the nearest value of a mask, [`Filter::Nearest`] or [`Filter::NearestExact`].
+    #[serde(default = "nearest")]
+    pub interpolation: Filter,
+    /// The meaning of the four numbers of boxes.
+    #[serde(default)]
+    pub format: BoxFormat,
+    /// Whether boxes have a fifth number, the share of their area that is left.
+    #[serde(default)]
+    pub shares: bool,
+    /// Whether arrays are values and offsets even where all of a batch have one shape.
+    #[serde(default)]
+    pub ragged: bool,
+}
+
+/// The interpolation of masks that torchvision uses by default.
+fn nearest() -> Filter {
+    Filter::Nearest
+}
+
+impl FieldOptions {
+    /// The field of this name with default options.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            kind: None,
+            optional: false,
+            follows: None,
+            dtype: MaskType::default(),
+            interpolation: nearest(),
+            format: BoxFormat::default(),
+            shares: false,
+            ragged: false,
+        }
+    }
+
+    /// The kind of its content.
+    pub(super) fn kind(&self) -> FieldKind {
+        self.kind.unwrap_or_else(|| choices(&self.name).next().map_or(FieldKind::Bytes, kind_of_key))
+    }
+
+    /// Whether it is what makes a stem of a shard a sample, or its file: an image whose name is an extension alone.
+    /// Stems without one are left out where samples must have it.
+    pub(super) fn is_plain_image(&self) -> bool {
+        choices(&self.name).all(|key| key == IMAGE || IMAGE_EXTENSIONS.contains(&key))
+    }
+}
+
+/// The type of a mask's values.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MaskType {
+    /// Values from 0 to 255.
+    #[default]
+    Uint8,
+    /// All values that a PNG can hold.
+    Int32,
+    /// All values that a PNG can hold, in the type that losses want.
+    Int64,
+}
+
+named!(MaskType: "uint8" => Uint8, "int32" => Int32, "int64" => Int64);
+
+impl MaskType {
+    /// The type of the tensor.
+    pub fn element(self) -> Element {
+        match self {
+            Self::Uint8 => Element::U8,
+            Self::Int32 => Element::I32,
+            Self::Int64 => Element::I64,
+        }
+    }
+}
+
+/// The fields of a loader's batches.
+#[derive(Debug, Clone)]
+pub struct Fields {
+    /// The fields in the order in which they were asked for.
+    pub list: Vec<Field>,
+}
+
+/// A field of the batches.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Field {
+    /// The name of the field.
+    pub name: String,
+    /// The number of its member among those that are read of each sample; `None` for what is known without reading.
+    pub member: Option<usize>,
+    /// The content of the field, and its place in the batch.
+    pub content: FieldContent,
+    /// The number of the column that says which samples have it, if samples may be without it.
+    pub optional: Option<usize>,
+}
+
+/// The content of a field, and its place in a batch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum FieldContent {
+    /// Images have a tensor for each view, or values for each view where they have sizes of their own.
+    Images {
+        /// The number among the images.
+        image: usize,
+        /// The places of the views.
+        at: ViewPlaces,
+    },
+    /// Class numbers.
+    Label,
+    /// Numbers of a column of `labels`, or of a table.
+    ColumnNumbers {
+        /// The number of the column among those of `labels`.
+        of: usize,
+        /// The column of the batch.
+        column: usize,
+    },
+    /// Labels of images that are mixed, float32: the number of their column.
+    MixedLabels {
+        /// The column of the batch.
+        column: usize,
+    },
+    /// Texts of a column of `labels`, or of a table.
+    ColumnTexts {
+        /// The number of the column among those of `labels`.
+        of: usize,
+        /// The number among the values whose lengths differ.
+        value: usize,
+    },
+    /// Masks that follow an image: a column for each view, or values where images have sizes of their own.
+    Masks {
+        /// The number of that image among the images.
+        image: usize,
+        /// The places of the views.
+        at: ViewPlaces,
+        /// The type of the values.
+        element: Element,
+        /// The interpolation, which decides which value is the nearest.
+        nearest: Filter,
+    },
+    /// Boxes that follow an image: values for each view.
+    Boxes {
+        /// The number of that image among the images.
+        image: usize,
+        /// The places of the views.
+        at: ViewPlaces,
+        /// The meaning of their four numbers.
+        format: BoxFormat,
+        /// Whether a fifth number says what share of a box's area is left.
+        shares: bool,
+    },
+    /// Whole numbers, int64.
+    Integers(usize),
+    /// Decimal numbers, float32.
+    Floats(usize),
+    /// Texts, JSON documents, bytes or arrays: the number among the values whose lengths differ.
+    Values(usize, FieldKind),
+}
+
+impl Fields {
+    /// Checks what can be wrong with a list of fields in itself.
+    ///
+    /// # Errors
+    /// A message for a list that is empty, names a field twice, or lets one follow an image that has no geometry,
+    /// such as "is empty".
+    pub fn check_list(asked: &[FieldOptions]) -> Result<(), String> {
+        if asked.is_empty() {
+            return Err("is empty".into());
+        }
+        for (at, field) in asked.iter().enumerate() {
+            if asked[..at].iter().any(|known| known.name == field.name) {
+                return Err(format!("has {:?} twice", field.name));
+            }
+            field.check_choices()?;
+            if field.follows.is_some()
+                && !matches!(field.kind(), FieldKind::Image | FieldKind::Mask | FieldKind::Boxes)
+            {
+                return Err(format!("has {:?}, which has no geometry and so follows no image", field.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// The fields of a loader for which no fields are asked: the image, which is the one of `images`, and the label if
+    /// samples have one, by the dataset if it is `labeled` or by `labels`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for several columns of `labels` of which none is the label.
+    pub fn usual(
+        images: &Images,
+        label_columns: &[SampleColumn],
+        labeled: bool,
+    ) -> Result<(Self, BatchLayout)> {
+        let mut layout = BatchLayout::default();
+        let field =
+            |name: &str, member, content| Field { name: name.into(), member, content, optional: None };
+        let image = places(images, &mut layout)[0];
+        let label = match label_columns {
+            [] => labeled.then_some(FieldContent::Label),
+            [only] => Some(labels::content(only, 0, &mut layout)),
+            several => {
+                let Some(of) = several.iter().position(|column| column.name == LABEL) else {
+                    let names: Vec<String> =
+                        several.iter().map(|column| format!("{:?}", column.name)).collect();
+                    let message = format!(
+                        "has the columns {}, none of them called {LABEL:?}: name those you want by fields=[\"image\", \
+                         ...]",
+                        names.join(", ")
+                    );
+                    return Err(Error::config("labels", message));
+                };
+                Some(labels::content(&several[of], of, &mut layout))
+            }
+        };
+        let label = label.map(|content| field(LABEL, None, content));
+        let list = [field(IMAGE, Some(0), image)].into_iter().chain(label).collect();
+        Ok((Self { list }, layout))
+    }
+
+    /// The fields that `asked` means for `index`, of which their members are read, with the images `images` and the
+    /// columns that `labels` gives.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a label where there is none, or a mask without an image.
+    pub(super) fn check(
+        asked: &RequestedFields<'_>,
+        index: &DatasetIndex,
+        images: &Images,
+        label_columns: &[SampleColumn],
+    ) -> Result<(Self, BatchLayout)> {
+        let mut layout = BatchLayout::default();
+        let places = places(images, &mut layout);
+        let mut list = Vec::new();
+        let mut columns_before = 0;
+        for (number, (source, field)) in asked.iter().enumerate() {
+            let known = |content| Field { name: field.name.clone(), member: None, content, optional: None };
+            let of_table = match source {
+                FieldSource::Column(_) => None,
+                FieldSource::Label if index.is_labeled() => None,
+                FieldSource::Label | FieldSource::Member(_) => Some(&field.name),
+            };
+            if let Some(name) = of_table.filter(|name| index.has_column(name)) {
+                let of = label_columns.iter().position(|column| column.name == *name);
+                let of = of.ok_or_else(|| Error::Internal(format!("the column {name:?} was not read")))?;
+                let content = labels::content(&label_columns[of], of, &mut layout);
+                let present = || {
+                    layout.columns.push(Column { element: Element::Bool, shape: Vec::new() });
+                    layout.columns.len() - 1
+                };
+                let optional = field.optional.then(present);
+                list.push(Field { optional, ..known(content) });
+                columns_before += usize::from(matches!(source, FieldSource::Member(_)));
+                continue;
+            }
+            let member = match source {
+                FieldSource::Column(of) => {
+                    check_no_member(index, &field.name)?;
+                    let content = labels::content(&label_columns[of], of, &mut layout);
+                    check_always_there(field, "a column of labels=")?;
+                    list.push(known(content));
+                    continue;
+                }
+                FieldSource::Label => {
+                    index.check_labeled("fields")?;
+                    check_always_there(field, "the dataset's class number")?;
+                    if !matches!(field.kind, None | Some(FieldKind::Integer)) {
+                        let message = format!(
+                            "has {LABEL:?}, the dataset's class number, as another kind than Integer"
+                        );
+                        return Err(Error::config("fields", message));
+                    }
+                    list.push(known(FieldContent::Label));
+                    continue;
+                }
+                FieldSource::Member(member) => member - columns_before,
+            };
+            let kind = field.kind();
+            let column = |layout: &mut BatchLayout, element, shape| {
+                layout.columns.push(Column { element, shape });
+                layout.columns.len() - 1
+            };
+            let content = match kind {
+                FieldKind::Image => {
+                    let place = images.list().iter().zip(&places).find(|(image, _)| image.field == number);
+                    *place.ok_or_else(|| Error::Internal(format!("{:?} is no image", field.name)))?.1
+                }
+                FieldKind::Boxes => {
+                    let image = images.followed_by(field)?;
+                    let (first, views) = (layout.values.len(), images.recipe(image).views().len());
+                    let columns = Some(4 + u32::from(field.shares));
+                    let always = Raggedness::Always { element: Element::F32, columns };
+                    layout.values.extend((0..views).map(|_| always));
+                    let at = ViewPlaces { first, views, kind: ViewKind::Values };
+                    FieldContent::Boxes { image, at, format: field.format, shares: field.shares }
+                }
+                FieldKind::Mask => {
+                    let image = images.followed_by(field)?;
+                    if !matches!(field.interpolation, Filter::Nearest | Filter::NearestExact) {
+                        let message = format!(
+                            "has the mask {:?} with another interpolation than nearest or nearest-exact, which would \
+                             make values that are no classes",
+                            field.name
+                        );
+                        return Err(Error::config("fields", message));
+                    }
+                    let recipe = images.recipe(image);
+                    let (element, kind) = (field.dtype.element(), ViewKind::of(recipe));
+                    let first = match kind {
+                        ViewKind::Tensors => layout.columns.len(),
+                        ViewKind::Values => layout.values.len(),
+                    };
+                    for view in recipe.views() {
+                        match view.size() {
+                            Some(ImageSize { width, height }) if kind == ViewKind::Tensors => {
+                                column(&mut layout, element, vec![height, width]);
+                            }
+                            _ => layout.values.push(Raggedness::Never),
+                        }
+                    }
+                    let at = ViewPlaces { first, views: recipe.views().len(), kind };
+                    FieldContent::Masks { image, at, element, nearest: field.interpolation }
+                }
+                FieldKind::Integer => FieldContent::Integers(column(&mut layout, Element::I64, Vec::new())),
+                FieldKind::Float => FieldContent::Floats(column(&mut layout, Element::F32, Vec::new())),
+                FieldKind::Text | FieldKind::Json | FieldKind::Bytes | FieldKind::Array => {
+                    let always = Raggedness::Always { element: Element::F32, columns: None };
+                    layout.values.push(if field.ragged { always } else { Raggedness::AsTheyAre });
+                    FieldContent::Values(layout.values.len() - 1, kind)
+                }
+            };
+            let optional = field.optional.then(|| column(&mut layout, Element::Bool, Vec::new()));
+            list.push(Field { name: field.name.clone(), member: Some(member), content, optional });
+        }
+        Ok((Self { list }, layout))
+    }
+
+    /// Whether nothing is read of a sample but its image.
+    pub fn is_image_alone(&self) -> bool {
+        let is_beside =
+            |field: &Field| !matches!(field.content, FieldContent::Label | FieldContent::Images { .. });
+        self.list.iter().all(|field| {
+            !is_beside(field) && (field.member.is_none() || field.name == IMAGE && field.optional.is_none())
+        })
+    }
+
+    /// Whether masks or boxes have the geometry of the image of this number.
+    pub fn follow(&self, image: usize) -> bool {
+        self.list.iter().any(|field| field.followed_image() == Some(image))
+    }
+
+    /// Whether batches have labels of `labels`, whatever the dataset has.
+    pub fn gives_label(&self) -> bool {
+        self.named(LABEL).is_some_and(|field| field.content != FieldContent::Label)
+    }
+
+    /// The field of this name.
+    pub fn named(&self, name: &str) -> Option<&Field> {
+        self.list.iter().find(|field| field.name == name)
+    }
+}
+
+/// Checks that a field that all samples have is not asked for as an optional one.
+fn check_always_there(field: &FieldOptions, what: &str) -> Result<()> {
+    if !field.optional {
+        return Ok(());
+    }
+    let message =
+        format!("has {:?}, {what}, as optional, but all samples have it: leave that out", field.name);
+    Err(Error::config("fields", message))
+}
+
+/// The place of each image field: a tensor for each view, or a list of tensors where images have sizes of their own.
+fn places(images: &Images, layout: &mut BatchLayout) -> Vec<FieldContent> {
+    let place = |image| {
+        let views = images.recipe(image).views();
+        let kind = ViewKind::of(images.recipe(image));
+        let first = match kind {
+            ViewKind::Tensors => layout.images.len(),
+            ViewKind::Values => layout.values.len(),
+        };
+        match kind {
+            ViewKind::Tensors => layout.images.extend(views.iter().map(|view| view.fixed_output().clone())),
+            ViewKind::Values => layout.values.extend(views.iter().map(|_| Raggedness::Never)),
+        }
+        FieldContent::Images { image, at: ViewPlaces { first, views: views.len(), kind } }
+    };
+    (0..images.list().len()).map(place).collect()
+}
+
+impl Field {
+    /// The kind of the field's content. A label is a whole number.
+    pub fn kind(&self) -> FieldKind {
+        match self.content {
+            FieldContent::Images { .. } => FieldKind::Image,
+            FieldContent::Masks { .. } => FieldKind::Mask,
+            FieldContent::Boxes { .. } => FieldKind::Boxes,
+            FieldContent::Label | FieldContent::Integers(_) => FieldKind::Integer,
+            FieldContent::Floats(_) => FieldKind::Float,
+            FieldContent::ColumnNumbers { .. } | FieldContent::MixedLabels { .. } => FieldKind::Array,
+            FieldContent::ColumnTexts { .. } => FieldKind::Text,
+            FieldContent::Values(_, kind) => kind,
+        }
+    }
+
+    /// The number of the image whose geometry masks and boxes have; `None` for all others.
+    pub fn followed_image(&self) -> Option<usize> {
+        match self.content {
+            FieldContent::Masks { image, .. } | FieldContent::Boxes { image, .. } => Some(image),
+            _ => None,
+        }
+    }
+}
+
+impl LoaderConfig {
+    /// The tensors of the batches: each one's field, element type and dimensions of a sample; several of a field that
+    /// has views.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a field whose values differ in size.
+    pub fn dense_tensors(&self) -> Result<Vec<(String, Element, usize)>> {
+        let mut tensors = Vec::new();
+        for field in &self.fields.list {
+            let column = |number: usize| {
+                let Column { element, shape } = &self.layout.columns[number];
+                (field.name.clone(), *element, shape.len())
+            };
+            match field.content {
+                FieldContent::Images { at: at @ ViewPlaces { kind: ViewKind::Tensors, .. }, .. } => {
+                    let outputs = &self.layout.images[at.numbers()];
+                    tensors.extend(outputs.iter().map(|output| (field.name.clone(), output.dtype.into(), 3)));
+                }
+                FieldContent::Masks { at: at @ ViewPlaces { kind: ViewKind::Tensors, .. }, .. } => {
+                    tensors.extend(at.numbers().map(column));
+                }
+                FieldContent::Label => tensors.push((field.name.clone(), Element::I64, 0)),
+                FieldContent::Integers(number)
+                | FieldContent::Floats(number)
+                | FieldContent::ColumnNumbers { column: number, .. }
+                | FieldContent::MixedLabels { column: number } => tensors.push(column(number)),
+                _ => {
+                    let message = format!(
+                        "has {:?}, whose values differ in size from sample to sample: only tensors of one size can be \
+                         handed on here",
+                        field.name
+                    );
+                    return Err(Error::config("fields", message));
+                }
+            }
+        }
+        Ok(tensors)
+    }
+}

@@ -1,0 +1,264 @@
+//! The images of a sample: what is done to each, and which of them share their geometry.
+
+use super::LoaderOptions;
+use super::fields::{Field, FieldContent, FieldOptions, Fields};
+use super::requested::{FieldSource, RequestedFields};
+use base::error::{Error, Result};
+use data::dataset::{FieldKind, IMAGE};
+use pixels::augment::{ImageTransforms, Recipe, RecipeKeys, RecipeView};
+
+/// The image fields of a loader.
+#[derive(Debug, Clone)]
+pub struct Images {
+    /// The images that lead come first, then those that follow; both in the order in which they were asked for.
+    list: Vec<ImageField>,
+    /// The recipe of each image that leads and of its followers; there is at least one.
+    recipes: Vec<Recipe>,
+    /// The number of the field with the boxes by which each recipe's transforms choose, if they do.
+    boxes: Vec<Option<usize>>,
+}
+
+/// A field whose members are images.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageField {
+    /// The field's name.
+    pub name: String,
+    /// The number of the field.
+    pub field: usize,
+    /// The number of the image whose recipe and random numbers it has, which is its own where it leads.
+    pub leader: usize,
+}
+
+impl Images {
+    /// The image fields. Other code refers to them by their numbers in this list.
+    pub fn list(&self) -> &[ImageField] {
+        &self.list
+    }
+
+    /// The recipes of the images that lead, which are also those of their followers.
+    pub fn recipes(&self) -> &[Recipe] {
+        &self.recipes
+    }
+
+    /// The recipe of the image with this number.
+    pub fn recipe(&self, image: usize) -> &Recipe {
+        &self.recipes[self.list[image].leader]
+    }
+
+    /// The number of the field with the boxes by which the transforms of the image with this number choose.
+    pub fn boxes(&self, image: usize) -> Option<usize> {
+        self.boxes[self.list[image].leader]
+    }
+
+    /// Finds the boxes by which transforms choose, among those `fields` that follow the image or its geometry.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where there are none, or several.
+    pub(super) fn find_boxes(&mut self, fields: &Fields) -> Result<()> {
+        for (leader, recipe) in self.recipes.iter().enumerate() {
+            let Some(transform) = recipe.chooses_by_boxes() else { continue };
+            let is_led = |field: &Field| match field.content {
+                FieldContent::Boxes { image, .. } => self.list[image].leader == leader,
+                _ => false,
+            };
+            let found: Vec<usize> = (0..fields.list.len()).filter(|&of| is_led(&fields.list[of])).collect();
+            let image = self.list.get(leader).map_or(IMAGE, |image| &image.name);
+            let message = match found.as_slice() {
+                [only] => {
+                    self.boxes[leader] = Some(*only);
+                    continue;
+                }
+                [] => format!(
+                    "has no boxes that follow {image:?}, by which {transform} chooses its crop: add \
+                     foreload.fields.Boxes(...) of the samples' boxes"
+                ),
+                several => format!(
+                    "has several boxes that follow {image:?}, {}, and {transform} chooses its crop by one field: keep \
+                     one, or put all boxes into one member",
+                    listed_names(several.iter().map(|&of| fields.list[of].name.as_str()))
+                ),
+            };
+            return Err(Error::config("fields", message));
+        }
+        Ok(())
+    }
+
+    /// The number of the image that was asked for first.
+    pub fn first(&self) -> Option<usize> {
+        (0..self.list.len()).min_by_key(|&image| self.list[image].field)
+    }
+
+    /// The recipe of the image that was asked for first; without images, the recipe that it would have.
+    pub fn first_recipe(&self) -> &Recipe {
+        self.first().map_or(&self.recipes[0], |image| self.recipe(image))
+    }
+
+    /// The views of all images, one image after another.
+    pub fn views(&self) -> impl Iterator<Item = &RecipeView> {
+        (0..self.list.len()).flat_map(|image| self.recipe(image).views())
+    }
+
+    /// Whether anything that is done to images is drawn at random.
+    pub fn are_random(&self) -> bool {
+        self.recipes.iter().any(Recipe::is_random)
+    }
+
+    /// The keys of an epoch's random numbers, for each recipe. The name of the field is part of all keys but the first
+    /// leader's.
+    pub fn keys(&self, seed: u64, epoch: u64) -> Vec<RecipeKeys> {
+        let of = |(leader, recipe): (usize, &Recipe)| match leader {
+            0 => recipe.keys(seed, epoch),
+            _ => recipe.keys_of_field(seed, epoch, &self.list[leader].name),
+        };
+        self.recipes.iter().enumerate().map(of).collect()
+    }
+
+    /// The number of the image with this name.
+    pub fn named(&self, name: &str) -> Option<usize> {
+        self.list.iter().position(|image| image.name == name)
+    }
+
+    /// The number of the image whose geometry the mask or the boxes of `field` follow: the first one, unless the field
+    /// names another.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where there is no such image.
+    pub(super) fn followed_by(&self, field: &FieldOptions) -> Result<usize> {
+        let Some(first) = self.first() else {
+            let message = format!(
+                "has {name:?} without an image whose crop it follows: add \"image\", or read its bytes with \
+                 foreload.fields.Bytes({name:?})",
+                name = field.name
+            );
+            return Err(Error::config("fields", message));
+        };
+        let Some(follows) = &field.follows else { return Ok(first) };
+        self.named(follows).ok_or_else(|| no_image(field, follows, &self.names()))
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.list.iter().map(|image| image.name.as_str()).collect()
+    }
+
+    /// Makes the list of the images that were `asked` for, of which the `leaders` have these `recipes`.
+    fn new(
+        asked: &[RequestedImage<'_>],
+        leaders: &[RequestedImage<'_>],
+        recipes: Vec<Recipe>,
+    ) -> Result<Self> {
+        let position = |name: &str| leaders.iter().position(|leader| leader.options.name == name);
+        let image = |asked: &RequestedImage<'_>, leader| ImageField {
+            name: asked.options.name.clone(),
+            field: asked.field,
+            leader,
+        };
+        let mut list: Vec<ImageField> =
+            leaders.iter().enumerate().map(|(number, leader)| image(leader, number)).collect();
+        for follower in asked.iter().filter(|asked| position(&asked.options.name).is_none()) {
+            let follows = follower.options.follows.as_deref();
+            let follows = follows.or(leaders.first().map(|leader| leader.options.name.as_str()));
+            let follows = follows.unwrap_or_default();
+            let leader = position(follows).ok_or_else(|| {
+                let names: Vec<&str> = asked.iter().map(|image| image.options.name.as_str()).collect();
+                match names.contains(&follows) {
+                    false => no_image(follower.options, follows, &names),
+                    true => {
+                        let message = format!(
+                            "has {:?}, which follows {follows:?}, which follows another image itself: name the one \
+                             that leads",
+                            follower.options.name
+                        );
+                        Error::config("fields", message)
+                    }
+                }
+            })?;
+            list.push(image(follower, leader));
+        }
+        let boxes = vec![None; recipes.len()];
+        Ok(Self { list, recipes, boxes })
+    }
+}
+
+/// An image field as it is asked for, and the number of its field.
+#[derive(Clone, Copy)]
+struct RequestedImage<'a> {
+    field: usize,
+    options: &'a FieldOptions,
+}
+
+impl LoaderOptions {
+    /// The images among the fields that are `asked` for, and what is done to them.
+    ///
+    /// # Errors
+    /// [`Error::Config`] naming the setting, the field and the transform.
+    pub(super) fn images(&self, asked: Option<&RequestedFields<'_>>) -> Result<Images> {
+        let usual = [FieldOptions::named(IMAGE)];
+        let usual = RequestedFields::new(&usual, &[]);
+        let asked = asked.unwrap_or(&usual).iter().enumerate();
+        let is_image = |(_, (source, options)): &(usize, (FieldSource, &FieldOptions))| {
+            matches!(source, FieldSource::Member(_)) && options.kind() == FieldKind::Image
+        };
+        let asked: Vec<RequestedImage<'_>> =
+            asked.filter(is_image).map(|(field, (_, options))| RequestedImage { field, options }).collect();
+        let lists = match &self.transforms {
+            Some(ImageTransforms::ByField(lists)) => lists,
+            Some(ImageTransforms::Same(list)) => return led_by_first(&asked, self.compiled(list)?),
+            None => return led_by_first(&asked, self.usual_recipe()?),
+        };
+        let refused = |message: String| Err(Error::config("transforms", message));
+        let names: Vec<&str> = asked.iter().map(|image| image.options.name.as_str()).collect();
+        if lists.is_empty() {
+            return refused(format!("is empty, must name an image field: {}", listed(&names)));
+        }
+        if let Some(other) = lists.keys().find(|name| !names.contains(&name.as_str())) {
+            return refused(format!("names {other:?}, which is no image of fields: {}", listed(&names)));
+        }
+        let (mut leaders, mut recipes) = (Vec::new(), Vec::new());
+        for image in &asked {
+            let FieldOptions { name, follows, .. } = image.options;
+            match (lists.get(name), follows) {
+                (Some(list), None) => {
+                    leaders.push(*image);
+                    recipes.push(self.compiled(list).map_err(|error| error.of_field(name))?);
+                }
+                (None, Some(_)) => {}
+                (Some(_), Some(leader)) => {
+                    return refused(format!(
+                        "has {name:?}, which follows {leader:?} and has its transforms: leave out one of the two"
+                    ));
+                }
+                (None, None) => {
+                    return refused(format!(
+                        "says nothing of the image {name:?}: give it a list of its own, or the geometry of another \
+                         image by fields.Image({name:?}, follows=...)"
+                    ));
+                }
+            }
+        }
+        Images::new(&asked, &leaders, recipes)
+    }
+}
+
+/// Gives all images one recipe: the first image leads, and the others follow it.
+fn led_by_first(asked: &[RequestedImage<'_>], recipe: Recipe) -> Result<Images> {
+    let first = asked.iter().find(|image| image.options.follows.is_none());
+    Images::new(asked, first.map(std::slice::from_ref).unwrap_or_default(), vec![recipe])
+}
+
+fn no_image(field: &FieldOptions, follows: &str, names: &[&str]) -> Error {
+    let message =
+        format!("has {:?}, which follows {follows:?}, no image of fields: {}", field.name, listed(names));
+    Error::config("fields", message)
+}
+
+/// The images that there are, in words.
+fn listed(names: &[&str]) -> String {
+    match names {
+        [] => "there is none".into(),
+        _ => format!("there are {}", listed_names(names.iter().copied())),
+    }
+}
+
+fn listed_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+}

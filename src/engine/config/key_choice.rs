@@ -1,0 +1,43 @@
+//! Fields whose names have several keys, such as `jpg;png`: the first of these that a sample has counts.
+
+use super::fields::{FieldOptions, LABEL};
+use data::dataset::{FieldKind, IMAGE, choices};
+
+impl FieldOptions {
+    /// Checks the keys of which its name says that one counts.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(super) fn check_choices(&self) -> Result<(), String> {
+        let Self { name, kind, .. } = self;
+        if !name.contains(';') {
+            return Ok(());
+        }
+        if choices(name).any(str::is_empty) {
+            return Err(format!("has {name:?}, in which a key between semicolons is empty"));
+        }
+        if choices(name).any(|key| [IMAGE, LABEL].contains(&key)) {
+            return Err(format!(
+                "has {name:?}, but {IMAGE:?} and {LABEL:?} are no keys of members: write such as \"jpg;png\""
+            ));
+        }
+        let of_first = self.kind();
+        match choices(name).find(|key| kind_of_key(key) != of_first) {
+            Some(other) if kind.is_none() => Err(format!(
+                "has {name:?}, of which {other:?} is of another kind than the first: choose one by foreload.fields, \
+                 such as fields.Bytes({name:?})"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The kind of a field by a key in its name.
+pub(super) fn kind_of_key(key: &str) -> FieldKind {
+    match key {
+        IMAGE => FieldKind::Image,
+        // The names that samples of a stream are known by.
+        "__key__" | "__stream__" => FieldKind::Text,
+        key => FieldKind::of_key(key),
+    }
+}

@@ -1,0 +1,194 @@
+//! Labels of the user's own, and the columns that they become.
+
+use super::requested::{FieldSource, RequestedFields};
+use super::{FieldContent, FieldOptions, Given, LABEL};
+use crate::batch::{BatchLayout, Column, Element, Raggedness};
+use base::error::{Error, Result};
+use data::dataset::{
+    ColumnItem, ColumnValues, DatasetIndex, FieldKind, LabelTable, SampleColumn, typed_column,
+};
+use std::path::PathBuf;
+
+/// The member of a sample that has its class number, which a column of `labels=` may replace.
+const CLS: &str = "cls";
+
+/// Labels of the user's own.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Labels {
+    /// The columns of a table in a file.
+    File(PathBuf),
+    /// One column, [`LABEL`], with a number for each sample by its number in the index, or with lists of the same
+    /// length.
+    Values(Given),
+}
+
+/// Labels as they were read, before they are those of a dataset's samples.
+#[derive(Debug)]
+pub(super) enum ReadLabels<'a> {
+    /// The table of a file.
+    Table(LabelTable),
+    /// The numbers of [`Labels::Values`].
+    Values(&'a Given),
+}
+
+impl Labels {
+    /// Reads the file, if there is one.
+    ///
+    /// # Errors
+    /// The errors of [`LabelTable::read`].
+    pub(super) fn read(&self) -> Result<ReadLabels<'_>> {
+        Ok(match self {
+            Self::File(path) => ReadLabels::Table(LabelTable::read(path)?),
+            Self::Values(values) => ReadLabels::Values(values),
+        })
+    }
+}
+
+impl ReadLabels<'_> {
+    /// The names of the columns.
+    pub(super) fn names(&self) -> Vec<String> {
+        match self {
+            Self::Table(table) => table.names(),
+            Self::Values(_) => vec![LABEL.to_owned()],
+        }
+    }
+
+    /// The columns for the samples of `index`, in the order of [`ReadLabels::names`], of the kinds that the fields in
+    /// `asked` have.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for rows that do not fit the samples, and for values that a field's kind cannot have.
+    pub(super) fn columns(&self, index: &DatasetIndex, asked: &[FieldOptions]) -> Result<Vec<SampleColumn>> {
+        let kind = |name: &str| asked.iter().find(|field| field.name == name)?.kind;
+        let values = match self {
+            Self::Table(table) => return table.columns(index, kind),
+            Self::Values(values) => *values,
+        };
+        let wrong = |message| Error::config("labels", message);
+        let count = values.items().map_or(0, |items| items.len()) as u64;
+        if count != index.len() {
+            return Err(wrong(format!(
+                "has {count} values, the dataset {} samples: give one for each, in the index's order",
+                index.len()
+            )));
+        }
+        let kind = kind(LABEL);
+        if !matches!(kind, None | Some(FieldKind::Integer | FieldKind::Float)) {
+            let message = format!(
+                "has {LABEL:?}, the numbers of labels=, as another kind than they can be: ask for it by its name, or \
+                 by foreload.fields.Integer or Float"
+            );
+            return Err(Error::config("fields", message));
+        }
+        let (each, items) = numbers(values).map_err(wrong)?;
+        let typed = typed_column(items.iter().copied(), each, kind).map_err(|(at, why)| {
+            let sample = at / each.unwrap_or(1).max(1) as usize;
+            let row = values.items().and_then(|mut items| items.nth(sample)).unwrap_or(Given::Nothing);
+            let number = match each {
+                Some(each) => row.items().and_then(|mut items| items.nth(at % each as usize)).unwrap_or(row),
+                None => row,
+            };
+            wrong(format!("has {number} for sample {sample}, {why}"))
+        })?;
+        Ok(vec![SampleColumn { name: LABEL.to_owned(), values: typed, missing: None }])
+    }
+}
+
+/// Checks that each name can be a member's, or else is a column of `labels` and no other thing.
+///
+/// # Errors
+/// [`Error::Config`] naming the field.
+pub(super) fn check_names(asked: &RequestedFields<'_>) -> Result<()> {
+    for (source, field) in asked.iter() {
+        let lower = field.name.to_ascii_lowercase();
+        // A kind that is asked for is checked with the column's values.
+        let by_name = match field.kind() {
+            FieldKind::Image if field.kind.is_none() => Some("an image by its name"),
+            FieldKind::Mask if field.kind.is_none() => Some("a mask by its name"),
+            _ => None,
+        };
+        match (source, by_name) {
+            (FieldSource::Column(_), Some(by_name)) => return Err(is_ambiguous(&field.name, by_name)),
+            (FieldSource::Column(_) | FieldSource::Label, _) => {}
+            // Columns of tables have names of any kind; these are found when the dataset is known.
+            (FieldSource::Member(_), _) if lower == field.name || !lower.contains('.') => {}
+            (FieldSource::Member(_), _) => {
+                let message = format!(
+                    "has {:?}, but members are named in lower case, whatever their files are called: ask for \
+                     {lower:?}",
+                    field.name
+                );
+                return Err(Error::config("fields", message));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a column which a field asks for is no member of the samples, too. Class numbers may be replaced.
+///
+/// # Errors
+/// [`Error::Config`] naming the column.
+pub(super) fn check_no_member(index: &DatasetIndex, column: &str) -> Result<()> {
+    if index.has_member(column) && ![LABEL, CLS].contains(&column) {
+        return Err(is_ambiguous(column, "a member of the shards"));
+    }
+    Ok(())
+}
+
+/// The error of a field's name that means `something` and a column of `labels=`.
+fn is_ambiguous(name: &str, something: &str) -> Error {
+    let message = format!("has {name:?}, which is {something}, and a column of labels=: rename the column");
+    Error::config("fields", message)
+}
+
+/// The numbers of a list, which has for each sample one number (`None`) or a list of so many; or what is wrong with it.
+pub fn numbers(given: &Given) -> Result<(Option<u32>, Vec<ColumnItem>), String> {
+    let item = |sample: usize, item: &Given| {
+        Ok(match item {
+            Given::Truth(truth) => ColumnItem::Truth(*truth),
+            Given::Whole(number) => {
+                i64::try_from(*number).map_or(ColumnItem::Large(*number as f64), ColumnItem::Whole)
+            }
+            Given::Number(number) => ColumnItem::Other(*number),
+            other => return Err(format!("has {other} for sample {sample}, which is no number")),
+        })
+    };
+    let Some(rows) = given.items().filter(|rows| rows.len() > 0) else { return Err(format!("is {given}")) };
+    let (mut each, mut items) = (None, Vec::with_capacity(rows.len()));
+    for (sample, row) in rows.enumerate() {
+        let length = row.items().map(|items| items.len() as u32);
+        if sample == 0 {
+            each = length;
+        } else if each != length {
+            let has = |length: Option<u32>| {
+                length.map_or("a number".to_owned(), |length| format!("a list of {length}"))
+            };
+            return Err(format!("has {} for sample {sample}, {} for sample 0", has(length), has(each)));
+        }
+        match row.items() {
+            None => items.push(item(sample, &row)?),
+            Some(row) => {
+                for number in row {
+                    items.push(item(sample, &number)?);
+                }
+            }
+        }
+    }
+    Ok((each, items))
+}
+
+/// The content of the field that a column becomes, as column number `of` of `labels`.
+pub(super) fn content(column: &SampleColumn, of: usize, layout: &mut BatchLayout) -> FieldContent {
+    let (each, element) = match &column.values {
+        ColumnValues::Truths(each, _) => (each, Element::U8),
+        ColumnValues::Integers(each, _) => (each, Element::I64),
+        ColumnValues::Floats(each, _) => (each, Element::F32),
+        ColumnValues::Texts(_) => {
+            layout.values.push(Raggedness::Never);
+            return FieldContent::ColumnTexts { of, value: layout.values.len() - 1 };
+        }
+    };
+    layout.columns.push(Column { element, shape: each.iter().copied().collect() });
+    FieldContent::ColumnNumbers { of, column: layout.columns.len() - 1 }
+}

@@ -1,0 +1,265 @@
+//! What `mix` means for one dataset: which images are mixed, and what becomes of their labels.
+
+use super::fields::{FieldContent, Fields, LABEL};
+use super::requested::RequestedFields;
+use super::views::ViewKind;
+use super::{Images, LoaderOptions};
+use crate::batch::{BatchLayout, Column, Element, Ticket};
+use base::error::{Error, Result};
+use data::dataset::{ColumnValues, DatasetIndex, FieldKind, SampleColumn};
+use data::schedule::Selection;
+use pixels::augment::{DType, DrawnMix, ImageSize, MixKeys, MixWeights, Mixing, Output, RING, RecipeView};
+use std::sync::Arc;
+
+/// What is done to the images of a batch.
+#[derive(Debug, Clone)]
+pub struct MixPlan {
+    /// What is drawn for each batch.
+    pub mixing: Mixing,
+    /// The size of the images, in which rectangles are drawn.
+    pub size: ImageSize,
+    /// What becomes of the labels.
+    pub labels: MixedLabels,
+}
+
+impl MixPlan {
+    /// What becomes of the image that has the place number `place` in the epoch of `keys`, whose batches have so many
+    /// places on all ranks.
+    pub fn draw(&self, keys: &MixKeys, place: u64, global_batch: u64) -> DrawnMix {
+        self.mixing.draw(keys, place / global_batch, self.size)
+    }
+}
+
+/// Where the labels of two mixed images come from, and which columns of the batch hold what becomes of them.
+#[derive(Debug, Clone)]
+pub struct MixedLabels {
+    /// The columns of `labels`.
+    columns: Arc<Vec<SampleColumn>>,
+    source: LabelNumbers,
+    /// The column of the mixed labels, float32.
+    soft: Option<usize>,
+    /// The columns of the partner's class number, int64, and of the image's own share, float32.
+    hard: Option<(usize, usize)>,
+}
+
+/// The numbers that a sample's label is.
+#[derive(Debug, Clone, Copy)]
+enum LabelNumbers {
+    /// The dataset's class number.
+    Class,
+    /// The class number in this column of `labels`.
+    ColumnClass(usize),
+    /// The row of numbers in this column of `labels`.
+    Row(usize),
+}
+
+impl LoaderOptions {
+    /// Checks of `mix` what can be checked without the dataset.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `mix`, or for `batch_size` if it is no whole rings.
+    pub(super) fn check_mix(&self, fields: Option<&RequestedFields<'_>>, images: &Images) -> Result<()> {
+        let Some(mixing) = &self.mix else { return Ok(()) };
+        let refused = |message: String| Err(Error::config("mix", message));
+        if !self.decoded {
+            return refused(
+                "cannot be given with decoded=False, which gives files: mix what you decode".into(),
+            );
+        }
+        if !self.batch_size.is_multiple_of(RING) {
+            let message = format!(
+                "is {}, must be a multiple of {RING} with mix=: so many places of a batch are mixed with each other, \
+                 on any number of ranks",
+                self.batch_size
+            );
+            return Err(Error::config("batch_size", message));
+        }
+        let unmixed = fields.and_then(|fields| {
+            let mut fields = fields.iter().map(|(_, field)| field);
+            fields.find(|field| matches!(field.kind(), FieldKind::Mask | FieldKind::Boxes))
+        });
+        if let Some(field) = unmixed {
+            let message = format!(
+                "cannot be given with the field {:?}: masks and boxes are not mixed, so they would not fit the images",
+                field.name
+            );
+            return refused(message);
+        }
+        if images.list().is_empty() {
+            return refused("needs an image, and fields= names none".into());
+        }
+        for image in images.list() {
+            let recipe = &images.recipes()[image.leader];
+            if ViewKind::of(recipe) == ViewKind::Values {
+                let message = format!(
+                    "needs images of one size, and the transforms of {:?} leave them their own: add a crop or a resize \
+                     to one size",
+                    image.name
+                );
+                return refused(message);
+            }
+        }
+        if images.views().any(|view| view.fixed_output().dtype == DType::U8) {
+            let message = "needs float32, float16 or bfloat16, for it works on normalised images, and these are uint8: \
+                           choose another dtype";
+            return refused(message.into());
+        }
+        let mut sizes: Vec<ImageSize> = images.views().filter_map(RecipeView::size).collect();
+        sizes.dedup();
+        if let ([one, other, ..], true) = (&sizes[..], mixing.pastes()) {
+            let message = format!(
+                "has CutMix, but there are images of {}×{} and of {}×{} pixels, of which one rectangle is not the same \
+                 share: give all one size, or use MixUp",
+                one.width, one.height, other.width, other.height
+            );
+            return refused(message);
+        }
+        Ok(())
+    }
+
+    /// What `mix` means for the fields of a dataset; the columns that it needs are added to `layout`. The field of the
+    /// labels becomes that of the mixed ones, where there are such.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `mix`, where there are no labels that it could mix.
+    pub(super) fn mix_plan(
+        &self,
+        index: &DatasetIndex,
+        images: &Images,
+        fields: &mut Fields,
+        layout: &mut BatchLayout,
+        (columns, selection): (&Arc<Vec<SampleColumn>>, &Selection),
+    ) -> Result<Option<MixPlan>> {
+        let Some(mixing) = &self.mix else { return Ok(None) };
+        let refused = |message: String| Err(Error::config("mix", message));
+        let Some(field) = fields.list.iter_mut().find(|field| field.name == LABEL) else {
+            let message = match self.fields {
+                Some(_) => "mixes labels, too, and fields= does not name them: add \"label\"",
+                None => "mixes labels, too, and the dataset has none: give them by labels=",
+            };
+            return refused(message.into());
+        };
+        let source = match field.content {
+            FieldContent::Label => LabelNumbers::Class,
+            FieldContent::ColumnNumbers { of, .. } => match &columns[of].values {
+                ColumnValues::Truths(None, _) | ColumnValues::Integers(None, _) => {
+                    LabelNumbers::ColumnClass(of)
+                }
+                _ => LabelNumbers::Row(of),
+            },
+            _ => {
+                return refused(
+                    "mixes labels, too, and these are no numbers: give class numbers or vectors".into(),
+                );
+            }
+        };
+        let mut labels = MixedLabels { columns: columns.clone(), source, soft: None, hard: None };
+        labels.check(mixing.num_classes(), index, selection)?;
+        let mut add = |element, shape| {
+            layout.columns.push(Column { element, shape });
+            layout.columns.len() - 1
+        };
+        let shape = match source {
+            LabelNumbers::Row(of) => Some(columns[of].values.each().into_iter().collect()),
+            _ => mixing.num_classes().map(|classes| vec![classes]),
+        };
+        labels.soft = shape.map(|shape| add(Element::F32, shape));
+        if !matches!(source, LabelNumbers::Row(_)) {
+            labels.hard = Some((add(Element::I64, Vec::new()), add(Element::F32, Vec::new())));
+        }
+        if let Some(column) = labels.soft {
+            field.content = FieldContent::MixedLabels { column };
+        }
+        let &Output { width, height, .. } = images.first_recipe().views()[0].fixed_output();
+        Ok(Some(MixPlan { mixing: mixing.clone(), size: ImageSize { width, height }, labels }))
+    }
+}
+
+impl MixedLabels {
+    /// Checks the labels of all samples that are drawn.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `mix`, naming a sample whose label is no class below `num_classes`.
+    fn check(&self, num_classes: Option<u32>, index: &DatasetIndex, drawn: &Selection) -> Result<()> {
+        let refused = |message: String| Err(Error::config("mix", message));
+        if let LabelNumbers::Row(of) = self.source {
+            let length = self.columns[of].values.each();
+            return match (length, num_classes) {
+                (Some(length), Some(classes)) if length != classes => refused(format!(
+                    "num_classes: is {classes}, and the labels are vectors of {length}: leave it out, or give {length}"
+                )),
+                (None, Some(classes)) => refused(format!(
+                    "num_classes: is {classes}, and the labels are numbers with fractions and no classes: leave it out"
+                )),
+                _ => Ok(()),
+            };
+        }
+        let below = num_classes.map_or(i64::from(u32::MAX), i64::from);
+        for sample in (0..drawn.members()).map(|place| drawn.member(place)) {
+            let class = match self.source {
+                LabelNumbers::ColumnClass(of) => self.columns[of].values.whole(sample),
+                _ => i64::from(index.label(sample)),
+            };
+            if !(0..below).contains(&class) {
+                let is = format!("sample {sample} of {} has the class {class}", index.root().display());
+                return refused(match num_classes {
+                    Some(classes) if class >= 0 => {
+                        format!("num_classes: is {classes}, but {is}: it must be at least {}", class + 1)
+                    }
+                    _ => format!("mixes labels, too, but {is}, which is no class number: those begin with 0"),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the batch holds mixed labels.
+    pub fn are_mixed(&self) -> bool {
+        self.soft.is_some()
+    }
+
+    /// The class number of a sample; 0 where labels are vectors.
+    pub fn class(&self, index: &DatasetIndex, sample: u64) -> u32 {
+        match self.source {
+            LabelNumbers::Class => index.label(sample),
+            LabelNumbers::ColumnClass(of) => self.columns[of].values.whole(sample) as u32,
+            LabelNumbers::Row(_) => 0,
+        }
+    }
+
+    /// The columns of the partner's class number and of the image's own share; `None` where labels are vectors.
+    pub fn hard_columns(&self) -> Option<(usize, usize)> {
+        self.hard
+    }
+
+    /// Fills the columns of a place whose image is of the sample `own` and mixed with that of `partner`. An image that
+    /// is not mixed is its own partner, with a share of 1.
+    pub fn fill(&self, index: &DatasetIndex, ticket: &mut Ticket, (own, partner): (u64, u64), share: f64) {
+        if let Some((partners, shares)) = self.hard {
+            let class = i64::from(self.class(index, partner));
+            ticket.column(partners).copy_from_slice(&class.to_ne_bytes());
+            ticket.column(shares).copy_from_slice(&(share as f32).to_ne_bytes());
+        }
+        let Some(soft) = self.soft else { return };
+        let weights = MixWeights::new(share);
+        let row = ticket.column(soft).as_chunks_mut::<4>().0;
+        match self.source {
+            LabelNumbers::Row(of) => {
+                let values = &self.columns[of].values;
+                let pairs = values.floats(own).zip(values.floats(partner));
+                for (element, (own, partner)) in row.iter_mut().zip(pairs) {
+                    *element = weights.of(own, partner).to_ne_bytes();
+                }
+            }
+            _ => {
+                let (own, partner) = (self.class(index, own) as usize, self.class(index, partner) as usize);
+                row.fill(0f32.to_ne_bytes());
+                let of = |class: usize| {
+                    let hot = |other: usize| f32::from(u8::from(class == other));
+                    weights.of(hot(own), hot(partner)).to_ne_bytes()
+                };
+                (row[own], row[partner]) = (of(own), of(partner));
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! In which order epochs take their samples: the checks of `shuffle="blocks"`, and where neighbours are read together.
+
+use super::{LoaderConfig, LoaderOptions};
+use base::error::{Error, Result};
+use data::dataset::{DatasetIndex, MOST_OF_STRETCH, Stretches, is_for_evaluation};
+use data::schedule::{Assignment, LastBatch, Selection, SequenceParts, Shuffling};
+use std::collections::HashMap;
+use std::sync::Arc;
+use store::io::MOST_REMOTE_THREADS;
+
+impl LoaderOptions {
+    /// The number of reads in flight.
+    pub(super) fn depth_for(&self, index: &DatasetIndex) -> u32 {
+        self.queue_depth.unwrap_or(if index.has_remote() { 64 } else { 32 })
+    }
+
+    /// In which order epochs take their samples.
+    pub(super) fn shuffling(&self) -> Shuffling {
+        self.shuffle.unwrap_or(self.trains().into())
+    }
+
+    /// Whether images are for training. Where `train` is left open, the name of the split says it.
+    pub fn trains(&self) -> bool {
+        self.train.unwrap_or_else(|| !self.split.as_deref().is_some_and(is_for_evaluation))
+    }
+
+    /// What happens to the samples that do not fill the last global batch.
+    pub(super) fn last_batch_or_usual(&self) -> LastBatch {
+        let usual = if self.trains() { LastBatch::Drop } else { LastBatch::Partial };
+        self.last_batch.unwrap_or(usual)
+    }
+
+    /// Checks that blocks can be shuffled with the other settings.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the setting.
+    pub(super) fn check_blocks(&self) -> Result<()> {
+        if self.shuffling() != Shuffling::Blocks {
+            return match self.shuffle_ranks {
+                Some(_) => Err(Error::config("shuffle_ranks", "is for shuffle=\"blocks\", which is not set")),
+                None => Ok(()),
+            };
+        }
+        let by_place =
+            "needs shuffle=True: with shuffle=\"blocks\" each sample is drawn once, where its block is read";
+        let asked = [
+            ("weights", self.weights.is_some()),
+            ("ratios", self.ratios.is_some()),
+            ("epoch_size", self.epoch_size.is_some()),
+            ("repeats", self.repeats > 1),
+            ("assignment", self.assignment != Assignment::Order),
+        ];
+        let refused = asked.into_iter().find(|(_, is_asked)| *is_asked);
+        refused.map_or(Ok(()), |(setting, _)| Err(Error::config(setting, by_place)))
+    }
+
+    /// Warns of what only makes sense in training, and is asked for of an evaluation.
+    pub(super) fn warn_about_evaluation(&self, index: &DatasetIndex) {
+        let warn = |setting: &'static str, what: String| {
+            index.notices().warn_once(("evaluation", setting), || {
+                format!(
+                    "{what}: leave {setting} out, or say train=True if this is no evaluation (shuffle=False and \
+                     last_batch=\"partial\" keep the order of the files and all samples)"
+                )
+            });
+        };
+        if self.trains() {
+            return;
+        }
+        if let repeats @ 2.. = self.repeats {
+            let what = format!(
+                "repeats is {repeats} with train=False: an epoch shows one in {repeats} of the samples"
+            );
+            warn("repeats", what);
+        }
+        if self.mix.is_some() {
+            warn("mix", "mix is given with train=False: images and labels are mixed with others'".to_owned());
+        }
+    }
+
+    /// The stretches of what epochs draw from, where their order goes by these, or where neighbours on servers are
+    /// asked for together because they follow one another.
+    pub(super) fn stretches(&self, selection: &Selection, index: &DatasetIndex) -> Option<Arc<Stretches>> {
+        let most = match self.shuffling() {
+            Shuffling::Blocks => MOST_OF_STRETCH,
+            // Each of several ranks has a batch of every few: what it reads of its neighbours' is a small part. And as
+            // many stretches are asked for at a time as there are threads.
+            Shuffling::Off if index.has_remote() => {
+                let mean = index.mean_bytes();
+                let samples = (self.batch_size / 4).min(self.depth_for(index) / MOST_REMOTE_THREADS as u32);
+                (mean * u64::from(samples)).min(MOST_OF_STRETCH)
+            }
+            _ => return None,
+        };
+        let stretches = Stretches::new(index, selection.members(), |number| selection.member(number), most);
+        if self.shuffling() == Shuffling::Blocks {
+            warn_about_blocks(&stretches, selection, index);
+        } else if !stretches.has_neighbours() {
+            return None;
+        }
+        Some(Arc::new(stretches))
+    }
+}
+
+/// Warns where blocks bring nothing, or do harm.
+fn warn_about_blocks(stretches: &Stretches, selection: &Selection, index: &DatasetIndex) {
+    let warn = |what: &'static str, message: String| {
+        let root = index.root().display();
+        index.notices().warn_once(("blocks", what), || format!("{root}: {message}"));
+    };
+    let no_use = if !stretches.has_neighbours() {
+        Some(
+            "finds no samples that could be read together, for each is a file of its own or as large as a block",
+        )
+    } else if !index.has_blocks() && !index.has_remote() {
+        Some(
+            "is for what lies in compressed blocks or on servers, and single samples are read here as they are",
+        )
+    } else {
+        None
+    };
+    if let Some(why) = no_use {
+        warn("no use", format!("shuffle=\"blocks\" {why}: shuffle=True mixes better, and costs no more"));
+    }
+    if let Some(largest) = stretches.few_at_a_time() {
+        warn(
+            "large",
+            format!(
+                "compressed blocks have up to {} MB unpacked, so that with shuffle=\"blocks\" samples of few of them \
+                 are mixed at a time: smaller blocks mix better",
+                largest / 1_000_000
+            ),
+        );
+    }
+    if are_sorted(selection, index) {
+        let message = "samples that lie beside one another are mostly of one class, so that with shuffle=\"blocks\" \
+            batches have few classes, from which networks learn badly: write the dataset with its samples mixed, or \
+            use shuffle=True with a cache";
+        warn("sorted", message.to_owned());
+    }
+}
+
+/// The number of neighbours that are compared to know whether a dataset is sorted by class.
+const COMPARED: u64 = 10_000;
+
+/// Whether neighbours are of one class more than half as often as chance leaves room for.
+fn are_sorted(selection: &Selection, index: &DatasetIndex) -> bool {
+    let members = selection.members();
+    if !index.is_labeled() || members < 2 {
+        return false;
+    }
+    let label = |member| index.label(selection.member(member));
+    let step = (members / COMPARED).max(1);
+    let pairs = (0..members - 1).step_by(step as usize).map(|member| (label(member), label(member + 1)));
+    let (mut counts, mut alike, mut all) = (HashMap::new(), 0.0, 0.0);
+    for (one, other) in pairs {
+        *counts.entry(one).or_insert(0.0) += 1.0;
+        alike += f64::from(u8::from(one == other));
+        all += 1.0;
+    }
+    let by_chance: f64 = counts.values().map(|count: &f64| (count / all).powi(2)).sum();
+    alike / all > by_chance + (1.0 - by_chance) / 2.0
+}
+
+impl LoaderConfig {
+    /// The stretches that the order goes by; none where it is by samples.
+    pub fn blocks(&self) -> Option<&Arc<Stretches>> {
+        self.stretches.as_ref().filter(|_| self.shuffling == Shuffling::Blocks)
+    }
+
+    /// Whether `shuffle="blocks"` goes with the other settings.
+    pub fn can_shuffle_blocks(&self) -> bool {
+        !self.selection.is_weighted()
+            && self.selection.draws() == self.selection.members()
+            && self.repeats == 1
+            && self.assignment == Assignment::Order
+    }
+
+    /// How blocks are divided among so many ranks.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `shuffle_ranks` where a global batch cannot be divided so.
+    pub fn divided(&self, world_size: u32) -> Result<SequenceParts> {
+        let parts = self.shuffle_ranks.unwrap_or(world_size);
+        let global_batch = u64::from(self.batch_size) * u64::from(world_size);
+        if parts == 0 || !global_batch.is_multiple_of(parts.into()) {
+            let message = format!(
+                "is {parts}, must divide the {global_batch} samples that {world_size} ranks of batch_size={} take in \
+                 a step",
+                self.batch_size
+            );
+            return Err(Error::config("shuffle_ranks", message));
+        }
+        Ok(SequenceParts { parts, global_batch })
+    }
+}

@@ -1,0 +1,219 @@
+//! What is done to images: the list of transforms that was given, or the one that the flat settings stand for.
+
+use super::device::{self, AllowedBackends, ChosenDevice, CpuDecode, Device, GpuDecoder};
+use super::views::ViewKind;
+use super::{ImageField, Images, LoaderOptions};
+use base::error::{Error, Result};
+use data::dataset::DatasetIndex;
+use pixels::augment::{
+    BadParameter, CenterCrop, DType, LARGEST_SIDE, Normalize, RandomHorizontalFlip, RandomResizedCrop,
+    Recipe, RecipeView, Sides, ToDtype, Transform, Transforms, WholeResize,
+};
+
+/// The settings that a list of transforms includes, each with the transform that has its place.
+const INCLUDED_IN_TRANSFORMS: &[(&str, &str)] = &[
+    ("image_size", "the size of RandomResizedCrop, RandomCrop, Resize or CenterCrop"),
+    ("image_size_from", "the same size for all epochs"),
+    ("scale", "RandomResizedCrop(scale=...)"),
+    ("ratio", "RandomResizedCrop(ratio=...)"),
+    ("flip", "RandomHorizontalFlip(p)"),
+    ("resize", "Resize(size)"),
+    ("dtype", "ToDtype(dtype)"),
+    ("mean", "Normalize(mean, std)"),
+    ("std", "Normalize(mean, std)"),
+];
+
+/// Refuses a setting that is `given` beside `transforms` and says what the list says already.
+///
+/// # Errors
+/// [`Error::Config`] that names both.
+pub fn check_given_once(given: &[&str]) -> Result<()> {
+    match INCLUDED_IN_TRANSFORMS.iter().find(|(setting, _)| given.contains(setting)) {
+        None => Ok(()),
+        Some((setting, by)) => Err(Error::config(
+            setting,
+            format!("is given beside transforms, where {by} says it: leave out one of the two"),
+        )),
+    }
+}
+
+impl LoaderOptions {
+    /// The list of transforms that the flat settings stand for.
+    fn usual_transforms(&self) -> Vec<Transform> {
+        let (height, width) = self.image_size;
+        let size = Sides::Both([height, width]);
+        let mut list = if self.trains() {
+            vec![
+                Transform::RandomResizedCrop(RandomResizedCrop {
+                    size,
+                    scale: self.scale,
+                    ratio: self.ratio,
+                    interpolation: Default::default(),
+                }),
+                Transform::RandomHorizontalFlip(RandomHorizontalFlip { p: self.flip }),
+            ]
+        } else {
+            // This saturates, because the size is checked later.
+            let usual = (height.max(width).saturating_mul(8) / 7).clamp(1, LARGEST_SIDE);
+            let size_before = Some(Sides::One(self.resize.unwrap_or(usual)));
+            vec![
+                Transform::Resize(WholeResize {
+                    size: size_before,
+                    max_size: None,
+                    interpolation: Default::default(),
+                }),
+                Transform::CenterCrop(CenterCrop { size }),
+            ]
+        };
+        list.push(Transform::ToDtype(ToDtype { dtype: self.dtype, scale: true }));
+        if self.dtype != DType::U8 {
+            list.push(Transform::Normalize(Normalize { mean: self.mean, std: self.std }));
+        }
+        list
+    }
+
+    /// Compiles a list of transforms.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the transform.
+    pub(super) fn compiled(&self, request: &Transforms) -> Result<Recipe> {
+        Recipe::new(request, self.memory_format, self.decode)
+    }
+
+    /// Compiles the list of transforms that the flat settings stand for.
+    ///
+    /// # Errors
+    /// [`Error::Config`] naming the setting.
+    pub(super) fn usual_recipe(&self) -> Result<Recipe> {
+        let list = self.usual_transforms();
+        for transform in &list {
+            transform.check().map_err(|BadParameter { parameter, message }| {
+                Error::config(setting_of(transform.name(), parameter), message)
+            })?;
+        }
+        self.compiled(&Transforms::single(list))
+    }
+
+    /// Chooses the device on which batches end, which must be able to do what is asked for the images.
+    ///
+    /// # Errors
+    /// The errors of [`device::choose`]; [`Error::Config`] for a GPU that is asked for and cannot do it.
+    pub(super) fn choose_device(&self, images: &Images, index: &DatasetIndex) -> Result<ChosenDevice> {
+        let cpu = |why: String| {
+            let chosen = device::choose("cpu", self.decoder, false)?;
+            Ok(if self.device == "cpu" { chosen } else { ChosenDevice { why, ..chosen } })
+        };
+        if !self.decoded {
+            return cpu("files stay in host memory with decoded=False".to_owned());
+        }
+        let decoder = self.decoder_there();
+        let mut images_in_order = images.list().iter().enumerate();
+        let of_own_sizes =
+            images_in_order.find(|(image, _)| ViewKind::of(images.recipe(*image)) == ViewKind::Values);
+        let missing = match of_own_sizes {
+            _ if images.list().is_empty() => "batches without images".to_owned(),
+            Some((_, ImageField { name, .. })) => {
+                format!("batches with images of their own sizes, which the transforms of {name:?} leave them")
+            }
+            None => {
+                let chosen = device::choose(&self.device, decoder, index.is_packed())?;
+                if chosen.decoder != decoder {
+                    index.notices().warn_once("decoder", || {
+                        "nvJPEG cannot be loaded, and is not needed: this dataset is packed. decoder=\"own\" says that \
+                         this is meant; files in it that were kept as they are, are decoded by the CPU"
+                            .to_owned()
+                    });
+                }
+                return Ok(chosen);
+            }
+        };
+        if self.device.starts_with("cuda") {
+            let message =
+                format!("is {}, but a GPU does not make {missing} yet: device=\"cpu\" does", self.device);
+            return Err(Error::config("device", message));
+        }
+        if device::choose(&self.device, decoder, index.is_packed())?.device != Device::Cpu {
+            index.notices().warn_once("device", || {
+                format!(
+                    "the CPU makes the batches: a GPU does not make {missing} yet; device=\"cpu\" says that this is \
+                     meant"
+                )
+            });
+        }
+        cpu(format!("a GPU does not make {missing} yet"))
+    }
+
+    /// Checks that what is asked for the images can be done on a GPU without the CPU's decoder, if that must not be
+    /// used.
+    ///
+    /// # Errors
+    /// [`Error::Config`] naming the transform.
+    pub(super) fn check_who_decodes(
+        &self,
+        images: &Images,
+        index: &DatasetIndex,
+        (decoder, allowed): (GpuDecoder, AllowedBackends),
+    ) -> Result<()> {
+        if self.cpu_decode != CpuDecode::Never {
+            return Ok(());
+        }
+        if allowed == AllowedBackends::Cpu {
+            let message = "is never, but FORELOAD_GPU_BACKEND=cpu lets nobody decode but the CPU: unset it, or say \
+                           cpu_decode=\"fallback\"";
+            return Err(Error::config("cpu_decode", message));
+        }
+        let why = match decoder {
+            GpuDecoder::Own if !index.is_packed() => Some(
+                "is own, which decodes packed and indexed images alone, and cpu_decode is never, but this dataset is \
+                 not packed: run `foreload pack`, or say cpu_decode=\"fallback\"",
+            ),
+            GpuDecoder::NvJpeg if index.has_packed() => Some(
+                "is nvjpeg, which knows no packed images, and cpu_decode is never, but samples of this dataset lie in \
+                 packed shards: say decoder=\"auto\" or cpu_decode=\"fallback\"",
+            ),
+            _ => None,
+        };
+        if let Some(why) = why {
+            return Err(Error::config("decoder", why));
+        }
+        match images.recipes().iter().find_map(Recipe::resizes_padding_of) {
+            None => Ok(()),
+            Some(name) => Err(Error::config(
+                "cpu_decode",
+                format!(
+                    "is never, but only the CPU decodes images that are padded before they are resized, as {name} pads \
+                     them: put {name} after the resize, or say cpu_decode=\"fallback\""
+                ),
+            )),
+        }
+    }
+
+    /// Warns when `mean` and `std` look as if they were meant for values in 0..255, as other loaders take them: images
+    /// have no such statistics in 0..1.
+    pub(super) fn warn_about_scale(&self, images: &Images, index: &DatasetIndex) {
+        let outputs = images.recipes().iter().flat_map(Recipe::views).map(RecipeView::fixed_output);
+        let outputs = outputs.filter(|output| self.decoded && output.dtype != DType::U8);
+        for (setting, values) in outputs.flat_map(|output| [("mean", output.mean), ("std", output.std)]) {
+            if values.iter().any(|value| value.abs() > 1.0) {
+                index.notices().warn_once(setting, || {
+                    let scaled = values.map(|value| (value / 255.0 * 1000.0).round() / 1000.0);
+                    let values = values.map(|value| value as f32);
+                    format!(
+                        "{setting} is {values:?}, which no images have in 0..1, the scale of mean and std here; if \
+                         it is meant of 0..255, give {scaled:?}"
+                    )
+                });
+            }
+        }
+    }
+}
+
+/// The flat setting that a parameter of a transform comes from.
+fn setting_of(transform: &str, parameter: &'static str) -> &'static str {
+    match (transform, parameter) {
+        ("Resize", "size") => "resize",
+        (_, "size") => "image_size",
+        (_, "p") => "flip",
+        (_, same) => same,
+    }
+}

@@ -1,0 +1,130 @@
+//! Where the values of each field that is asked for come from. This is decided once, and everything else asks here.
+
+use super::LABEL;
+use super::fields::FieldOptions;
+use base::error::Result;
+use data::dataset::{DatasetIndex, FieldKind, IMAGE, SampleColumn};
+
+/// Where the values of a field come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FieldSource {
+    /// The column of `labels` with this number.
+    Column(usize),
+    /// The dataset's class numbers.
+    Label,
+    /// The member with this number among those that are read of each sample.
+    Member(usize),
+}
+
+/// The fields that are asked for, in their order, with the source of each.
+#[derive(Debug)]
+pub(super) struct RequestedFields<'a>(Vec<(FieldSource, &'a FieldOptions)>);
+
+impl<'a> RequestedFields<'a> {
+    /// Finds the source of each field in `asked`, where `labels` gives these `columns`. A column replaces the class
+    /// number of the dataset; what is neither is a member.
+    pub(super) fn new(asked: &'a [FieldOptions], columns: &[String]) -> Self {
+        let mut members = 0;
+        let with_source = |field: &'a FieldOptions| {
+            let source = match columns.iter().position(|column| *column == field.name) {
+                Some(column) => FieldSource::Column(column),
+                None if field.name == LABEL => FieldSource::Label,
+                None => {
+                    members += 1;
+                    FieldSource::Member(members - 1)
+                }
+            };
+            (source, field)
+        };
+        Self(asked.iter().map(with_source).collect())
+    }
+
+    /// The fields, each with its source.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (FieldSource, &'a FieldOptions)> {
+        self.0.iter().copied()
+    }
+
+    /// The fields that are members of the samples, in the order of their numbers.
+    fn of_members(&self) -> impl Iterator<Item = &'a FieldOptions> {
+        self.iter().filter(|(source, _)| matches!(source, FieldSource::Member(_))).map(|(_, field)| field)
+    }
+
+    /// The names of the members that are read of each sample; `None` where no field needs any, and the image is read.
+    pub(super) fn members(&self) -> Option<Vec<String>> {
+        Some(self.of_members().map(|field| field.name.clone()).collect())
+            .filter(|members: &Vec<String>| !members.is_empty())
+    }
+
+    /// The names of the fields that samples may be without.
+    pub(super) fn optional(&self) -> Vec<String> {
+        self.iter().filter(|(_, field)| field.optional).map(|(_, field)| field.name.clone()).collect()
+    }
+
+    /// The names of the members that are asked for as what only bytes of a file can be.
+    pub(super) fn of_files(&self) -> Vec<String> {
+        use FieldKind::{Array, Boxes, Bytes, Image, Json, Mask};
+        let is_file =
+            |field: &&FieldOptions| matches!(field.kind, Some(Image | Mask | Boxes | Json | Array | Bytes));
+        self.of_members().filter(is_file).map(|field| field.name.clone()).collect()
+    }
+
+    /// Whether samples in shards need no plain image, such as `jpg`: other members are read of them, `left.jpg` among
+    /// those, and no plain image that must be there.
+    pub(super) fn take_every_stem(&self) -> bool {
+        let needed = |field: &FieldOptions| !field.optional && field.is_plain_image();
+        self.members().is_some() && !self.of_members().any(needed)
+    }
+
+    /// Whether the dataset's own labels are among them.
+    pub(super) fn want_labels(&self) -> bool {
+        self.iter().any(|(source, _)| source == FieldSource::Label)
+    }
+}
+
+/// The fields with the kinds that the schemas of tables give them, where the user says none.
+pub(super) fn with_kinds(asked: &[FieldOptions], index: &DatasetIndex) -> Vec<FieldOptions> {
+    let with_kind = |field: &FieldOptions| {
+        let is_own = [IMAGE, LABEL].contains(&field.name.as_str());
+        let by_schema = || if is_own { None } else { index.field_kind(&field.name) };
+        FieldOptions { kind: field.kind.or_else(by_schema), ..field.clone() }
+    };
+    asked.iter().map(with_kind).collect()
+}
+
+/// The columns of small values of tables that are asked for, but for those that `labels` replaces.
+///
+/// # Errors
+/// [`base::error::Error::Config`] for a column that is refused, or cannot be of the kind that it is asked for as.
+pub(super) fn columns_of_tables(
+    asked: &[FieldOptions],
+    labels: &[String],
+    index: &DatasetIndex,
+) -> Result<Vec<SampleColumn>> {
+    let is_read = |field: &&FieldOptions| {
+        let is_label = field.name == LABEL && index.is_labeled();
+        index.has_column(&field.name) && !labels.contains(&field.name) && !is_label
+    };
+    asked.iter().filter(is_read).map(|field| index.column(&field.name, field.kind)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_goes_before_the_class_number_and_members_are_numbered_among_themselves() {
+        let asked: Vec<FieldOptions> =
+            ["age", "jpg", LABEL, "txt"].into_iter().map(FieldOptions::named).collect();
+        let sources = |columns: &[&str]| {
+            let columns: Vec<String> = columns.iter().map(|name| (*name).to_owned()).collect();
+            let requested = RequestedFields::new(&asked, &columns);
+            (requested.iter().map(|(source, _)| source).collect::<Vec<_>>(), requested.members().unwrap())
+        };
+        use FieldSource::{Column, Label, Member};
+        let members = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let expected = (vec![Member(0), Member(1), Label, Member(2)], members(&["age", "jpg", "txt"]));
+        assert_eq!(sources(&[]), expected);
+        let expected = (vec![Column(1), Member(0), Column(0), Member(1)], members(&["jpg", "txt"]));
+        assert_eq!(sources(&[LABEL, "age"]), expected);
+    }
+}

@@ -1,0 +1,326 @@
+//! The documents that explain the settings: Python's docstrings, signatures and stub, and `docs/settings.md`.
+
+use super::{LoaderKind, Setting, SettingsObject, Topic};
+
+/// The largest number of columns of a line, as everywhere in this project.
+const WIDTH: usize = 120;
+
+/// A parameter of one of Python's classes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameter {
+    /// The parameter's name.
+    pub name: &'static str,
+    /// The default as Python writes it; `None` where the parameter must be given.
+    pub default: Option<String>,
+    /// The type, for type checkers.
+    pub annotation: String,
+    /// Whether it can be given without its name.
+    pub positional: bool,
+    /// The meaning of the parameter.
+    pub doc: String,
+}
+
+/// A Python class whose parameters are settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettingsClass {
+    /// A loader.
+    Loader(LoaderKind),
+    /// An object that a loader takes.
+    Object(SettingsObject),
+}
+
+impl SettingsClass {
+    /// All classes. The loaders come last, because they take objects of the others.
+    pub const ALL: [Self; 5] = [
+        Self::Object(SettingsObject::ALL[0]),
+        Self::Object(SettingsObject::ALL[1]),
+        Self::Object(SettingsObject::ALL[2]),
+        Self::Loader(LoaderKind::ALL[0]),
+        Self::Loader(LoaderKind::ALL[1]),
+    ];
+
+    /// The class's name in Python.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Loader(loader) => loader.name(),
+            Self::Object(object) => object.class(),
+        }
+    }
+
+    /// What the class is, in one line.
+    fn summary(self) -> &'static str {
+        match self {
+            Self::Loader(LoaderKind::Images) => {
+                "Shuffled, augmented, normalised batches from a directory of images or of tar shards."
+            }
+            Self::Loader(LoaderKind::Files) => {
+                "Files of any kind, or the records of `.tfrecord` shards, as bytes: the reader and the cache, without \
+                 images."
+            }
+            Self::Object(object) => object.summary(),
+        }
+    }
+
+    /// The paragraph below that line.
+    fn story(self) -> &'static str {
+        match self {
+            Self::Loader(LoaderKind::Images) => {
+                "The order and every crop depend on (dataset, selection, seed, epoch) alone."
+            }
+            Self::Loader(LoaderKind::Files) => {
+                "Batches have `files`, `sample_ids`, `mask`, and where all files lie in subdirectories `labels`, the \
+                 number of the sample's first one."
+            }
+            Self::Object(object) => object.story(),
+        }
+    }
+
+    /// The errors that it raises, and when.
+    fn raises(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Loader(LoaderKind::Images) => &[
+                ("ConfigError", "A setting cannot work, or there is none of that name."),
+                (
+                    "DatasetError",
+                    "There is no dataset at `path`, or its index cannot be read; images lie both in class directories \
+                     and in shards beside them; a sample of a shard has two members of one kind, or a label that is no \
+                     class number.",
+                ),
+                ("UnavailableError", "The device is not there or cannot serve."),
+            ],
+            Self::Loader(LoaderKind::Files) => &[
+                ("ConfigError", "A setting cannot work, or there is none of that name."),
+                ("DatasetError", "There is no dataset at `path`, or its index cannot be read."),
+            ],
+            Self::Object(_) => &[("ConfigError", "A setting cannot work, or there is none of that name.")],
+        }
+    }
+}
+
+/// The parameter for the path of a loader.
+fn path_of(loader: LoaderKind) -> Parameter {
+    let doc = match loader {
+        LoaderKind::Images => {
+            "`path/class/.../image.jpg` (classes as torchvision's ImageFolder sorts them), or a directory of \
+             WebDataset-style `.tar` shards, or one such shard. Members of a shard that share a stem are a sample, \
+             wherever they lie in it: an image, known by its extension, and its class number in `.cls` or in `.json` \
+             (key `label` or `cls`). Either all samples have a class number or none has: then batches have no \
+             `labels`. Several datasets, in a list, are one: their samples follow one another, and classes of one name \
+             are one class. It may be a URL of http:// or https://, as a string: of a shard, of a list of shards \
+             (`.txt`), of a packed dataset, or of a directory with an index page."
+        }
+        LoaderKind::Files => {
+            "A directory, whose files are the samples, in whatever directories below it; or a directory of \
+             `*.tfrecord*` shards, whose records are. Several of them, in a list, are one dataset. It may be a URL \
+             of http:// or https://, as a string."
+        }
+    };
+    Parameter {
+        name: "path",
+        default: None,
+        annotation: "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]".into(),
+        positional: true,
+        doc: doc.into(),
+    }
+}
+
+/// The parameters of a class, in their order.
+pub fn parameters(class: SettingsClass) -> Vec<Parameter> {
+    match class {
+        SettingsClass::Loader(loader) => parameters_of(loader),
+        SettingsClass::Object(object) => {
+            object.members().enumerate().map(|(n, s)| member(object, n, s)).collect()
+        }
+    }
+}
+
+fn parameters_of(loader: LoaderKind) -> Vec<Parameter> {
+    let mut parameters = vec![path_of(loader)];
+    let mut objects = Vec::new();
+    for setting in loader.settings() {
+        if let Some(object) =
+            setting.member.map(|member| member.object).filter(|object| !objects.contains(&object.keyword()))
+        {
+            objects.push(object.keyword());
+            parameters.push(Parameter {
+                name: object.keyword(),
+                default: Some("None".into()),
+                annotation: object.annotation().into(),
+                positional: false,
+                doc: object.doc().into(),
+            });
+        }
+        if setting.is_keyword() {
+            parameters.push(Parameter {
+                name: setting.name,
+                default: Some(setting.default(loader)),
+                annotation: setting.description().annotation,
+                positional: false,
+                doc: setting.doc(loader),
+            });
+        }
+    }
+    parameters
+}
+
+fn member(object: SettingsObject, number: usize, setting: &Setting) -> Parameter {
+    let positional = number < object.positional();
+    let annotation = setting.description().annotation;
+    Parameter {
+        name: setting.member.map_or(setting.name, |member| member.name),
+        default: (!positional).then(|| setting.default(LoaderKind::Images)),
+        // What must be given is not None.
+        annotation: match positional {
+            true => annotation.trim_end_matches(" | None").to_owned(),
+            false => annotation,
+        },
+        positional: object.positional() > 0,
+        doc: setting.doc(LoaderKind::Images),
+    }
+}
+
+/// The docstring of a class, which begins at the left margin.
+pub fn docstring(class: SettingsClass) -> String {
+    // In the stub, the docstring is indented.
+    let width = WIDTH - 4;
+    let mut lines = wrapped(class.summary(), "", "", width);
+    lines.push(String::new());
+    lines.extend(wrapped(class.story(), "", "", width));
+    lines.extend([String::new(), "Args:".into()]);
+    for parameter in parameters(class) {
+        lines.extend(wrapped(&format!("{}: {}", parameter.name, parameter.doc), "    ", "        ", width));
+    }
+    lines.extend([String::new(), "Raises:".into()]);
+    for (error, when) in class.raises() {
+        lines.extend(wrapped(&format!("{error}: {when}"), "    ", "        ", width));
+    }
+    lines.join("\n") + "\n"
+}
+
+/// The parameters as Python writes them, `path, *, batch_size=64, ...`; `typed` with their types, as in the stub.
+pub fn signature(class: SettingsClass, typed: bool) -> Vec<String> {
+    let mut written = Vec::new();
+    let mut by_name = false;
+    for parameter in parameters(class) {
+        if !parameter.positional && !std::mem::replace(&mut by_name, true) {
+            written.push("*".to_owned());
+        }
+        let Parameter { name, annotation, default, .. } = parameter;
+        written.push(match (default, typed) {
+            (None, true) => format!("{name}: {annotation}"),
+            (None, false) => name.to_owned(),
+            (Some(default), true) => format!("{name}: {annotation} = {default}"),
+            (Some(default), false) => format!("{name}={default}"),
+        });
+    }
+    written
+}
+
+/// The stub of a class: its head, its docstring, `__new__`, and the attributes of an object.
+pub fn stub(class: SettingsClass) -> String {
+    let base = if matches!(class, SettingsClass::Loader(_)) { "(Loader)" } else { "" };
+    let mut text = format!("@final\nclass {}{base}:\n    \"\"\"", class.name());
+    for (number, line) in docstring(class).lines().enumerate() {
+        let indent = if number == 0 || line.is_empty() { "" } else { "    " };
+        text += &format!("{indent}{line}\n");
+    }
+    text += "    \"\"\"\n\n    def __new__(\n        cls,\n";
+    for parameter in signature(class, true) {
+        text += &format!("        {parameter},\n");
+    }
+    text += "    ) -> Self: ...\n";
+    if let SettingsClass::Object(_) = class {
+        for Parameter { name, annotation, .. } in parameters(class) {
+            text += &format!("    @property\n    def {name}(self) -> {annotation}: ...\n");
+        }
+    }
+    text
+}
+
+/// The text of `docs/settings.md`: every setting, by topic.
+pub fn manual() -> String {
+    let mut lines = wrapped(INTRODUCTION, "", "", WIDTH);
+    let mut topic: Option<Topic> = None;
+    for setting in super::SETTINGS {
+        if topic.replace(setting.topic) != Some(setting.topic) {
+            lines.extend([String::new(), format!("## {}", setting.topic.title())]);
+            let of_topic = |object: &SettingsObject| {
+                object.members().next().is_some_and(|first| first.topic == setting.topic)
+            };
+            // Objects of one keyword are described together.
+            let first = SettingsObject::ALL.into_iter().find(of_topic);
+            lines.extend(first.into_iter().flat_map(|object| object_section(object.keyword())));
+        }
+        lines.extend(section(setting));
+    }
+    lines.insert(0, String::new());
+    lines.insert(0, "# Settings".into());
+    lines.join("\n") + "\n"
+}
+
+const INTRODUCTION: &str = "Each setting of `foreload.ImageLoader` and `foreload.FileLoader`, and so of \
+    `ImageDataset` and `ImageSource`: its default in Python, its flag where the command line has one, what it may be, \
+    and what it means. A value that cannot work is a `ConfigError` that names the setting. Where a list is taken, \
+    so are tuples, arrays and tensors; where a number is taken, so is a NumPy scalar. This page is written by \
+    `make stub`.";
+
+fn section(setting: &Setting) -> Vec<String> {
+    let loader = LoaderKind::Images;
+    let mut facts = vec![match setting.member {
+        Some(member) if !setting.is_keyword() => {
+            format!("`{}({}={})`", member.object.class(), member.name, setting.default(loader))
+        }
+        _ => format!("`{}={}`", setting.name, setting.default(loader)),
+    }];
+    if !setting.belongs_to(LoaderKind::Files) {
+        facts.push("images only".into());
+    } else if setting.default(LoaderKind::Files) != setting.default(loader) {
+        facts.push(format!("`FileLoader`: `{}`", setting.default(LoaderKind::Files)));
+    }
+    facts.extend(setting.flag_name().map(|flag| format!("`--{flag}`")));
+    facts.push(setting.description().may_be);
+    let mut lines = vec![String::new(), format!("### `{}`", setting.python_name()), String::new()];
+    lines.extend(wrapped(&facts.join(" · "), "", "", WIDTH));
+    lines.push(String::new());
+    lines.extend(wrapped(&setting.doc(loader), "", "", WIDTH));
+    lines
+}
+
+fn object_section(keyword: &str) -> Vec<String> {
+    let Some(object) = SettingsObject::of_keyword(keyword).next() else { return Vec::new() };
+    let calls = SettingsObject::of_keyword(keyword).map(|object| {
+        let call = match object {
+            SettingsObject::Ram => {
+                "cache=[foreload.Ram(\"20GB\"), foreload.Directory(\"/nvme/foreload\", \"800GB\")]"
+            }
+            SettingsObject::Directory => "cache=foreload.Directory(\"/nvme/foreload\", \"800GB\")",
+            SettingsObject::Resources => "resources=foreload.Resources(threads=8, memory=\"4GB\")",
+        };
+        format!("For instance `{call}`. {}", object.story())
+    });
+    let calls: Vec<_> = calls.collect();
+    let mut lines = vec![String::new(), format!("### `{}`", object.keyword()), String::new()];
+    lines.extend(wrapped(&format!("`{}=None` · {}", object.keyword(), object.may_be()), "", "", WIDTH));
+    lines.push(String::new());
+    lines.extend(wrapped(&format!("{} {}", object.doc(), calls.join(" ")), "", "", WIDTH));
+    lines
+}
+
+/// Wraps a text into lines of at most `width` columns. The first begins with `first`, the others with `other`.
+fn wrapped(text: &str, first: &str, other: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = first.to_owned();
+    let mut empty = true;
+    for word in text.split_whitespace() {
+        if !empty && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(std::mem::replace(&mut line, other.to_owned()));
+            empty = true;
+        }
+        if !std::mem::replace(&mut empty, false) {
+            line.push(' ');
+        }
+        line += word;
+    }
+    lines.push(line);
+    lines
+}

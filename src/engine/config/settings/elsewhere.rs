@@ -1,0 +1,169 @@
+//! Answers to keywords that are no setting: the names that other loaders use, and misspelled names.
+
+use super::{LoaderKind, SettingsObject};
+
+/// Keywords of other loaders, and how Foreload says the same.
+const ELSEWHERE: &[(&[&str], &str)] = &[
+    (
+        &["num_workers", "workers"],
+        "threads decode, in this process: threads=N, by default the processors there are",
+    ),
+    (&["num_threads"], "use threads=N"),
+    (&["drop_last"], "use last_batch=\"drop\" for drop_last=True, last_batch=\"partial\" for False"),
+    (
+        &["transform", "augmentation", "augmentations", "preprocess"],
+        "use transforms=[...], a list of foreload.transforms, which have torchvision's names and parameters; \
+         foreload.torch.ImageDataset.from_torchvision(dataset, batch_size=N) takes over an ImageFolder with its own",
+    ),
+    (
+        &["target_transform"],
+        "apply it to the labels of each batch, for instance with a table as a tensor, table[labels]",
+    ),
+    (
+        &["pin_memory", "pin_memory_device"],
+        "leave it out: with device=\"cuda\" batches are on the GPU already, by way of page-locked memory",
+    ),
+    (
+        &["prefetch_factor", "prefetch_queue_depth", "prefetch", "batches_ahead", "predownload"],
+        "leave it out: Foreload loads as far ahead as memory=\"...\" allows; queue_depth=N says how many reads are in \
+         flight, keep=N how many batches you keep",
+    ),
+    (
+        &["collate_fn"],
+        "leave it out: batches come whole; what is done to one is done to the batch that comes",
+    ),
+    (
+        &["sampler", "batch_sampler"],
+        "use indices=, classes=, files=, weights= or ratios= to choose samples, shuffle= for their order; rank= and \
+         world_size= share them out",
+    ),
+    (&["persistent_workers"], "leave it out: the threads live as long as the loader"),
+    (
+        &["worker_init_fn", "multiprocessing_context"],
+        "leave it out: there are threads and no worker processes",
+    ),
+    (&["generator"], "use seed=N: order and augmentation depend on it alone"),
+    (&["timeout"], "leave it out: a batch that cannot be made raises its reason"),
+    (
+        &["root", "data_dir", "data_path", "urls", "file_root", "dataset"],
+        "give the path first, without a name",
+    ),
+    (&["size", "crop_size", "img_size", "input_size", "resolution"], "use image_size=N or (height, width)"),
+    (&["device_id"], "use device=\"cuda:N\""),
+    (&["shard_id", "num_shards", "num_replicas"], "use rank= and world_size="),
+    (
+        &["random_shuffle", "shuffle_buffer", "buffer_size"],
+        "use shuffle=True: the whole epoch is shuffled, by no buffer; shuffle=\"blocks\" keeps neighbours near",
+    ),
+    (&["batch"], "use batch_size=N"),
+    (&["order"], "use shuffle=True or shuffle=False"),
+    (&["shuffle_block_size", "shuffle_algo"], "use shuffle=\"blocks\", which keeps neighbours near"),
+    (&["channels_last"], "use memory_format=\"nhwc\""),
+    (&["os_cache", "local", "cache_limit"], "use cache=foreload.Directory(path, size)"),
+    (&["on_bad_sample", "handler"], "use on_error=\"skip\", \"zero\" or \"raise\""),
+];
+
+/// The message about a keyword that a loader does not have: "is no setting of ImageLoader: ...".
+pub fn unknown(loader: LoaderKind, name: &str) -> String {
+    let of = loader.name();
+    if super::Setting::named(name).is_some() {
+        return format!(
+            "is a setting of images, which a {of} has none of: leave it out, or make an ImageLoader"
+        );
+    }
+    if let Some((_, answer)) = ELSEWHERE.iter().find(|(names, _)| names.contains(&name)) {
+        return format!("is no setting of {of}: {answer}");
+    }
+    let objects = SettingsObject::ALL.into_iter().filter(|object| object.belongs_to(loader));
+    let keywords = loader.settings().filter(|setting| setting.is_keyword()).map(|setting| setting.name);
+    let known = keywords.chain(objects.map(SettingsObject::keyword)).chain(["path"]);
+    match nearest(name, known) {
+        Some(near) => format!("is no setting of {of}; is {near} meant?"),
+        None => format!("is no setting of {of}; help(foreload.{of}) lists them"),
+    }
+}
+
+impl SettingsObject {
+    /// The message about a keyword that the object does not have.
+    pub fn unknown(self, name: &str) -> String {
+        let of = self.class();
+        let known: Vec<_> =
+            self.members().filter_map(|setting| setting.member).map(|member| member.name).collect();
+        match nearest(name, known.iter().copied()) {
+            Some(near) => format!("is no setting of {of}; is {near} meant?"),
+            None => format!("is no setting of {of}, which has {}", known.join(", ")),
+        }
+    }
+}
+
+/// The known name that takes the fewest changes to become, if those are few for its length.
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let name = name.to_ascii_lowercase();
+    let (distance, near) = known.map(|known| (distance(&name, known), known)).min()?;
+    (distance <= 1 + near.len() / 4).then_some(near)
+}
+
+/// How many characters must be inserted, removed, changed or swapped with their neighbour to make one text the other.
+///
+/// It is the restricted Damerau-Levenshtein distance, computed with the usual table of three rows.
+fn distance(one: &str, other: &str) -> usize {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let mut before = vec![0; other.len() + 1];
+    let mut last: Vec<usize> = (0..=other.len()).collect();
+    for i in 1..=one.len() {
+        let mut row = vec![i; other.len() + 1];
+        for j in 1..=other.len() {
+            let same = one[i - 1] == other[j - 1];
+            row[j] = (last[j] + 1).min(row[j - 1] + 1).min(last[j - 1] + usize::from(!same));
+            if i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1] {
+                row[j] = row[j].min(before[j - 2] + 1);
+            }
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_finds_what_was_meant() {
+        for (name, meant) in [
+            ("batchsize", "batch_size"),
+            ("batch_siez", "batch_size"),
+            ("Seed", "seed"),
+            ("lastbatch", "last_batch"),
+            ("img_sizes", "image_size"),
+            ("resource", "resources"),
+            ("chache", "cache"),
+            ("threds", "threads"),
+        ] {
+            let said = unknown(LoaderKind::Images, name);
+            assert!(said.ends_with(&format!("is {meant} meant?")), "{name}: {said}");
+        }
+        assert!(unknown(LoaderKind::Images, "zzzzzzzz").contains("help(foreload.ImageLoader)"));
+        assert!(unknown(LoaderKind::Files, "image_size").contains("ImageLoader"));
+        assert!(SettingsObject::Resources.unknown("thread").ends_with("is threads meant?"));
+    }
+
+    #[test]
+    fn no_setting_is_also_another_loaders() {
+        let mut names: Vec<_> = ELSEWHERE.iter().flat_map(|(names, _)| *names).collect();
+        assert!(names.iter().all(|name| super::super::Setting::named(name).is_none()));
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "each is answered once");
+    }
+
+    #[test]
+    fn distances() {
+        for (one, other, expected) in
+            [("", "abc", 3), ("abc", "abc", 0), ("abc", "acb", 1), ("kitten", "sitting", 3), ("ca", "abc", 3)]
+        {
+            assert_eq!(distance(one, other), expected, "{one} {other}");
+        }
+    }
+}

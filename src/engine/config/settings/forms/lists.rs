@@ -1,0 +1,424 @@
+//! Forms of several values: sides, bounds, channels, classes, weights and numbers of samples.
+
+use super::{Form, is, number_given_by};
+use crate::config::Weights;
+use crate::config::settings::Given;
+use data::dataset::{ClassRef, read_class_names};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// The type of a list of numbers for type checkers: a list, a tuple, or an array or tensor of any library.
+const NUMBERS: &str = "Numbers";
+
+/// The list that a word of the command line gives, such as `0.5,0.5,0.5`.
+fn list_given_by(word: &str) -> Given {
+    let mut list = Given::empty_list();
+    word.split(',').for_each(|item| list.push(number_given_by(item)));
+    list
+}
+
+/// The numbers of a list of exactly `N` finite ones.
+fn exactly<const N: usize>(given: &Given) -> Option<[f64; N]> {
+    let numbers: Option<Vec<f64>> = given.items()?.map(|item| item.finite()).collect();
+    numbers?.try_into().ok()
+}
+
+/// Height and width of an image in pixels, or one number for both.
+pub(in crate::config::settings) struct SideLengths {
+    /// The largest side.
+    pub to: u32,
+}
+
+impl Form<(u32, u32)> for SideLengths {
+    fn read(&self, given: &Given) -> Result<(u32, u32), String> {
+        let side = |given: &Given| match given {
+            Given::Whole(side) => u32::try_from(*side).ok().filter(|side| (1..=self.to).contains(side)),
+            _ => None,
+        };
+        let sides = match given.items() {
+            None => side(given).map(|side| (side, side)),
+            Some(items) => match items.collect::<Vec<_>>().as_slice() {
+                [height, width] => side(height).zip(side(width)),
+                _ => None,
+            },
+        };
+        sides.map_or_else(|| is(given), Ok)
+    }
+
+    fn show(&self, (height, width): &(u32, u32)) -> Given {
+        if height == width {
+            return Given::Whole((*height).into());
+        }
+        Given::Wholes(vec![(*height).into(), (*width).into()])
+    }
+
+    fn may_be(&self) -> String {
+        format!("a whole number from 1 to {}, or two of them, (height, width)", self.to)
+    }
+
+    fn annotation(&self) -> String {
+        "int | Sequence[int]".into()
+    }
+
+    fn placeholder(&self) -> String {
+        "SIDE|HEIGHT,WIDTH".into()
+    }
+
+    fn given_by(&self, word: &str) -> Given {
+        if word.contains(',') { list_given_by(word) } else { number_given_by(word) }
+    }
+}
+
+/// A height and a width from each of some epochs on.
+pub(in crate::config::settings) struct SizesByEpoch(pub SideLengths);
+
+impl Form<BTreeMap<u64, (u32, u32)>> for SizesByEpoch {
+    fn read(&self, given: &Given) -> Result<BTreeMap<u64, (u32, u32)>, String> {
+        let Given::Map(map) = given else { return is(given) };
+        let entry = |(epoch, size): &(Given, Given)| match epoch {
+            Given::Whole(epoch) => {
+                Some((u64::try_from(*epoch).ok().filter(|epoch| *epoch > 0)?, self.0.read(size).ok()?))
+            }
+            _ => None,
+        };
+        map.iter().map(entry).collect::<Option<_>>().map_or_else(|| is(given), Ok)
+    }
+
+    fn show(&self, sizes: &BTreeMap<u64, (u32, u32)>) -> Given {
+        let entry = |(epoch, size): (&u64, &(u32, u32))| (Given::Whole((*epoch).into()), self.0.show(size));
+        Given::Map(sizes.iter().map(entry).collect())
+    }
+
+    fn may_be(&self) -> String {
+        format!("a dict of epochs from 1 on, each with {}", self.0.may_be())
+    }
+
+    fn annotation(&self) -> String {
+        format!("Mapping[int, {}]", self.0.annotation())
+    }
+
+    fn placeholder(&self) -> String {
+        "EPOCH:SIDE;EPOCH:HEIGHT,WIDTH".into()
+    }
+
+    fn given_by(&self, word: &str) -> Given {
+        let entry = |entry: &str| {
+            let (epoch, size) = entry.split_once(':')?;
+            Some((number_given_by(epoch), self.0.given_by(size)))
+        };
+        let entries: Option<_> = word.split(';').map(entry).collect();
+        entries.map_or_else(|| Given::Text(word.to_owned()), Given::Map)
+    }
+}
+
+/// A lower and an upper bound above 0.
+pub(in crate::config::settings) struct Bounds {
+    /// The largest upper bound.
+    pub to: f64,
+}
+
+impl Form<(f64, f64)> for Bounds {
+    fn read(&self, given: &Given) -> Result<(f64, f64), String> {
+        match exactly(given) {
+            Some([low, high]) if 0.0 < low && low <= high && high <= self.to => Ok((low, high)),
+            _ => is(given),
+        }
+    }
+
+    fn show(&self, (low, high): &(f64, f64)) -> Given {
+        Given::Numbers(vec![*low, *high])
+    }
+
+    fn may_be(&self) -> String {
+        format!("two numbers, 0 < low <= high <= {}", self.to)
+    }
+
+    fn annotation(&self) -> String {
+        NUMBERS.into()
+    }
+
+    fn placeholder(&self) -> String {
+        "LOW,HIGH".into()
+    }
+
+    fn given_by(&self, word: &str) -> Given {
+        list_given_by(word)
+    }
+}
+
+/// A number for each of the three channels.
+pub(in crate::config::settings) enum Channels {
+    /// Any finite number.
+    Finite,
+    /// Finite numbers above 0, by which can be divided.
+    Positive,
+}
+
+impl Form<[f32; 3]> for Channels {
+    fn read(&self, given: &Given) -> Result<[f32; 3], String> {
+        let channels = exactly(given).map(|numbers: [f64; 3]| numbers.map(|number| number as f32));
+        let usable = |number: &f32| number.is_finite() && (matches!(self, Self::Finite) || *number > 0.0);
+        channels.filter(|numbers| numbers.iter().all(usable)).map_or_else(|| is(given), Ok)
+    }
+
+    fn show(&self, value: &[f32; 3]) -> Given {
+        // The number is shown by its shortest text, because 0.485 must not become 0.48500001430511475.
+        let number = |value: &f32| value.to_string().parse().unwrap_or(f64::from(*value));
+        Given::Numbers(value.iter().map(number).collect())
+    }
+
+    fn may_be(&self) -> String {
+        match self {
+            Self::Finite => "three finite numbers, for red, green and blue".into(),
+            Self::Positive => "three finite numbers above 0, for red, green and blue".into(),
+        }
+    }
+
+    fn annotation(&self) -> String {
+        NUMBERS.into()
+    }
+
+    fn placeholder(&self) -> String {
+        "RED,GREEN,BLUE".into()
+    }
+
+    fn given_by(&self, word: &str) -> Given {
+        list_given_by(word)
+    }
+}
+
+/// Says which item of a list is wrong, by its place; a whole list of a million numbers would say less.
+fn has<T>(number: usize, item: &Given) -> Result<T, String> {
+    Err(format!("has {item} at place {number}"))
+}
+
+/// Reads a list item by item.
+fn each<T>(given: &Given, read: impl Fn(&Given) -> Option<T>) -> Result<Vec<T>, String> {
+    let Some(items) = given.items() else { return is(given) };
+    let item = |(number, item): (usize, Given)| read(&item).map_or_else(|| has(number, &item), Ok);
+    items.enumerate().map(item).collect()
+}
+
+/// A list of sample ids.
+pub(in crate::config::settings) struct Indices;
+
+impl Form<Vec<u64>> for Indices {
+    fn read(&self, given: &Given) -> Result<Vec<u64>, String> {
+        each(given, |item| match item {
+            Given::Whole(number) => u64::try_from(*number).ok(),
+            _ => None,
+        })
+    }
+
+    /// Shows an empty list, because there may be millions of ids.
+    fn show(&self, _: &Vec<u64>) -> Given {
+        Given::empty_list()
+    }
+
+    fn shows_all(&self) -> bool {
+        false
+    }
+
+    fn may_be(&self) -> String {
+        "numbers of samples, from 0 on".into()
+    }
+
+    fn annotation(&self) -> String {
+        "Sequence[int] | Array".into()
+    }
+
+    fn placeholder(&self) -> String {
+        "NUMBER,...".into()
+    }
+
+    fn given_by(&self, word: &str) -> Given {
+        list_given_by(word)
+    }
+
+    fn takes_iterables(&self) -> bool {
+        true
+    }
+}
+
+/// The ratios of datasets.
+pub(in crate::config::settings) struct Ratios;
+
+impl Form<Vec<f64>> for Ratios {
+    fn read(&self, given: &Given) -> Result<Vec<f64>, String> {
+        each(given, Given::finite)
+    }
+
+    fn show(&self, value: &Vec<f64>) -> Given {
+        Given::Numbers(value.clone())
+    }
+
+    fn may_be(&self) -> String {
+        "one finite number for each dataset".into()
+    }
+
+    fn annotation(&self) -> String {
+        NUMBERS.into()
+    }
+
+    fn placeholder(&self) -> String {
+        "SHARE,...".into()
+    }
+
+    fn given_by(&self, word: &str) -> Given {
+        list_given_by(word)
+    }
+
+    fn takes_iterables(&self) -> bool {
+        true
+    }
+}
+
+fn class(given: &Given) -> Option<ClassRef> {
+    match given {
+        Given::Text(name) => Some(ClassRef::Name(name.clone())),
+        Given::Whole(number) => u32::try_from(*number).ok().map(ClassRef::Number),
+        _ => None,
+    }
+}
+
+/// A list of classes, by name or number.
+pub(in crate::config::settings) struct ClassList;
+
+impl Form<Vec<ClassRef>> for ClassList {
+    fn read(&self, given: &Given) -> Result<Vec<ClassRef>, String> {
+        each(given, class)
+    }
+
+    fn show(&self, value: &Vec<ClassRef>) -> Given {
+        let shown = |class: &ClassRef| match class {
+            ClassRef::Name(name) => Given::Text(name.clone()),
+            ClassRef::Number(number) => Given::Whole((*number).into()),
+        };
+        Given::List(value.iter().map(shown).collect())
+    }
+
+    fn may_be(&self) -> String {
+        "a list of names or numbers of classes".into()
+    }
+
+    fn annotation(&self) -> String {
+        "Sequence[str | int]".into()
+    }
+
+    fn placeholder(&self) -> String {
+        "CLASS,...".into()
+    }
+
+    fn given_by(&self, word: &str) -> Given {
+        list_given_by(word)
+    }
+
+    fn takes_iterables(&self) -> bool {
+        true
+    }
+}
+
+/// The names of all classes, in the order of their numbers.
+pub(in crate::config::settings) struct ClassNameList;
+
+impl Form<Vec<String>> for ClassNameList {
+    fn read(&self, given: &Given) -> Result<Vec<String>, String> {
+        let names = match given {
+            Given::Text(path) => read_class_names(Path::new(path))?,
+            Given::Path(path) => read_class_names(path)?,
+            list => each(list, |item| match item {
+                Given::Text(name) => Some(name.clone()),
+                _ => None,
+            })?,
+        };
+        if names.is_empty() {
+            return Err("names no class".into());
+        }
+        let mut places = HashMap::new();
+        for (place, name) in names.iter().enumerate() {
+            if let Some(first) = places.insert(name, place) {
+                return Err(format!("has {name:?} at places {first} and {place}"));
+            }
+        }
+        Ok(names)
+    }
+
+    fn show(&self, value: &Vec<String>) -> Given {
+        Given::List(value.iter().cloned().map(Given::Text).collect())
+    }
+
+    fn may_be(&self) -> String {
+        "a list of all class names by number, each once, a file with one on each line, or what has such a list as \
+         `classes`"
+            .into()
+    }
+
+    fn annotation(&self) -> String {
+        "Sequence[str] | str | os.PathLike[str] | WithClasses".into()
+    }
+
+    fn placeholder(&self) -> String {
+        "FILE|CLASS,CLASS,...".into()
+    }
+
+    /// A word without a comma is a file. Names stay as they are written: `7` is one, too.
+    fn given_by(&self, word: &str) -> Given {
+        if !word.contains(',') {
+            return Given::Text(word.to_owned());
+        }
+        Given::List(word.split(',').map(|name| Given::Text(name.to_owned())).collect())
+    }
+
+    fn takes_iterables(&self) -> bool {
+        true
+    }
+
+    fn attribute(&self) -> Option<&'static str> {
+        Some("classes")
+    }
+}
+
+/// Weights: a word, one weight for each of some classes, or one for each sample.
+pub(in crate::config::settings) struct Weighing;
+
+impl Form<Weights> for Weighing {
+    fn read(&self, given: &Given) -> Result<Weights, String> {
+        match given {
+            Given::Text(word) if word == "balanced" => Ok(Weights::Balanced),
+            Given::Map(map) => {
+                let weight = |(key, value): &(Given, Given)| match (class(key), value.finite()) {
+                    (Some(class), Some(weight)) => Ok((class, weight)),
+                    _ => Err(format!("has {key}: {value}")),
+                };
+                map.iter().map(weight).collect::<Result<_, _>>().map(Weights::Classes)
+            }
+            list => each(list, Given::finite).map(Weights::Samples),
+        }
+    }
+
+    /// Shows the word. Weights are never shown, because they have no default, and there may be millions.
+    fn show(&self, _: &Weights) -> Given {
+        Given::Text("balanced".into())
+    }
+
+    fn shows_all(&self) -> bool {
+        false
+    }
+
+    fn may_be(&self) -> String {
+        "\"balanced\", a dict of classes and their finite numbers, or one finite number for each sample"
+            .into()
+    }
+
+    fn annotation(&self) -> String {
+        format!("Literal[\"balanced\"] | Mapping[str, float] | Mapping[int, float] | {NUMBERS}")
+    }
+
+    fn placeholder(&self) -> String {
+        "balanced".into()
+    }
+
+    fn takes_iterables(&self) -> bool {
+        true
+    }
+}

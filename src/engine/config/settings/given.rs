@@ -1,0 +1,191 @@
+//! A value as a user gave it, in Python or on the command line, before a setting says what it may be.
+
+use data::dataset::without_secrets;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// The largest numbers of items of a list and of characters of a text that a message shows.
+const SHOWN_ITEMS: usize = 10;
+const SHOWN_CHARACTERS: usize = 200;
+
+/// A value that has no type yet: what Python's objects and the command line's words have in common.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Given {
+    /// `None`.
+    Nothing,
+    /// `True` or `False`, which is no number here.
+    Truth(bool),
+    /// A whole number.
+    Whole(i128),
+    /// Any other number, including infinities and NaN.
+    Number(f64),
+    /// A text.
+    Text(String),
+    /// A path that is no text, such as a `pathlib.Path`.
+    Path(PathBuf),
+    /// A list, a tuple, or an array of any type.
+    List(Vec<Given>),
+    /// A list of whole numbers alone, of which there may be as many as the dataset has samples.
+    Wholes(Vec<i64>),
+    /// A list of other numbers alone.
+    Numbers(Vec<f64>),
+    /// A dict.
+    Map(Vec<(Given, Given)>),
+    /// Anything else, as Python's `repr` shows it.
+    Other(String),
+}
+
+impl Given {
+    /// An empty list, to be filled by [`Given::push`].
+    pub fn empty_list() -> Self {
+        Self::List(Vec::new())
+    }
+
+    /// Appends to a list, which stays compact while its items are numbers of one kind.
+    pub fn push(&mut self, item: Self) {
+        match (&mut *self, item) {
+            (Self::Wholes(list), Self::Whole(number)) if i64::try_from(number).is_ok() => {
+                list.push(number as i64);
+            }
+            (Self::Numbers(list), Self::Number(number)) => list.push(number),
+            (Self::List(list), Self::Whole(number)) if list.is_empty() && i64::try_from(number).is_ok() => {
+                *self = Self::Wholes(vec![number as i64]);
+            }
+            (Self::List(list), Self::Number(number)) if list.is_empty() => {
+                *self = Self::Numbers(vec![number]);
+            }
+            (Self::List(list), item) => list.push(item),
+            (_, item) => {
+                let mut items: Vec<_> = self.items().into_iter().flatten().collect();
+                items.push(item);
+                *self = Self::List(items);
+            }
+        }
+    }
+
+    /// The items of a list, in order; `None` where this is no list.
+    pub fn items(&self) -> Option<Box<dyn ExactSizeIterator<Item = Self> + '_>> {
+        match self {
+            Self::List(list) => Some(Box::new(list.iter().cloned())),
+            Self::Wholes(list) => Some(Box::new(list.iter().map(|number| Self::Whole(i128::from(*number))))),
+            Self::Numbers(list) => Some(Box::new(list.iter().map(|number| Self::Number(*number)))),
+            _ => None,
+        }
+    }
+
+    /// The finite number that this is, whole or not; `None` for anything else, including `True` and `False`.
+    pub fn finite(&self) -> Option<f64> {
+        match self {
+            Self::Whole(number) => Some(*number as f64),
+            Self::Number(number) if number.is_finite() => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// Whether a system call may take a path: it is not empty and has no zero byte.
+    pub fn is_usable_path(path: &Path) -> bool {
+        let bytes = path.as_os_str().as_encoded_bytes();
+        !bytes.is_empty() && !bytes.contains(&0)
+    }
+
+    /// The path that this is; `None` where it is neither a path nor a text.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Text(text) => Some(Path::new(text)),
+            Self::Path(path) => Some(path),
+            _ => None,
+        }
+    }
+}
+
+/// Shows the value as Python writes it, for messages, signatures and documents. What is long is cut short.
+impl fmt::Display for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("None"),
+            Self::Truth(true) => f.write_str("True"),
+            Self::Truth(false) => f.write_str("False"),
+            Self::Whole(number) => write!(f, "{number}"),
+            Self::Number(number) => write!(f, "{number:?}"),
+            Self::Text(text) => write!(f, "{:?}", shortened(&without_secrets(text))),
+            Self::Path(path) => {
+                write!(f, "{:?}", shortened(&without_secrets(&path.to_string_lossy())))
+            }
+            Self::Other(shown) => f.write_str(&shortened(&without_secrets(shown))),
+            Self::List(_) | Self::Wholes(_) | Self::Numbers(_) => {
+                let Some(items) = self.items() else { return Ok(()) };
+                let count = items.len();
+                let end = if count == 1 { ",)" } else { ")" };
+                enclosed(f, "(", items.map(|item| item.to_string()), count, end)
+            }
+            Self::Map(map) => {
+                let entries = map.iter().map(|(key, value)| format!("{key}: {value}"));
+                enclosed(f, "{", entries, map.len(), "}")
+            }
+        }
+    }
+}
+
+fn enclosed(
+    f: &mut fmt::Formatter<'_>,
+    begin: &str,
+    items: impl Iterator<Item = String>,
+    count: usize,
+    end: &str,
+) -> fmt::Result {
+    let mut shown: Vec<_> = items.take(SHOWN_ITEMS).collect();
+    if count > SHOWN_ITEMS {
+        shown.push(format!("... {count} items"));
+    }
+    write!(f, "{begin}{}{end}", shown.join(", "))
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_CHARACTERS) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(items: Vec<Given>) -> Given {
+        let mut list = Given::empty_list();
+        items.into_iter().for_each(|item| list.push(item));
+        list
+    }
+
+    #[test]
+    fn a_list_is_compact_while_its_items_are_alike() {
+        assert_eq!(list(vec![Given::Whole(1), Given::Whole(-2)]), Given::Wholes(vec![1, -2]));
+        assert_eq!(list(vec![Given::Number(1.5)]), Given::Numbers(vec![1.5]));
+        for items in [
+            vec![],
+            vec![Given::Truth(true), Given::Whole(1)],
+            vec![Given::Whole(1), Given::Number(0.5), Given::Text("x".into())],
+            vec![Given::Whole(1), Given::Whole(1 << 70), Given::Nothing],
+        ] {
+            assert_eq!(list(items.clone()).items().unwrap().collect::<Vec<_>>(), items);
+        }
+    }
+
+    #[test]
+    fn it_is_shown_as_python_writes_it() {
+        for (given, shown) in [
+            (Given::Nothing, "None"),
+            (Given::Truth(true), "True"),
+            (Given::Number(1.0), "1.0"),
+            (Given::Number(f64::NAN), "NaN"),
+            (Given::Text("a \"b\"".into()), r#""a \"b\"""#),
+            (Given::Wholes(vec![3]), "(3,)"),
+            (Given::Wholes((0..12).collect()), "(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ... 12 items)"),
+            (Given::Map(vec![(Given::Text("a".into()), Given::Number(0.5))]), "{\"a\": 0.5}"),
+        ] {
+            assert_eq!(given.to_string(), shown);
+        }
+        assert!(Given::Text("x".repeat(1000)).to_string().len() < 250);
+    }
+}

@@ -1,0 +1,179 @@
+//! The settings that a user gave, as a document that another process makes the same options of.
+
+use super::{Given, LoaderKind, LoaderOptions, SETTINGS, Setting};
+use base::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// Settings by their names, each with what it was given.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GivenSettings(Vec<(String, Given)>);
+
+impl GivenSettings {
+    /// Adds what a setting was given, in place of what it was given before.
+    pub fn give(&mut self, setting: &str, given: Given) {
+        self.0.retain(|(name, _)| name != setting);
+        self.0.push((setting.to_owned(), given));
+    }
+
+    /// Whether a setting was given, whatever its value.
+    pub fn has(&self, setting: &str) -> bool {
+        self.0.iter().any(|(name, _)| name == setting)
+    }
+
+    /// The options that they mean.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the setting.
+    pub fn options(&self, loader: LoaderKind) -> Result<LoaderOptions> {
+        let mut options = loader.usual();
+        for (name, given) in &self.0 {
+            let unknown = || Error::Internal(format!("a setting {name} of another process"));
+            Setting::named(name).ok_or_else(unknown)?.set(&mut options, given)?;
+        }
+        Ok(options)
+    }
+
+    /// All that decides what is in batches but for the recipe, by the names of settings: the same for all who ask for
+    /// the same samples, in whatever words.
+    pub fn deciding(&self, loader: LoaderKind) -> Result<Vec<(&'static str, Given)>> {
+        self.values(loader, |setting| setting.decides_batches() && !setting.is_of_recipe())
+    }
+
+    /// The recipe as a text, in the same way.
+    pub fn recipe_text(&self, loader: LoaderKind) -> Result<String> {
+        let values = self.values(loader, Setting::is_of_recipe)?;
+        serde_json::to_string(&values).map_err(|error| Error::Internal(error.to_string()))
+    }
+
+    fn values(
+        &self,
+        loader: LoaderKind,
+        which: impl Fn(&Setting) -> bool,
+    ) -> Result<Vec<(&'static str, Given)>> {
+        let mut options = self.options(loader)?;
+        options.train = Some(options.trains());
+        let value = |setting: &'static Setting| {
+            let given = self.0.iter().find(|(name, _)| name == setting.name).map(|(_, given)| given.clone());
+            match (setting.shows_all(), given) {
+                (false, Some(given)) => given,
+                _ => setting.shown(&options),
+            }
+        };
+        Ok(SETTINGS
+            .iter()
+            .filter(|setting| which(setting))
+            .map(|setting| (setting.name, value(setting)))
+            .collect())
+    }
+
+    /// What was given of the recipe, alone.
+    pub fn of_recipe(&self) -> Self {
+        Self(self.0.iter().filter(|(name, _)| is_of_recipe(name)).cloned().collect())
+    }
+
+    /// The same settings with another `recipe`.
+    pub fn with_recipe(&self, recipe: &Self) -> Self {
+        let others = self.0.iter().filter(|(name, _)| !is_of_recipe(name));
+        Self(others.chain(&recipe.of_recipe().0).cloned().collect())
+    }
+}
+
+fn is_of_recipe(name: &str) -> bool {
+    Setting::named(name).is_some_and(Setting::is_of_recipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(list: &[(&str, Given)]) -> GivenSettings {
+        let mut settings = GivenSettings::default();
+        list.iter().for_each(|(name, given)| settings.give(name, given.clone()));
+        settings
+    }
+
+    fn transforms(text: &str) -> Given {
+        Given::Text(text.into())
+    }
+
+    #[test]
+    fn a_document_makes_the_same_options() {
+        let settings = of(&[
+            ("batch_size", Given::Whole(7)),
+            ("seed", Given::Whole(u64::MAX.into())),
+            ("scale", Given::Numbers(vec![0.1, 1.0])),
+            ("indices", Given::Wholes(vec![3, 1, 2])),
+            ("weights", Given::Map(vec![(Given::Text("cat".into()), Given::Number(2.5))])),
+            ("transforms", transforms(r#"[{"RandomResizedCrop": {"size": 32}}]"#)),
+            ("memory", Given::Text("2GB".into())),
+        ]);
+        let read: GivenSettings = serde_json::from_str(&serde_json::to_string(&settings).unwrap()).unwrap();
+        assert_eq!(read, settings);
+        let (one, other) = (settings.options(LoaderKind::Images), read.options(LoaderKind::Images));
+        assert_eq!(format!("{:?}", one.unwrap()), format!("{:?}", other.unwrap()));
+    }
+
+    #[test]
+    fn the_same_batches_are_the_same_in_other_words() {
+        let deciding = |list: &[(&str, Given)]| of(list).deciding(LoaderKind::Images).unwrap();
+        let usual = deciding(&[]);
+        for same in [
+            ("batch_size", Given::Whole(64)),
+            ("image_size", Given::Wholes(vec![224, 224])),
+            ("last_batch", Given::Nothing),
+            ("train", Given::Truth(true)),
+            ("threads", Given::Whole(3)),
+            ("keep", Given::Whole(5)),
+            ("device", Given::Text("cpu".into())),
+            ("memory", Given::Text("2GB".into())),
+        ] {
+            assert_eq!(deciding(std::slice::from_ref(&same)), usual, "{same:?}");
+        }
+        for other in [
+            ("batch_size", Given::Whole(65)),
+            ("seed", Given::Whole(1)),
+            ("indices", Given::Wholes(vec![1])),
+            ("classes", Given::List(vec![Given::Whole(1)])),
+            ("class_names", Given::List(vec![Given::Text("cat".into())])),
+            ("on_error", Given::Text("skip".into())),
+            ("max_pixels", Given::Whole(9)),
+            ("fields", Given::List(vec![Given::Text("image".into())])),
+        ] {
+            assert_ne!(deciding(std::slice::from_ref(&other)), usual, "{other:?}");
+        }
+        let crop = |size| transforms(&format!(r#"[{{"RandomResizedCrop": {{"size": {size}}}}}]"#));
+        let recipe = |list: &[(&str, Given)]| of(list).recipe_text(LoaderKind::Images).unwrap();
+        for other in [
+            ("transforms", crop(32)),
+            ("image_size", Given::Whole(32)),
+            ("image_size_from", Given::Map(vec![(Given::Whole(2), Given::Whole(32))])),
+            ("dtype", Given::Text("uint8".into())),
+            ("memory_format", Given::Text("nhwc".into())),
+            ("decode", Given::Text("exact".into())),
+        ] {
+            assert_eq!(deciding(std::slice::from_ref(&other)), usual, "{other:?}");
+            assert_ne!(recipe(std::slice::from_ref(&other)), recipe(&[]), "{other:?}");
+        }
+        assert_eq!(
+            recipe(&[("image_size", Given::Wholes(vec![224, 224])), ("seed", Given::Whole(3))]),
+            recipe(&[])
+        );
+        assert_ne!(recipe(&[("transforms", crop(32))]), recipe(&[("transforms", crop(33))]));
+        assert!(of(&[("no_such", Given::Nothing)]).options(LoaderKind::Images).is_err());
+    }
+
+    #[test]
+    fn another_recipe_changes_nothing_else() {
+        let base =
+            of(&[("seed", Given::Whole(3)), ("image_size", Given::Whole(32)), ("flip", Given::Number(0.25))]);
+        let other = of(&[
+            ("seed", Given::Whole(4)),
+            ("image_size", Given::Whole(64)),
+            ("batch_size", Given::Whole(2)),
+        ]);
+        let both = base.with_recipe(&other);
+        assert_eq!(both, of(&[("seed", Given::Whole(3)), ("image_size", Given::Whole(64))]));
+        assert_eq!(base.with_recipe(&base.of_recipe()), base);
+        assert_eq!(other.of_recipe(), of(&[("image_size", Given::Whole(64))]));
+    }
+}

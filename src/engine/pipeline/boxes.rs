@@ -1,0 +1,76 @@
+//! The boxes of a sample: they follow its image, and transforms may choose by them what they show of it.
+
+use super::fields::SeenImage;
+use super::{EpochRun, PipelineShared};
+use crate::batch::{Array, Element, Ticket, Value};
+use crate::config::{FieldContent, ViewPlaces};
+use base::error::{DecodeError, Result};
+use pixels::augment::BoxFormat;
+use pixels::decode::NpyArray;
+
+/// Boxes of four numbers each.
+type Boxes = Vec<[f32; 4]>;
+
+impl PipelineShared {
+    /// The boxes by which the transforms of the image with this number choose: left, top, right and bottom in pixels of
+    /// the image. Empty where they choose by none, and of a sample that has none. `record` was read of the sample, and
+    /// `run` counts what is read besides.
+    ///
+    /// # Errors
+    /// The errors of reading the field, and [`DecodeError::Field`] for bytes that are no boxes.
+    pub(super) fn boxes_of_image(
+        &self,
+        run: Option<&EpochRun>,
+        image: usize,
+        sample: u64,
+        record: &(impl AsRef<[u8]> + ?Sized),
+    ) -> Result<Boxes> {
+        let Some(field) = self.config.images.boxes(image) else { return Ok(Boxes::new()) };
+        let field = &self.config.fields.list[field];
+        let bytes = match run {
+            Some(run) => self.field_bytes(run, field, sample, record.as_ref())?,
+            None => self.member_bytes(field, sample, record.as_ref())?,
+        };
+        let (FieldContent::Boxes { format, .. }, Some(bytes)) = (field.content, bytes) else {
+            return Ok(Boxes::new());
+        };
+        let boxes = read(&bytes).map_err(|error| super::fields::of_field(field, error))?;
+        let corners = |of: [f32; 4]| format.to_corners(of.map(f64::from)).map(|number| number as f32);
+        Ok(boxes.into_iter().map(corners).collect())
+    }
+}
+
+/// The boxes of a file.
+fn read(bytes: &[u8]) -> Result<Boxes, DecodeError> {
+    let array = NpyArray::decode(bytes)?;
+    let numbers = array.floats().filter(|_| array.shape.len() == 2 && array.shape[1] == 4);
+    let numbers = numbers.ok_or_else(|| {
+        DecodeError::Damaged(format!(
+            "is an array of {} {:?}, must be numbers [boxes, 4] that float32 holds",
+            super::fields::element(array.number).name(),
+            array.shape
+        ))
+    })?;
+    Ok(numbers.as_chunks::<4>().0.to_vec())
+}
+
+/// Moves boxes with each of the image's views.
+pub(super) fn fill_boxes(
+    at: ViewPlaces,
+    (format, shares): (BoxFormat, bool),
+    bytes: &[u8],
+    image: &SeenImage,
+    ticket: &mut Ticket,
+) -> Result<(), DecodeError> {
+    let boxes = read(bytes)?;
+    for (number, drawn) in at.numbers().zip(image.views()) {
+        let mut boxes = boxes.clone();
+        let left = drawn.follow(format, &mut boxes);
+        let rows = boxes.iter().zip(&left).map(|(of, left)| (of, shares.then_some(*left)));
+        let bytes =
+            rows.flat_map(|(of, left)| of.iter().copied().chain(left)).flat_map(f32::to_ne_bytes).collect();
+        let shape = vec![boxes.len() as i64, 4 + i64::from(shares)];
+        ticket.put(number, Some(Value::Array(Array { element: Element::F32, shape, bytes })));
+    }
+    Ok(())
+}

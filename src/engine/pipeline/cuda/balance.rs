@@ -1,0 +1,236 @@
+//! Balances the load between the CPU and the GPU's decoders, by what lanes and workers measure.
+//!
+//! On the GPU the decoding engine has all images that it can decode, and nvJPEG's kernels what it leaves. Work is not
+//! divided between the two, because one holds the other up: on an H200 the engine alone decodes 15 900 images/s, and
+//! 2 800 where the kernels have a third of them; a training step beside that takes 2.9 times as long
+//! (`benches/results/gpu.md`).
+
+use super::rate::{DecodeRate, TimedCall};
+use pixels::decode::nvjpeg::NvJpegBackend;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The weight of a new measurement in a moving average.
+const SMOOTHING: f64 = 0.2;
+
+/// The weight of an image when kinds of images are counted, once many were.
+const KINDS: f64 = 1.0 / 256.0;
+
+/// The least share of the CPU while its rate is not known, because without work it never would be.
+const LEAST: f64 = 0.02;
+
+/// Decides who decodes the next images, for the whole pipeline.
+pub(crate) struct LoadBalancer(Mutex<BalanceState>);
+
+struct BalanceState {
+    gpu: DecodeRate,
+    /// The seconds that an image takes all workers together.
+    cpu: Option<f64>,
+    /// How often a batch had to wait for a lane, from 0 to 1. Only then is the GPU the bottleneck.
+    waiting: f64,
+    /// The part of an image that is due to the CPU.
+    due: f64,
+    /// The number of images that were counted.
+    counted: f64,
+    /// The parts of all images that are left for the kernels' large calls: of colour images, and of gray ones.
+    parts: [f64; 2],
+}
+
+/// The images of one kind in a batch, which the kernels would decode in one call if there are enough.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KernelCall {
+    /// Whether it is the call of gray images, which need one of their own.
+    pub gray: bool,
+    /// The number of images of the batch that the call is for.
+    pub batch: usize,
+}
+
+impl KernelCall {
+    /// Whether the call has enough images in nearly all batches (two standard deviations) when `part` of all images are
+    /// its.
+    fn is_large(self, part: f64) -> bool {
+        let images = part * self.batch as f64;
+        let least = images - 2.0 * (images * (1.0 - part)).max(0.0).sqrt();
+        NvJpegBackend::CudaBatched.takes_call_of((least + 0.5) as usize)
+    }
+}
+
+impl BalanceState {
+    /// The weight of the next image when kinds are counted. At first it makes the parts the means over all images.
+    fn weight(&self) -> f64 {
+        KINDS.max(1.0 / (self.counted + 1.0))
+    }
+}
+
+impl LoadBalancer {
+    /// Makes a balancer that knows nothing yet.
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(BalanceState {
+            gpu: DecodeRate::default(),
+            cpu: None,
+            waiting: 0.0,
+            due: 0.0,
+            counted: 0.0,
+            parts: [0.0; 2],
+        }))
+    }
+
+    /// Notes what the engine, or the kernels in a large call, decoded of a batch.
+    pub(crate) fn gpu_took(&self, call: TimedCall) {
+        self.lock().gpu.saw(call);
+    }
+
+    /// Notes that one of `workers` decoded an image in `seconds`.
+    pub(crate) fn cpu_took(&self, workers: usize, seconds: f64) {
+        if seconds.is_finite() && seconds > 0.0 {
+            let one = seconds / workers as f64;
+            let cpu = &mut self.lock().cpu;
+            *cpu = Some(cpu.map_or(one, |mean| mean + SMOOTHING * (one - mean)));
+        }
+    }
+
+    /// Notes that a batch came to its lane, and whether others were `waiting`.
+    pub(crate) fn batch_came(&self, waiting: bool) {
+        let mut state = self.lock();
+        state.waiting += SMOOTHING * (f64::from(u8::from(waiting)) - state.waiting);
+    }
+
+    /// Counts an image, whoever decodes it; `left_for` is the kernels' call that it is left for. This must be called
+    /// for every image.
+    pub(crate) fn count(&self, left_for: Option<KernelCall>) {
+        let mut state = self.lock();
+        let weight = state.weight();
+        state.counted += 1.0;
+        for (gray, part) in [false, true].into_iter().zip(&mut state.parts) {
+            let is_one = left_for.is_some_and(|call| call.gray == gray);
+            *part += weight * (f64::from(u8::from(is_one)) - *part);
+        }
+    }
+
+    /// Whether the images that are left for a call make it a large one.
+    pub(crate) fn is_large(&self, call: KernelCall) -> bool {
+        call.is_large(self.lock().parts[usize::from(call.gray)])
+    }
+
+    /// Whether most images are left for this call. If it is still too small, larger batches would help.
+    pub(crate) fn is_wanted(&self, call: KernelCall) -> bool {
+        let state = self.lock();
+        state.counted * KINDS >= 1.0 && state.parts[usize::from(call.gray)] >= 0.5
+    }
+
+    /// Whether the next image that the GPU could decode is the CPU's. A `call` keeps the images that it needs to be
+    /// large.
+    pub(crate) fn cpu_turn(&self, call: Option<KernelCall>) -> bool {
+        let mut state = self.lock();
+        let Some(gpu) = state.gpu.of_one() else { return false };
+        let share = state.cpu.map_or(LEAST, |cpu| gpu / (gpu + cpu)) * state.waiting;
+        state.due += share;
+        if state.due < 1.0 {
+            return false;
+        }
+        let without = |call: KernelCall| state.parts[usize::from(call.gray)] * (1.0 - state.weight());
+        let turn = call.is_none_or(|call| call.is_large(without(call)));
+        // A turn for which the call could spare no image passes to the next image; no more than one turn is saved.
+        state.due = if turn { state.due - 1.0 } else { 1.0 };
+        turn
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BalanceState> {
+        // The state is valid after every statement, so a panic elsewhere cannot have broken it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cpu_helps_only_when_batches_wait_for_the_gpu() {
+        let balancer = LoadBalancer::new();
+        let turns = |n| (0..n).filter(|_| balancer.cpu_turn(None)).count();
+        assert_eq!(turns(1000), 0, "nothing is known yet");
+        balancer.gpu_took(TimedCall { images: 100, given: 0.0, done: 0.1 });
+        // 4 workers of 3 ms each: 0.75 ms an image beside the engine's 1 ms.
+        balancer.cpu_took(4, 0.003);
+        assert_eq!(turns(1000), 0, "no batch waits");
+        for _ in 0..100 {
+            balancer.batch_came(true);
+        }
+        let helped = turns(1000);
+        assert!((565..=575).contains(&helped), "{helped}: 1 / (1 + 0.75) of 1000");
+        for _ in 0..100 {
+            balancer.batch_came(false);
+        }
+        assert!(turns(1000) <= 1);
+    }
+
+    const CALL: KernelCall = KernelCall { gray: false, batch: 64 };
+
+    #[test]
+    fn kinds_that_are_rare_make_no_large_calls() {
+        let balancer = LoadBalancer::new();
+        let mut large = [0; 2];
+        for image in 0..2000 {
+            let call = KernelCall { gray: image % 4 == 3, batch: 128 };
+            balancer.count(Some(call));
+            large[usize::from(call.gray)] += u32::from(balancer.is_large(call));
+        }
+        assert_eq!(large, [1500, 0], "three quarters and one quarter of 128");
+        for _ in 0..2000 {
+            balancer.count(Some(KernelCall { gray: true, batch: 128 }));
+        }
+        assert!(balancer.is_large(KernelCall { gray: true, batch: 128 }), "all of a batch");
+        assert!(
+            balancer.is_large(KernelCall { gray: true, batch: 51 })
+                && !balancer.is_large(KernelCall { gray: true, batch: 50 })
+        );
+    }
+
+    /// Images of other kinds, images that an engine decodes, and short batches make calls smaller.
+    #[test]
+    fn a_call_has_no_images_but_those_left_for_it() {
+        for (left, of, batch, is_large) in [
+            (64, 64, 64, true),
+            (64, 64, 40, false),
+            // Progressive images or PNGs beside them, or an engine that leaves a few of each batch.
+            (40, 64, 64, false),
+            (4, 64, 64, false),
+            (40, 64, 128, true),
+            // 52 on average are fewer than 51 in every third batch.
+            (52, 64, 64, false),
+        ] {
+            let balancer = LoadBalancer::new();
+            let call = KernelCall { batch, ..CALL };
+            // The two kinds are mixed.
+            (0..64 * 50).for_each(|image| balancer.count((image * 23 % of < left).then_some(call)));
+            assert_eq!(balancer.is_large(call), is_large, "{left} of {of}, batches of {batch}");
+            assert_eq!(balancer.is_wanted(call), 2 * left >= of, "{left} of {of}");
+        }
+    }
+
+    #[test]
+    fn the_cpu_takes_no_more_than_a_large_call_can_spare() {
+        let balancer = LoadBalancer::new();
+        balancer.gpu_took(TimedCall { images: 100, given: 0.0, done: 0.1 });
+        balancer.cpu_took(4, 0.001);
+        (0..100).for_each(|_| balancer.batch_came(true));
+        let (mut taken, mut least) = (0, 64);
+        for batch in 0..100 {
+            let mut left = 0;
+            for _ in 0..CALL.batch {
+                let turn = balancer.cpu_turn(Some(CALL));
+                balancer.count((!turn).then_some(CALL));
+                left += u32::from(!turn);
+                taken += u32::from(turn);
+                // The call stays large while the CPU takes images.
+                assert!(balancer.is_large(CALL), "batch {batch}");
+            }
+            least = least.min(left);
+        }
+        assert!(NvJpegBackend::CudaBatched.takes_call_of(least as usize), "a call of {least}");
+        assert!(taken > 300, "the CPU helps with {taken} of 6400");
+        // Images that the kernels do not need are the CPU's more often.
+        let turns = (0..1000).filter(|_| balancer.cpu_turn(None)).count();
+        assert!(turns > 700, "{turns} of 1000");
+    }
+}

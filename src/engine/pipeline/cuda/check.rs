@@ -1,0 +1,172 @@
+//! Checks that images which a decoder reports as decoded were really written, before they go into a batch: see
+//! `cuda/untouched.cuh`. It costs a fill, a small launch and a copy of a few bytes for each piece. The kernels of
+//! our own count what is damaged themselves.
+
+use super::GpuStage;
+use super::image::LaneImage;
+use super::placed::PlacedSample;
+use base::error::{Error, Result};
+use pixels::augment::cuda::{POISON, Untouched};
+use pixels::decode::PlanesLayout;
+use pixels::gpu::{DeviceBuffer, DeviceRange, InFlight, PinnedBuffer};
+
+/// The checks of what a lane's decoders wrote.
+pub(crate) struct WriteCheck {
+    kernel: Untouched,
+    /// For each image of a batch a count of lines that nobody wrote, then for each a count of damaged rows, on the
+    /// device; `arrived` is the same on the host.
+    counts: DeviceBuffer,
+    arrived: Option<PinnedBuffer>,
+    /// What is counted of each image whose counts are queued.
+    counted: Vec<Counted>,
+    images: usize,
+    /// How often counts have arrived.
+    round: usize,
+}
+
+/// What is counted of an image.
+#[derive(Debug, Clone, Copy)]
+enum Counted {
+    /// The CPU has decoded it, or it is blank.
+    Nothing,
+    /// Lines that nobody wrote, of which so many may look so by chance.
+    Lines { by_chance: u32 },
+    /// Damaged rows of MCUs.
+    DamagedRows,
+}
+
+impl Counted {
+    fn of(image: &LaneImage, at: &Option<(u64, PlanesLayout)>) -> Self {
+        match (image, at) {
+            (LaneImage::Encoded { .. }, Some((_, layout))) => {
+                Self::Lines { by_chance: Untouched::by_chance(layout) }
+            }
+            (LaneImage::Own { .. }, _) => Self::DamagedRows,
+            _ => Self::Nothing,
+        }
+    }
+}
+
+impl WriteCheck {
+    /// The bytes of the counts of so many images.
+    pub(crate) fn bytes(images: usize) -> usize {
+        2 * 4 * images
+    }
+
+    /// Makes a check for up to `images` images, whose counts arrive in `host`.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`]; [`Error::Config`] where the device has no memory.
+    pub(crate) fn new(
+        stage: &GpuStage,
+        flight: &mut InFlight,
+        images: usize,
+        host: PinnedBuffer,
+    ) -> Result<Self> {
+        let counts = stage.memory.allocate(flight.stream(), Self::bytes(images))?;
+        flight.fill(counts.whole(), 0)?;
+        let kernel = Untouched::new(&stage.gpu.kernels)?;
+        let counted = Vec::with_capacity(images);
+        Ok(Self { kernel, counts, arrived: Some(host), counted, images, round: 0 })
+    }
+
+    /// Queues the poisoning of memory that images will be decoded into.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub(crate) fn poison(&self, flight: &mut InFlight, memory: DeviceRange<'_>) -> Result<()> {
+        flight.fill_words(memory, self.word())
+    }
+
+    /// Adds the images of a chunk to those whose counts will be queued, if decoders of the GPU have any of them. Gives
+    /// the number of the first one's finding; the findings of all samples' first images come before those of the next
+    /// images.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for more images than there is room for.
+    pub(crate) fn add(&mut self, placed: &[PlacedSample]) -> Result<Option<usize>> {
+        if !placed.iter().any(|placed| placed.work.is_for_gpu()) {
+            return Ok(None);
+        }
+        let first = self.counted.len();
+        for image in 0..placed[0].work.images.len() {
+            let of = |placed: &PlacedSample| Counted::of(placed.work.images.get(image), placed.at.get(image));
+            self.counted.extend(placed.iter().map(of));
+        }
+        match self.counted.len() <= self.images {
+            true => Ok(Some(first)),
+            false => Err(Error::Internal(format!("{} images to check", self.counted.len()))),
+        }
+    }
+
+    /// What a launch on the lane's stream needs that counts lines: the kernel, the address of the count with the number
+    /// `first`, and the poison that it looks for.
+    pub(crate) fn lines(&self, first: usize) -> (&Untouched, u64, u32) {
+        (&self.kernel, self.counts.ptr() + 4 * first as u64, self.word())
+    }
+
+    /// Queues zeros for the counts of damaged rows from the number `first` on, and returns the address of the count
+    /// with the number 0.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub(crate) fn damaged_rows(&self, flight: &mut InFlight, first: usize) -> Result<u64> {
+        let at = 4 * (self.images + first);
+        flight.fill(self.counts.range(at, 4 * (self.counted.len() - first))?, 0)?;
+        Ok(self.counts.ptr() + 4 * self.images as u64)
+    }
+
+    /// Waits for what is queued. Returns the finding of each image that was counted since the last wait, in order.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub(crate) fn wait(&mut self, flight: &mut InFlight) -> Result<Vec<Finding>> {
+        flight.copy_to_host(self.arrived.take().ok_or_else(lost)?, self.counts.whole())?;
+        flight.submit()?;
+        flight.wait()?;
+        self.round += 1;
+        let host = self.arrived.insert(flight.arrived().ok_or_else(lost)?);
+        let (lines, rows) = host.as_chunks::<4>().0.split_at(self.images);
+        let findings = self.counted.drain(..).zip(lines.iter().zip(rows)).map(|(counted, (lines, rows))| {
+            let [lines, rows] = [lines, rows].map(|count| u32::from_ne_bytes(*count));
+            match counted {
+                Counted::Lines { by_chance } => Finding::of(lines, by_chance),
+                Counted::DamagedRows if rows > 0 => Finding::Damaged,
+                Counted::DamagedRows | Counted::Nothing => Finding::Written,
+            }
+        });
+        Ok(findings.collect())
+    }
+
+    fn word(&self) -> u32 {
+        POISON[self.round % POISON.len()]
+    }
+}
+
+/// What was found about an image's planes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Finding {
+    /// All lines were written.
+    Written,
+    /// Some lines look as if they were not written, but the image may really look like that. When it is decoded once
+    /// more, over another poison, it is not doubtful again.
+    Doubtful,
+    /// So many lines were not written that it cannot be chance.
+    Skipped,
+    /// It is a packed or an indexed image with damaged rows.
+    Damaged,
+}
+
+impl Finding {
+    fn of(lines: u32, by_chance: u32) -> Self {
+        match lines {
+            0 => Self::Written,
+            _ if lines <= by_chance => Self::Doubtful,
+            _ => Self::Skipped,
+        }
+    }
+}
+
+fn lost() -> Error {
+    Error::Internal("the counts of untouched lines got lost".into())
+}

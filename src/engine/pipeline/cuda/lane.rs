@@ -1,0 +1,499 @@
+//! A lane is a thread with a stream, another stream for the decoding engine, an arena, and a decoder while it needs
+//! one. It takes a piece of a batch at a time, queues everything that makes images of it on the GPU, sleeps until they
+//! are there and checked, and sends the batch on. While one lane's images are decoded, those of another are copied and
+//! those of a third augmented.
+
+use super::GpuStage;
+use super::assembly::{Piece, PreparedSample};
+use super::check::WriteCheck;
+use super::image::{LaneImage, LaneSample};
+use super::image_view::ImageView;
+use super::own::OwnDecoder;
+use super::per_image::PerImage;
+use super::placed::{PlacedSample, requests};
+use super::shared_gpu::BorrowedDecoder;
+use super::table::LaneTable;
+use super::timing::Timing;
+use super::work::Intake;
+use crate::batch::BatchCloser;
+use crate::pipeline::mixing::KeptPlaces;
+use crate::pipeline::{EpochRun, PipelineShared};
+use base::error::{Error, Result};
+use base::slot::Slot;
+use crossbeam_channel::{Receiver, select};
+use pixels::augment::cuda::{LaneMemory, LevelsAt, MixLauncher, ViewLauncher};
+use pixels::decode::nvjpeg::{NvJpegBackend, Verdict};
+use pixels::gpu::{DeviceBuffer, InFlight, Stream};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// Works as the lane with this `number` until no more pieces can come. It takes them from its own queue and the common
+/// one.
+pub(crate) fn run(shared: &PipelineShared, stage: &GpuStage, number: usize, queues: [&Receiver<Piece>; 2]) {
+    let mut lane = None;
+    while let Some(Piece { run, items, closer, kept, last, in_flight }) = next(queues) {
+        if run.stopped() {
+            drop((items, closer, in_flight));
+            shared.fetch_waker.wake_if_starved();
+            continue;
+        }
+        stage.balancer.batch_came(queues.iter().any(|queue| !queue.is_empty()));
+        // It is kept out here, so that it outlives what the device may still be writing to the batch when something
+        // goes wrong.
+        let mut closer = Some(closer);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let lane = match &mut lane {
+                Some(lane) => lane,
+                // The lane is made on this thread, which then borrows decoders. Errors belong to the epoch that meets
+                // them.
+                empty => empty.insert(GpuLane::new(shared, stage, number)?),
+            };
+            lane.process(&run, items, kept.as_deref(), &mut closer, last)
+        }));
+        let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("decoding on the GPU", &*panic)));
+        if let Err(error) = outcome {
+            run.inbox.fail(error);
+            // Dropping the lane waits for what is queued.
+            lane = None;
+        }
+        drop((closer, in_flight));
+        shared.fetch_waker.wake_if_starved();
+    }
+}
+
+/// Waits for the next piece: one that only this lane may have, or else a whole batch; `None` when there will be no
+/// more.
+fn next([own, common]: [&Receiver<Piece>; 2]) -> Option<Piece> {
+    if let Ok(piece) = own.try_recv() {
+        return Some(piece);
+    }
+    select! {
+        recv(own) -> piece => piece.ok().or_else(|| common.recv().ok()),
+        recv(common) -> piece => piece.ok().or_else(|| own.recv().ok()),
+    }
+}
+
+struct GpuLane<'a> {
+    stage: &'a GpuStage,
+    shared: &'a PipelineShared,
+    intake: Intake<'a>,
+    /// The decoder, while a piece needs one. It is dropped first: it waits for all streams that it used, and `flight`
+    /// holds what these read.
+    decoder: Option<BorrowedDecoder>,
+    flight: InFlight,
+    /// The stream of the decoding engine, which works beside the CUDA kernels.
+    engine: Stream,
+    /// The views of all images, those of one image together.
+    views: Vec<ImageView>,
+    arena: Option<DeviceBuffer>,
+    /// What the kernels read of each image, those of one view together.
+    table: LaneTable,
+    /// The grey levels between the kernels of a view that changes pixels.
+    levels: Option<DeviceBuffer>,
+    own: OwnDecoder,
+    check: WriteCheck,
+    timing: Timing,
+}
+
+/// A sample that is queued and must be checked. The finding of its first image has the number `first`, and that of each
+/// further image comes `step` later.
+struct QueuedSample {
+    work: LaneSample,
+    first: usize,
+    step: usize,
+}
+
+impl<'a> GpuLane<'a> {
+    fn new(shared: &'a PipelineShared, stage: &'a GpuStage, number: usize) -> Result<Self> {
+        // This is done before the first batch, for the other lanes too: see `shared_gpu`.
+        match stage.prepare() {
+            Err(error @ (Error::Unavailable(_) | Error::Gpu { .. })) => shared.notify_unprepared(&error),
+            outcome => outcome?,
+        }
+        let stream = Stream::new(&stage.device)?;
+        let log = shared.trace.lane(&format!("lane {number}"));
+        let intake = Intake::new(shared, stage)?;
+        let images = &shared.config.images;
+        let own = LaneMemory::new(images.views(), shared.config.batch_size as usize);
+        let allocate = |bytes| stage.memory.allocate(&stream, bytes);
+        let mut views = Vec::new();
+        for image in 0..images.list().len() {
+            for (number, view) in images.recipe(image).views().iter().enumerate() {
+                let kernels = &stage.gpu.kernels;
+                let mix = shared.config.mix.as_ref().map(|_| MixLauncher::new(kernels, view.fixed_output()));
+                let launcher = ViewLauncher::new(kernels, view)?;
+                views.push(ImageView { image, number, launcher, mix: mix.transpose()? });
+            }
+        }
+        let mut flight = InFlight::new(&stream)?;
+        Ok(Self {
+            stage,
+            shared,
+            own: OwnDecoder::new(stage)?,
+            check: WriteCheck::new(stage, &mut flight, stage.batch, intake.staging.counts(stage.batch)?)?,
+            intake,
+            engine: Stream::new(&stage.device)?,
+            decoder: None,
+            views,
+            arena: None,
+            table: LaneTable::new(allocate(own.table)?),
+            levels: (own.levels > 0).then(|| allocate(own.levels)).transpose()?,
+            timing: Timing::new(&stage.device, stage.origin.clone(), log),
+            flight,
+        })
+    }
+
+    /// Queues the work of a piece, sends its batch on if it is the last piece, and waits.
+    fn process(
+        &mut self,
+        run: &EpochRun,
+        items: Vec<PreparedSample>,
+        kept: Option<&KeptPlaces>,
+        closer: &mut Option<Arc<BatchCloser>>,
+        last: bool,
+    ) -> Result<()> {
+        let mut todo: VecDeque<LaneSample> =
+            items.into_iter().map(|item| self.intake.receive(item)).collect();
+        self.intake.fill_calls(&mut todo);
+        self.stage.backoff.piece_went();
+        let mut finished = Vec::with_capacity(todo.len());
+        let mut decoded = Vec::with_capacity(todo.len());
+        while !todo.is_empty() && !run.stopped() {
+            while !todo.is_empty() && !run.stopped() {
+                let closer = closer.as_ref().ok_or_else(closed_too_early)?;
+                self.chunk(run, closer, &mut todo, &mut finished, &mut decoded)?;
+            }
+            if decoded.is_empty() {
+                continue;
+            }
+            // What was not really decoded is queued again.
+            let findings = self.check.wait(&mut self.flight)?;
+            for QueuedSample { mut work, first, step } in decoded.drain(..) {
+                match self.intake.accept(run, &mut work, |image| findings[first + step * image]) {
+                    true => finished.push(work),
+                    false => todo.push_back(work),
+                }
+            }
+        }
+        let complete = last && todo.is_empty();
+        match kept {
+            None => finished.into_iter().for_each(|work| work.into_place().finish(&self.shared.index)),
+            Some(kept) => {
+                finished.into_iter().for_each(|work| kept.keep(work.into_place()));
+                if complete {
+                    self.mix(run, closer.as_ref().ok_or_else(closed_too_early)?, kept)?;
+                }
+            }
+        }
+        // When the epoch was stopped, the samples that are left spoil the batch.
+        if complete {
+            closer
+                .take()
+                .and_then(Arc::into_inner)
+                .ok_or_else(closed_too_early)?
+                .close_on(&mut self.flight)?;
+        }
+        self.flight.submit()?;
+        self.flight.wait()?;
+        self.decoder.take().map_or(Ok(()), BorrowedDecoder::give_back)?;
+        self.timing.collect(run, &self.stage.balancer, self.flight.stream())
+    }
+
+    /// Queues as many samples of `todo` as the arena holds, which are a chunk. Samples of which a decoder refuses an
+    /// image go back into `todo`. If decoders of the GPU decoded any image, all samples of the chunk go to `decoded`,
+    /// to be checked; otherwise they go to `finished`.
+    fn chunk(
+        &mut self,
+        run: &EpochRun,
+        closer: &BatchCloser,
+        todo: &mut VecDeque<LaneSample>,
+        finished: &mut Vec<LaneSample>,
+        decoded: &mut Vec<QueuedSample>,
+    ) -> Result<()> {
+        let (mut placed, bytes) = self.place(run, todo, finished)?;
+        let arena = self.arena(bytes)?;
+        let stream = self.flight.stream().clone();
+        let by_nvjpeg = |placed: &[PlacedSample]| placed.iter().any(|placed| placed.work.is_encoded());
+        if let (true, Some(arena)) = (by_nvjpeg(&placed), &self.arena) {
+            self.check.poison(&mut self.flight, arena.range(0, bytes as usize)?)?;
+        }
+        self.timing.next()?.begin(&stream, &self.engine)?;
+        self.copy(run, &placed)?;
+        self.timing.current().copied(&stream)?;
+        let tables = OwnDecoder::reserve(&placed, &mut self.intake.staging, &mut self.flight)?;
+        let refused = self.decode(run, arena, &placed)?;
+        let mut refused = refused.into_iter().rev().peekable();
+        while let Some(Refusal { index, image, error }) = refused.next() {
+            self.intake.demote(&mut placed[index].work, image, error);
+            // Samples are removed from the back, so that the indices before them stay valid.
+            if refused.peek().is_none_or(|next| next.index != index) {
+                todo.push_back(placed.remove(index).work);
+            }
+        }
+        let first = self.check.add(&placed)?;
+        if let Some(first) = first {
+            self.decode_own(&placed, arena, first, tables)?;
+        }
+        self.timing.current().decoded(&stream)?;
+        self.augment(closer, arena, &placed, first.filter(|_| by_nvjpeg(&placed)))?;
+        self.timing.current().done(&stream)?;
+        let step = placed.len();
+        for (number, PlacedSample { mut work, .. }) in placed.into_iter().enumerate() {
+            // Queued work holds what it reads until it is done, which may be long before the piece is. But a file that
+            // may be decoded again is kept, together with the rest of its sample.
+            if !work.is_for_gpu() {
+                work.images.set_all(|| LaneImage::Nothing);
+            }
+            match first {
+                Some(first) => decoded.push(QueuedSample { work, first: first + number, step }),
+                None => finished.push(work),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes samples of `todo` until the arena or page-locked memory is full. Returns the samples, and how many bytes
+    /// of the arena they have.
+    fn place(
+        &mut self,
+        run: &EpochRun,
+        todo: &mut VecDeque<LaneSample>,
+        finished: &mut Vec<LaneSample>,
+    ) -> Result<(Vec<PlacedSample>, u64)> {
+        let limit = self.stage.pools.arena as u64;
+        let (mut placed, mut used) = (Vec::with_capacity(todo.len()), 0);
+        let most = self.capacity();
+        while let Some(mut work) = todo.pop_front() {
+            self.intake.decode_on_cpu(run, &mut work);
+            if let LaneImage::Nothing = work.images.get(0) {
+                finished.push(work);
+                continue;
+            }
+            let layouts = PerImage::try_new(work.images.len(), |image| {
+                work.images.get(image).layout(&self.stage.gpu.abilities)
+            })?;
+            let bytes_of = |(image, layout): (&LaneImage, &Option<_>)| {
+                layout.as_ref().map_or(0, |layout| image.arena_bytes(layout))
+            };
+            let bytes = work.images.iter().zip(layouts.iter()).map(bytes_of).sum();
+            if bytes > limit {
+                self.intake.too_large(&mut work, bytes)?;
+                todo.push_front(work);
+                continue;
+            }
+            if used + bytes > limit || placed.len() == most {
+                todo.push_front(work);
+                break;
+            }
+            if !self.intake.stage(&mut work)? {
+                // A lane may wait for its own work alone, and for what comes free when that is done.
+                if !placed.is_empty() {
+                    todo.push_front(work);
+                    break;
+                }
+                self.flight.submit()?;
+                self.flight.wait()?;
+                self.intake.staging.reserve(work.images.len(), bytes)?;
+                if !self.intake.stage(&mut work)? {
+                    return Err(Error::Internal(format!("no page-locked {bytes} bytes for planes")));
+                }
+            }
+            let (mut end, mut number) = (used, 0);
+            let at = layouts.map(|layout| {
+                let start = end;
+                end += bytes_of((work.images.get(number), layout));
+                number += 1;
+                layout.map(|layout| (start, layout))
+            });
+            placed.push(PlacedSample { work, at });
+            used = end;
+        }
+        Ok((placed, used))
+    }
+
+    /// The most samples of a chunk, for whose tables and levels there is memory.
+    fn capacity(&self) -> usize {
+        self.shared.config.batch_size as usize
+    }
+
+    /// The address of at least `bytes` bytes of device memory that this lane's stream may write.
+    fn arena(&mut self, bytes: u64) -> Result<u64> {
+        if self.arena.as_ref().is_none_or(|arena| (arena.bytes() as u64) < bytes) {
+            // Some room for larger images too, so that growing ends soon.
+            let room = (bytes + bytes / 4).max(1 << 20).min(self.stage.pools.arena as u64).max(bytes);
+            // The old arena is freed first, in the stream's order.
+            self.arena = None;
+            self.arena = Some(self.stage.memory.allocate(self.flight.stream(), room as usize)?);
+        }
+        Ok(self.arena.as_ref().map_or(0, DeviceBuffer::ptr))
+    }
+
+    /// Queues the copies of planes that the CPU decoded. What is needed of packed and indexed images, kernels read by
+    /// themselves where it is, so that it is only kept.
+    fn copy(&mut self, run: &EpochRun, placed: &[PlacedSample]) -> Result<()> {
+        for (image, at) in placed.iter().flat_map(PlacedSample::images) {
+            let Some((offset, _)) = at else { continue };
+            let from = match image {
+                LaneImage::Planes { bytes, layout, .. } => bytes.part(0..layout.bytes as usize)?,
+                LaneImage::Own { bytes, plan, .. } => {
+                    run.counters.add_uploaded(plan.bytes.len());
+                    self.flight.keep(bytes.clone());
+                    continue;
+                }
+                _ => continue,
+            };
+            let to = self.arena.as_ref().map(|arena| arena.range(*offset as usize, from.len()));
+            let to = to.ok_or_else(|| Error::Internal("an image without an arena".into()))??;
+            run.counters.add_uploaded(from.len());
+            self.flight.copy_to_device(to, &from)?;
+        }
+        Ok(())
+    }
+
+    /// Queues the decoding of all encoded images. Returns those that were refused, in order, and why.
+    fn decode(&mut self, run: &EpochRun, arena: u64, placed: &[PlacedSample]) -> Result<Vec<Refusal>> {
+        let mut refused = Vec::new();
+        let mut engine_queued = false;
+        for backend in NvJpegBackend::ALL {
+            let (indices, requests) = requests(backend, arena, placed);
+            for &(index, image) in &indices {
+                // The file is kept even where a call fails, because the device may have begun to read.
+                if let LaneImage::Encoded { bytes, .. } = placed[index].work.images.get(image) {
+                    self.flight.keep(bytes.clone());
+                    run.counters.add_uploaded(bytes.len());
+                }
+            }
+            if backend > NvJpegBackend::Hardware && !engine_queued {
+                engine_queued = true;
+                self.timing.current().engine_queued(&self.engine)?;
+            }
+            if requests.is_empty() {
+                continue;
+            }
+            let stream = if backend == NvJpegBackend::Hardware { &self.engine } else { self.flight.stream() };
+            let decoder = match &mut self.decoder {
+                Some(decoder) => decoder,
+                empty => empty.insert(self.stage.gpu.borrow(self.stage.batch)?),
+            };
+            let events = self.timing.current();
+            let begins = match backend {
+                NvJpegBackend::Hardware => Some(&events.engine[0]),
+                NvJpegBackend::CudaBatched => Some(&events.batched[0]),
+                NvJpegBackend::Cuda => None,
+            };
+            let Verdict { outcomes, in_parts } = decoder.get()?.decode(stream, backend, begins, &requests)?;
+            if let Some(why) = self.stage.backoff.learn(backend, &outcomes) {
+                self.shared.notify_paused(backend, &why);
+            }
+            if backend == NvJpegBackend::CudaBatched {
+                events.batched[1].record(stream)?;
+            }
+            let mut decoded = 0;
+            for ((index, image), outcome) in indices.into_iter().zip(outcomes) {
+                match outcome {
+                    Ok(()) => decoded += 1,
+                    Err(error) => refused.push(Refusal { index, image, error }),
+                }
+            }
+            match backend {
+                // The time of a call that was tried in parts says nothing about how fast images are decoded.
+                _ if in_parts => {}
+                NvJpegBackend::Hardware => events.on_engine += decoded,
+                NvJpegBackend::CudaBatched => events.on_batched += decoded,
+                NvJpegBackend::Cuda => {}
+            }
+        }
+        refused.sort_by_key(|refusal| (refusal.index, refusal.image));
+        Ok(refused)
+    }
+
+    /// Queues the decoding of all images of the kernels of our own, by one launch of each, whose tables go through the
+    /// buffer `slot`. Their damaged rows are counted from the finding with the number `first` on.
+    fn decode_own(
+        &mut self,
+        placed: &[PlacedSample],
+        arena: u64,
+        first: usize,
+        slot: Option<Slot>,
+    ) -> Result<()> {
+        self.own.fill_tables(placed, arena, first)?;
+        let Self { own, intake, flight, .. } = self;
+        let Some((kernels, tables, at)) = own.copy(self.stage, slot, &intake.staging, flight)? else {
+            return Ok(());
+        };
+        let damage = self.check.damaged_rows(flight, first)?;
+        // SAFETY: the table, the arena and the counts stay allocated until the flight is done. All of it was written on
+        // this stream. The flight keeps what is gathered, too.
+        unsafe { kernels.launch(flight.stream(), tables, at, damage) }
+    }
+
+    /// Queues the copy of the table, the check of what nvJPEG wrote, whose first finding has the number `findings`, and
+    /// for each view the launch that makes its images.
+    fn augment(
+        &mut self,
+        closer: &BatchCloser,
+        arena: u64,
+        placed: &[PlacedSample],
+        findings: Option<usize>,
+    ) -> Result<()> {
+        if placed.is_empty() {
+            return Ok(());
+        }
+        let Intake { staging, .. } = &mut self.intake;
+        self.table.write(self.stage, staging, &mut self.flight, &self.views, placed, arena)?;
+        let first_views = self.views.iter().enumerate().filter(|(_, view)| view.number == 0);
+        for (number, view) in first_views.filter(|_| findings.is_some()) {
+            let first = findings.unwrap_or_default() + view.image * placed.len();
+            let (kernel, counts, poison) = self.check.lines(first);
+            let entries = self.table.entries(number);
+            // All views of an image use the same planes, which the entries of the first view name. SAFETY: as for the
+            // launches below; the counts are this lane's.
+            unsafe { kernel.launch(self.flight.stream(), entries, placed.len(), counts, poison) }?;
+        }
+        // Only from now on must the former readers of the batch's buffer be done.
+        let tensors = closer.images(self.flight.stream())?;
+        let address = self.levels.as_ref().map_or(0, DeviceBuffer::ptr);
+        let levels = LevelsAt { address, capacity: self.capacity() };
+        for (number, (ImageView { launcher, .. }, images)) in self.views.iter().zip(tensors).enumerate() {
+            let entries = self.table.entries(number);
+            let programs = self.table.programs(number, self.views.len());
+            let stream = self.flight.stream();
+            // SAFETY: the table and what it points to (the arena, the levels and the batch's images) stay allocated
+            // until the flight is done. All of it was written on this stream or is waited for by it.
+            unsafe { launcher.launch(stream, entries, placed.len(), programs, levels, images) }?;
+        }
+        Ok(())
+    }
+
+    /// Finishes the places of a batch, and queues for each view the launch that mixes its images.
+    fn mix(&mut self, run: &EpochRun, closer: &BatchCloser, kept: &KeptPlaces) -> Result<()> {
+        let Some(plan) = &self.shared.config.mix else { return Ok(()) };
+        let rings = kept.finish(self.shared, run, plan);
+        if rings.is_empty() {
+            return Ok(());
+        }
+        let entries = self.table.write_rings(&mut self.intake.staging, &mut self.flight, &rings)?;
+        let images = closer.images(self.flight.stream())?;
+        for (mix, images) in
+            self.views.iter().zip(images).filter_map(|(view, to)| Some((view.mix.as_ref()?, to)))
+        {
+            // SAFETY: the table and the batch's images stay allocated until the flight is done; they were written on
+            // this stream.
+            unsafe { mix.launch(self.flight.stream(), entries, rings.len(), images) }?;
+        }
+        Ok(())
+    }
+}
+
+/// An image that its decoder does not take: the index of its sample in the chunk, which of the sample's images it is,
+/// and why.
+struct Refusal {
+    index: usize,
+    image: usize,
+    error: Error,
+}
+
+fn closed_too_early() -> Error {
+    Error::Internal("a batch was closed too early".into())
+}

@@ -1,0 +1,398 @@
+//! The worker's part on the way to a GPU: it fills all fields but the images. Of images it parses the headers, draws
+//! the views, and decodes those that are the CPU's.
+
+use super::GpuStage;
+use super::assembly::PreparedImage;
+use super::balance::KernelCall;
+use super::per_image::PerImage;
+use super::refused::ImageId;
+use crate::batch::Ticket;
+use crate::config::CpuDecode;
+use crate::pipeline::cpu::{CpuDecoder, SampleImage, ViewsFrom};
+use crate::pipeline::fields::SeenImage;
+use crate::pipeline::one_version::of_one_version;
+use crate::pipeline::originals::OriginalFiles;
+use crate::pipeline::stopwatch::Stopwatch;
+use crate::pipeline::{EpochRun, PipelineShared};
+use base::error::{DecodeError, Error, Result};
+use base::parts::ByteParts;
+use base::trace;
+use data::schedule::Draw;
+use pixels::augment::DrawnViews;
+use pixels::decode::cuda::OwnImage;
+use pixels::decode::nvjpeg::NvJpegBackend;
+use pixels::decode::{
+    ColorModel, FileForm, Format, JpegHeader, Planes, PlanesLayout, file_within, form_of, image_size,
+    parse_header,
+};
+use pixels::gpu::{PinnedBuffer, PinnedSlice};
+use std::borrow::Cow;
+use std::ops::Range;
+use store::io::Filled;
+
+/// Prepares one sample after another. Each worker has one.
+pub(crate) struct Preparer<'a> {
+    shared: &'a PipelineShared,
+    stage: &'a GpuStage,
+    cpu: CpuDecoder,
+    originals: OriginalFiles,
+    /// The views that were drawn of the images of the current sample.
+    seen: Vec<Option<SeenImage>>,
+}
+
+/// An image in page-locked memory.
+struct ReadImage {
+    bytes: PinnedSlice,
+    /// Which of the bytes were read, where not all were: the others may be anything.
+    parts: Option<ByteParts>,
+}
+
+impl ReadImage {
+    /// The number of bytes that were read.
+    fn arrived(&self) -> usize {
+        self.parts.map_or(self.bytes.len(), |parts| parts.bytes() as usize)
+    }
+}
+
+/// What was read of a sample, of which perhaps not all bytes have arrived.
+struct AllBytes(Filled);
+
+impl AsRef<[u8]> for AllBytes {
+    fn as_ref(&self) -> &[u8] {
+        self.0.in_parts().0
+    }
+}
+
+/// Where the bytes of an image are.
+enum ImageBytes {
+    /// They are this range of what was read of its sample.
+    Within(Range<usize>),
+    /// They are elsewhere in the shard and were read from there.
+    Apart(Vec<u8>),
+}
+
+impl<'a> Preparer<'a> {
+    pub(crate) fn new(shared: &'a PipelineShared, stage: &'a GpuStage) -> Self {
+        let originals = OriginalFiles::default();
+        Self { shared, stage, cpu: CpuDecoder::new(shared), originals, seen: Vec::new() }
+    }
+
+    /// Fills all fields of a place but its images, from the sample's `record`; the batch has `batch` samples. Decides
+    /// who decodes each image, and decodes it when that is the CPU.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the sample.
+    pub(crate) fn prepare(
+        &mut self,
+        run: &EpochRun,
+        draw: Draw,
+        batch: usize,
+        record: Filled,
+        ticket: &mut Ticket,
+        stopwatch: &mut Stopwatch,
+    ) -> Result<PerImage<PreparedImage>> {
+        let shared = self.shared;
+        if shared.config.fields.is_image_alone() && !shared.index.is_stream() {
+            let parts = record.in_parts().1;
+            let read = ReadImage { bytes: self.stage.slots.pin(AllBytes(record))?, parts };
+            self.seen.clear();
+            return self.prepare_image(run, 0, draw, batch, read, stopwatch).map(PerImage::one);
+        }
+        let replace = |record: Filled, bytes: Vec<u8>| record.replaced(&bytes);
+        let locate = |record: &Filled| {
+            let stamp = shared.index.shard_stamp(shared.index.extent(draw.sample).file);
+            Ok((self.locate_images(run, draw, record, ticket)?, stamp))
+        };
+        let ((found, stamp), record) = of_one_version(&shared.index, draw.sample, record, replace, locate)?;
+        // A file of its own may be larger than the record that was read.
+        let has_room = |bytes: &Vec<u8>| bytes.len() <= record.room();
+        let only =
+            found.len() == 1 && !matches!(found.get(0), Some(ImageBytes::Apart(bytes)) if !has_room(bytes));
+        let record = match found.get(0) {
+            Some(ImageBytes::Apart(bytes)) if only => record.replaced(bytes),
+            Some(ImageBytes::Within(range)) if only => record.narrowed(range.clone()),
+            _ => record,
+        };
+        let record = self.stage.slots.pin(record)?;
+        found.try_map(|image, found| {
+            let bytes = match found {
+                None => return Ok(PreparedImage::Absent),
+                Some(_) if only => record.clone(),
+                Some(ImageBytes::Within(range)) => record.part(range)?,
+                Some(ImageBytes::Apart(bytes)) => match pinned(self.stage, &bytes)? {
+                    Some(bytes) => bytes,
+                    None => return Ok(PreparedImage::Unread { stamp, drawn: self.drawn_of(image) }),
+                },
+            };
+            let made = self.prepare_image(
+                run,
+                image,
+                draw,
+                batch * shared.config.images.list().len(),
+                ReadImage { bytes, parts: None },
+                stopwatch,
+            );
+            made.map_err(|error| shared.of_image(image, error))
+        })
+    }
+
+    /// Fills all fields of a place but its images, and returns where the bytes of each image are; `None` for an image
+    /// that the sample does not have. The views that other fields follow are drawn from an image's header.
+    fn locate_images(
+        &mut self,
+        run: &EpochRun,
+        draw: Draw,
+        record: &[u8],
+        ticket: &mut Ticket,
+    ) -> Result<PerImage<Option<ImageBytes>>> {
+        let (shared, sample) = (self.shared, draw.sample);
+        let images = shared.config.images.list();
+        self.seen.clear();
+        let found = PerImage::try_new(images.len(), |image| {
+            let field = &shared.config.fields.list[images[image].field];
+            let Some(bytes) = shared.field_bytes(run, field, sample, record)? else {
+                self.seen.push(None);
+                return Ok(None);
+            };
+            let seen = shared
+                .boxes_of_image(Some(run), image, sample, record)
+                .and_then(|boxes| self.see_image(run, image, draw, &bytes, &boxes));
+            self.seen.push(Some(seen.map_err(|error| shared.of_image(image, error))?));
+            Ok(Some(match (shared.member_range(field, sample, record), bytes) {
+                (Some(range), _) => ImageBytes::Within(range),
+                (None, Cow::Owned(bytes)) => ImageBytes::Apart(bytes),
+                (None, Cow::Borrowed(_)) => {
+                    return Err(Error::Internal("a member that is nowhere was read".into()));
+                }
+            }))
+        })?;
+        shared.fill_fields(run, sample, record, &self.seen, &mut self.originals, ticket)?;
+        Ok(found)
+    }
+
+    /// Checks the size of an image, and draws its views where fields follow it, or where they depend on the `boxes` of
+    /// its sample.
+    fn see_image(
+        &self,
+        run: &EpochRun,
+        image: usize,
+        draw: Draw,
+        bytes: &[u8],
+        boxes: &[[f32; 4]],
+    ) -> Result<SeenImage> {
+        let (shared, config) = (self.shared, &self.shared.config);
+        let follows = config.fields.follow(image) || config.images.boxes(image).is_some();
+        if !follows && config.images.recipes().len() == config.images.list().len() {
+            return Ok(SeenImage { size: (0, 0), drawn: None });
+        }
+        let size = image_size(bytes)?;
+        shared.check_size(image, size, &self.seen)?;
+        let drawn = follows.then(|| shared.draw_views(&run.keys, image, draw, size, boxes)).transpose()?;
+        Ok(SeenImage { size, drawn })
+    }
+
+    /// The views that were drawn of an image when its sample was looked through.
+    fn drawn_of(&mut self, image: usize) -> Option<DrawnViews> {
+        self.seen.get_mut(image)?.as_mut()?.drawn.take()
+    }
+
+    /// Decides who decodes an image of a batch of `batch` images, and decodes it when that is the CPU.
+    fn prepare_image(
+        &mut self,
+        run: &EpochRun,
+        image: usize,
+        draw: Draw,
+        batch: usize,
+        read: ReadImage,
+        stopwatch: &mut Stopwatch,
+    ) -> Result<PreparedImage> {
+        let config = &self.shared.config;
+        let arrived = read.arrived();
+        let ReadImage { bytes, parts } = read;
+        let id = ImageId { sample: draw.sample, image: image as u32 };
+        if parts.is_none() {
+            self.shared.notify_turned(image, draw.sample, &bytes);
+        }
+        let draw_views = |size| self.shared.draw_views(&run.keys, image, draw, size, &[]);
+        let drawn = match self.drawn_of(image) {
+            None if config.images.recipe(image).may_resize_padding() => {
+                Some(draw_views(image_size(&bytes)?)?)
+            }
+            drawn => drawn,
+        };
+        // A canvas is the CPU's: the kernels resize what lies in planes, and no backend writes padding into those.
+        let on_canvas = drawn.as_ref().is_some_and(|drawn| drawn.canvas().is_some());
+        let mut drawn = drawn;
+        if !on_canvas
+            && self.stage.decodes_form(form_of(&bytes))
+            && let Some(own) = OwnImage::read(&bytes)?
+        {
+            let size = self.checked_size(own.size())?;
+            let views = drawn.take().map_or_else(|| draw_views(size), Ok)?;
+            if let Some(plan) = own.plan(views.region())? {
+                self.stage.balancer.count(None);
+                stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, arrived);
+                return Ok(PreparedImage::Own { bytes, plan: Box::new(plan), drawn: views });
+            }
+            drawn = Some(views);
+        }
+        if parts.is_some() {
+            // It is packed: of nothing else parts are read.
+            return self.decode_here(run, (image, draw, drawn), ReadImage { bytes, parts }, stopwatch);
+        }
+        let bytes = match form_of(&bytes) {
+            FileForm::Packed if !self.stage.cpu_may && !on_canvas => self.rebuilt(run, &bytes)?,
+            _ => bytes,
+        };
+        // nvJPEG knows files alone; the CPU's decoders know all forms.
+        let file = file_within(&bytes)?.unwrap_or(0..bytes.len());
+        let for_gpu = if on_canvas { None } else { self.for_gpu(&bytes[file.clone()], id, batch) };
+        if for_gpu.is_none() && config.cpu_decode == CpuDecode::Never {
+            return Err(match on_canvas {
+                true => DecodeError::Unsupported(RESIZED_PADDING.into()).into(),
+                false => undecodable(self.stage, &bytes[file], id),
+            });
+        }
+        if let Some(header) = for_gpu {
+            let size = self.checked_size((header.width, header.height))?;
+            let drawn = drawn.map_or_else(|| draw_views(size), Ok)?;
+            stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, bytes.len());
+            return Ok(PreparedImage::Encoded { bytes: bytes.part(file)?, header, drawn });
+        }
+        self.decode_here(run, (image, draw, drawn), ReadImage { bytes, parts: None }, stopwatch)
+    }
+
+    /// Decodes an image by the CPU.
+    fn decode_here(
+        &mut self,
+        run: &EpochRun,
+        (image, draw, drawn): (usize, Draw, Option<DrawnViews>),
+        ReadImage { bytes, parts }: ReadImage,
+        stopwatch: &mut Stopwatch,
+    ) -> Result<PreparedImage> {
+        let start = stopwatch.now();
+        let views = drawn.map_or(ViewsFrom::Boxes(&[]), ViewsFrom::Header);
+        let of = SampleImage { image, draw, bytes: &bytes, views };
+        let drawn = self.cpu.decode_read(self.shared, run, of, parts, stopwatch)?;
+        let layout = PlanesLayout::staged(&self.cpu.planes);
+        let Some(mut slot) = self.stage.slots.slots().try_take(layout.bytes as usize) else {
+            // The same views need the same rows again, so that nobody looks at bytes that were not read.
+            return Ok(PreparedImage::Waiting { bytes, drawn });
+        };
+        copy(&self.cpu.planes, &layout, slot.bytes_mut());
+        stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, 0);
+        self.stage.balancer.cpu_took(self.shared.config.threads, (stopwatch.now() - start).as_secs_f64());
+        Ok(PreparedImage::Decoded { bytes: self.stage.slots.pin(slot)?, layout, drawn })
+    }
+
+    /// The file that a packed image was made of, for nvJPEG. A cache has such images where another job filled it; a job
+    /// of which the CPU decodes nothing makes none, and is refused at its start for a dataset that has any.
+    fn rebuilt(&mut self, run: &EpochRun, bytes: &[u8]) -> Result<PinnedSlice> {
+        let file = self.originals.restore(run, FileForm::Packed, bytes)?;
+        pinned(self.stage, file)?.ok_or_else(|| Error::Internal("a rebuilt file was left unread".into()))
+    }
+
+    /// The size of an image, unless it is too large.
+    fn checked_size(&self, (width, height): (u32, u32)) -> Result<(u32, u32), DecodeError> {
+        let limit = self.shared.config.max_pixels;
+        match u64::from(width) * u64::from(height) > limit {
+            true => Err(DecodeError::TooLarge { width, height, limit }),
+            false => Ok((width, height)),
+        }
+    }
+
+    /// The header of a file that nvJPEG is to decode. `None` for a file that it cannot decode, or not for certain: the
+    /// CPU decodes that, or says what is wrong with it.
+    fn for_gpu(&self, bytes: &[u8], id: ImageId, batch: usize) -> Option<JpegHeader> {
+        let stage = self.stage;
+        // A GPU's decoder may make up what a file that was cut short lacks; the CPU reports it.
+        let header = parse_header(bytes).ok().filter(|_| is_ended(bytes));
+        let first = header.and_then(|header| stage.backends(&header, id).next());
+        if !stage.cpu_serves {
+            return header.filter(|_| first.is_some());
+        }
+        let gray = header.is_some_and(|header| header.color() == Some(ColorModel::Gray));
+        let call = (first == Some(NvJpegBackend::CudaBatched)).then_some(KernelCall { gray, batch });
+        let is_auto = self.shared.config.cpu_decode == CpuDecode::Auto;
+        let turn = is_auto && first.is_some() && stage.balancer.cpu_turn(call);
+        stage.balancer.count(call.filter(|_| !turn));
+        let header = header.filter(|_| !turn)?;
+        match (first, call) {
+            // On a lane it would turn out too late, because a lane's thread has better things to do than decode.
+            (_, Some(call)) => {
+                let serves = stage.balancer.is_large(call)
+                    || stage.backend_after(NvJpegBackend::CudaBatched, &header, id).is_some();
+                // An epoch's short last batch is no reason for a notice.
+                if !serves && batch == stage.batch && stage.balancer.is_wanted(call) {
+                    self.shared.notify_small_batches();
+                }
+                serves.then_some(header)
+            }
+            (Some(_), None) => Some(header),
+            (None, None) => {
+                if stage.has_small_batches(&header) {
+                    self.shared.notify_small_batches();
+                }
+                None
+            }
+        }
+    }
+}
+
+/// Why the GPU does not decode an image that is resized with padding.
+const RESIZED_PADDING: &str = "the transforms pad this image before they resize it, for which the CPU decodes it; \
+                               cpu_decode=\"fallback\" lets it";
+
+/// Why the GPU decodes nothing but packed and indexed images.
+const NOT_PACKED: &str = "the image is neither packed nor indexed, and decoder=\"own\" decodes no others on the GPU; \
+                          cpu_decode=\"fallback\" lets the CPU decode it";
+
+/// Copies bytes that lie apart from their sample to page-locked memory. `None` where there is no slot and the CPU
+/// may decode them: then a lane reads them when it is their turn, so that they wait for no slot and take no memory.
+fn pinned(stage: &GpuStage, bytes: &[u8]) -> Result<Option<PinnedSlice>> {
+    if let Some(slot) = stage.slots.slots().try_take(bytes.len()) {
+        return stage.slots.pin(Filled::new(slot, 0..0).replaced(bytes)).map(Some);
+    } else if stage.cpu_may {
+        return Ok(None);
+    }
+    let mut buffer = PinnedBuffer::new(&stage.device, bytes.len())?;
+    buffer.copy_from_slice(bytes);
+    buffer.into_slice().map(Some)
+}
+
+fn is_ended(bytes: &[u8]) -> bool {
+    bytes.ends_with(&[0xFF, 0xD9])
+}
+
+/// The error of an image that the GPU's decoders do not take, where the CPU may not decode.
+pub(crate) fn undecodable(stage: &GpuStage, bytes: &[u8], id: ImageId) -> Error {
+    if let Err(error) = Format::of(bytes) {
+        return error.into();
+    }
+    if !stage.may_use_nvjpeg() {
+        return DecodeError::Unsupported(NOT_PACKED.into()).into();
+    }
+    // An image of another format than JPEG has no such header, which does not mean that it is damaged.
+    if let Err(error) = parse_header(bytes)
+        && !matches!(error, DecodeError::NotAnImage(_))
+    {
+        return error.into();
+    }
+    let refused = stage.refused.why(id).filter(|_| is_ended(bytes));
+    let unknown = || {
+        DecodeError::Unsupported(
+            "the GPU's decoders do not know its kind, or it does not end with an end marker; \
+             cpu_decode=\"fallback\" lets the CPU look at it"
+                .into(),
+        )
+    };
+    refused.unwrap_or_else(unknown).into()
+}
+
+/// Copies the planes into a staging buffer, where `layout` says, which is [`PlanesLayout::staged`].
+pub(crate) fn copy(planes: &Planes, layout: &PlanesLayout, to: &mut [u8]) {
+    for (place, plane) in layout.used().iter().zip(&planes.planes) {
+        let bytes = &plane.data[..plane.stride * plane.height as usize];
+        to[place.offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+}

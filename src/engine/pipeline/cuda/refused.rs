@@ -1,0 +1,94 @@
+//! The images that decoders of the GPU have refused. An image that failed twice must not fail again in every epoch,
+//! where it would make the call fail for the images beside it.
+
+use base::error::DecodeError;
+use pixels::decode::nvjpeg::NvJpegBackend;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// An image that was refused this many times is not tried again. Once is not enough, because an image beside it may
+/// have failed.
+const MOST_REFUSALS: u8 = 2;
+
+/// The largest number of images to remember. Where more fail, the images are not the reason.
+const MOST_IMAGES: usize = 1 << 16;
+
+/// An image of the dataset: its sample, and which of the sample's images it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ImageId {
+    pub sample: u64,
+    pub image: u32,
+}
+
+/// The images that decoders refused, for as long as the loader lives.
+#[derive(Default)]
+pub(crate) struct RefusedImages {
+    any: AtomicBool,
+    /// How often each backend refused an image, and why.
+    by_image: Mutex<HashMap<ImageId, RefusalRecord>>,
+}
+
+/// What is known about an image that was refused.
+#[derive(Clone)]
+struct RefusalRecord {
+    counts: [u8; NvJpegBackend::ALL.len()],
+    /// The error of the last backend that refused it.
+    why: DecodeError,
+}
+
+impl RefusedImages {
+    /// Notes that `backend` refused an image, and why. Returns whether the image is given up for this backend from now
+    /// on.
+    pub(crate) fn note(&self, id: ImageId, backend: NvJpegBackend, why: &DecodeError) -> bool {
+        let mut by_image = self.lock();
+        if by_image.len() >= MOST_IMAGES && !by_image.contains_key(&id) {
+            return false;
+        }
+        let new = || RefusalRecord { counts: [0; NvJpegBackend::ALL.len()], why: why.clone() };
+        let known = by_image.entry(id).or_insert_with(new);
+        known.why = why.clone();
+        let count = &mut known.counts[backend as usize];
+        *count = count.saturating_add(1);
+        self.any.store(true, Ordering::Relaxed);
+        *count == MOST_REFUSALS
+    }
+
+    /// Which backends are given up for an image.
+    pub(crate) fn of(&self, id: ImageId) -> impl Fn(NvJpegBackend) -> bool + use<> {
+        // Nearly always no image was refused, and there is nothing to look for.
+        let any = self.any.load(Ordering::Relaxed);
+        let known = any.then(|| self.lock().get(&id).map(|known| known.counts)).flatten();
+        move |backend| known.is_some_and(|counts| counts[backend as usize] >= MOST_REFUSALS)
+    }
+
+    /// Why an image was refused the last time; `None` where it never was.
+    pub(crate) fn why(&self, id: ImageId) -> Option<DecodeError> {
+        self.lock().get(&id).map(|known| known.why.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ImageId, RefusalRecord>> {
+        self.by_image.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_failed_twice_is_not_tried_again() {
+        let refused = RefusedImages::default();
+        let why = DecodeError::Corrupt("its codes".into());
+        let [odd, other] = [0, 1].map(|image| ImageId { sample: 7, image });
+        assert_eq!(refused.why(odd), None);
+        assert!(!refused.of(odd)(NvJpegBackend::Hardware));
+        assert!(!refused.note(odd, NvJpegBackend::Hardware, &why), "it may have been another");
+        assert!(!refused.of(odd)(NvJpegBackend::Hardware));
+        assert!(refused.note(odd, NvJpegBackend::Hardware, &why));
+        assert!(refused.of(odd)(NvJpegBackend::Hardware));
+        assert!(!refused.of(odd)(NvJpegBackend::CudaBatched) && !refused.of(other)(NvJpegBackend::Hardware));
+        assert!(!refused.note(odd, NvJpegBackend::Hardware, &why), "said once");
+        assert_eq!((refused.why(odd), refused.why(other)), (Some(why), None));
+    }
+}

@@ -1,0 +1,94 @@
+//! What the kernels read of a chunk: a table with an entry for each view of each image, and behind it the programs of
+//! the views that have some. It is written in page-locked memory and copied as one.
+
+use super::GpuStage;
+use super::image_view::ImageView;
+use super::placed::PlacedSample;
+use super::staging::LaneStaging;
+use base::error::Result;
+use pixels::augment::cuda::{ImageParams, Programs, ProgramsAt, RingParams};
+use pixels::gpu::{DeviceBuffer, InFlight};
+
+/// The table of a lane in device memory.
+pub(super) struct LaneTable {
+    device: DeviceBuffer,
+    programs: Programs,
+    /// The bytes of a view's entries.
+    view_bytes: usize,
+}
+
+impl LaneTable {
+    /// A table in this memory, which is replaced by more when it is too small.
+    pub(super) fn new(device: DeviceBuffer) -> Self {
+        Self { device, programs: Programs::default(), view_bytes: 0 }
+    }
+
+    /// Queues the copy of the table of the `placed` samples, whose planes are in the arena at this address.
+    pub(super) fn write(
+        &mut self,
+        stage: &GpuStage,
+        staging: &mut LaneStaging,
+        flight: &mut InFlight,
+        views: &[ImageView],
+        placed: &[PlacedSample],
+        arena: u64,
+    ) -> Result<()> {
+        self.programs.clear();
+        for view @ ImageView { launcher, .. } in views {
+            self.programs.begin_view(launcher.most_sets());
+            for sample in placed {
+                self.programs.add(view.drawn(sample))?;
+            }
+        }
+        self.view_bytes = placed.len() * ImageParams::BYTES;
+        let entries_bytes = views.len() * self.view_bytes;
+        let bytes = entries_bytes + self.programs.bytes();
+        let mut slot = staging.table(bytes, flight)?;
+        let (entries, programs) = slot.bytes_mut()[..bytes].split_at_mut(entries_bytes);
+        let of_views = views.iter().flat_map(|view| placed.iter().map(move |sample| (view, sample)));
+        for (entry, (view, sample)) in entries.chunks_exact_mut(ImageParams::BYTES).zip(of_views) {
+            let params = match (sample.at.get(view.image), view.drawn(sample)) {
+                (Some((offset, layout)), Some(drawn)) => {
+                    ImageParams::new(layout, arena + offset, &drawn.view, view.launcher.pass_output())
+                }
+                _ => ImageParams::blank(),
+            };
+            entry.copy_from_slice(params.at(sample.work.ticket.index()).as_bytes());
+        }
+        self.programs.write(programs);
+        let from = staging.pin(slot)?.part(0..bytes)?;
+        if self.device.bytes() < bytes {
+            // The old one is freed in the stream's order. Long programs are rare, so a little more room is enough.
+            self.device = stage.memory.allocate(flight.stream(), bytes + bytes / 4)?;
+        }
+        flight.copy_to_device(self.device.range(0, bytes)?, &from)
+    }
+
+    /// Queues the copy of a table of `rings` to mix, in the place of the table of the images, which what is queued has
+    /// read by then. Returns its address.
+    pub(super) fn write_rings(
+        &mut self,
+        staging: &mut LaneStaging,
+        flight: &mut InFlight,
+        rings: &[RingParams],
+    ) -> Result<u64> {
+        let bytes = rings.len() * RingParams::BYTES;
+        let mut slot = staging.table(bytes, flight)?;
+        for (entry, ring) in slot.bytes_mut().chunks_exact_mut(RingParams::BYTES).zip(rings) {
+            entry.copy_from_slice(ring.as_bytes());
+        }
+        let from = staging.pin(slot)?.part(0..bytes)?;
+        flight.copy_to_device(self.device.range(0, bytes)?, &from)?;
+        Ok(self.device.ptr())
+    }
+
+    /// The address of the entries of the view with this number.
+    pub(super) fn entries(&self, view: usize) -> u64 {
+        self.device.ptr() + (view * self.view_bytes) as u64
+    }
+
+    /// The programs of the view with this number, of `views`; `None` where its images have none.
+    pub(super) fn programs(&self, view: usize, views: usize) -> Option<ProgramsAt> {
+        self.programs.of_view(view, self.entries(views))
+    }
+}

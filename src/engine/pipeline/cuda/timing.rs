@@ -1,0 +1,196 @@
+//! How long each part of the work takes on the GPU, by events between the parts.
+
+use super::balance::LoadBalancer;
+use super::rate::TimedCall;
+use crate::pipeline::EpochRun;
+use crate::pipeline::stats::GpuTimes;
+use base::error::{Error, Result};
+use base::trace::{Stage, StageWork, TraceLane};
+use pixels::decode::nvjpeg::NvJpegBackend;
+use pixels::gpu::{Event, GpuDevice, Stream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// CUDA gives times between events as 32-bit floats. Up to this time they are exact to some microseconds.
+const NEAR: Duration = Duration::from_secs(60);
+
+/// A moment that other moments are measured from.
+pub(crate) struct TimeOrigin {
+    event: Event,
+    /// The time since the first origin, which is when the stage was opened.
+    at: Duration,
+}
+
+impl TimeOrigin {
+    /// Makes the present moment on `stream` an origin: the first one, or one that is measured from `other`.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub(crate) fn new(device: &GpuDevice, stream: &Stream, other: Option<&Self>) -> Result<Self> {
+        let event = Event::timed(device)?;
+        event.record(stream)?;
+        event.synchronize()?;
+        let at = other.map_or(Ok(Duration::ZERO), |other| other.moment(&event))?;
+        Ok(Self { event, at })
+    }
+
+    /// The moment at which `mark` was passed.
+    fn moment(&self, mark: &Event) -> Result<Duration> {
+        Ok(self.at + mark.since(&self.event)?)
+    }
+}
+
+/// The events of one lane. They are read when the work between them is done.
+pub(crate) struct Timing {
+    device: GpuDevice,
+    /// The moment that this lane measures from.
+    origin: Arc<TimeOrigin>,
+    events: Vec<ChunkEvents>,
+    used: usize,
+    log: TraceLane,
+}
+
+/// The events around the parts of the work for one chunk of a piece.
+pub(crate) struct ChunkEvents {
+    begin: Event,
+    /// Passed when the planes and tables are on the device.
+    copied: Event,
+    /// Around the decoding engine's part, on its own stream, from where the host has prepared it, with the pauses
+    /// between its calls; and around the part of the kernels that decode large batches.
+    pub engine: [Event; 2],
+    pub batched: [Event; 2],
+    /// Passed when all planes of the kernels' part are there.
+    decoded: Event,
+    done: Event,
+    /// The number of images that were decoded there; 0 where something failed, because the time is not that of
+    /// images then.
+    pub on_engine: usize,
+    pub on_batched: usize,
+}
+
+impl ChunkEvents {
+    fn new(device: &GpuDevice) -> Result<Self> {
+        let event = || Event::timed(device);
+        Ok(Self {
+            begin: event()?,
+            copied: event()?,
+            engine: [event()?, event()?],
+            batched: [event()?, event()?],
+            decoded: event()?,
+            done: event()?,
+            on_engine: 0,
+            on_batched: 0,
+        })
+    }
+
+    /// Records that the work begins on `stream`, and makes that of the `engine` begin after it.
+    pub(crate) fn begin(&mut self, stream: &Stream, engine: &Stream) -> Result<()> {
+        (self.on_engine, self.on_batched) = (0, 0);
+        self.begin.record(stream)?;
+        engine.wait(&self.begin)
+    }
+
+    /// Records that all copies are queued.
+    pub(crate) fn copied(&self, stream: &Stream) -> Result<()> {
+        self.copied.record(stream)
+    }
+
+    /// Records that the engine's part is queued. This must happen at once: recorded later, the engine's time would
+    /// include that which the host takes to queue the kernels' part, and an idle engine would look busy.
+    pub(crate) fn engine_queued(&self, engine: &Stream) -> Result<()> {
+        self.engine[1].record(engine)
+    }
+
+    /// Records that all decoding is queued, and makes `stream` wait for the engine's part too.
+    pub(crate) fn decoded(&self, stream: &Stream) -> Result<()> {
+        // The kernels' part ends here, before the engine's is waited for.
+        self.decoded.record(stream)?;
+        stream.wait(&self.engine[1])
+    }
+
+    /// Records that everything is queued.
+    pub(crate) fn done(&self, stream: &Stream) -> Result<()> {
+        self.done.record(stream)
+    }
+}
+
+impl Timing {
+    pub(crate) fn new(device: &GpuDevice, origin: Arc<TimeOrigin>, log: TraceLane) -> Self {
+        Self { device: device.clone(), origin, events: Vec::new(), used: 0, log }
+    }
+
+    /// The events for the next chunk.
+    pub(crate) fn next(&mut self) -> Result<&mut ChunkEvents> {
+        if self.used == self.events.len() {
+            self.events.push(ChunkEvents::new(&self.device)?);
+        }
+        self.used += 1;
+        Ok(&mut self.events[self.used - 1])
+    }
+
+    /// The events of the chunk that is being queued.
+    ///
+    /// # Panics
+    /// Panics before the first chunk.
+    pub(crate) fn current(&mut self) -> &mut ChunkEvents {
+        &mut self.events[self.used - 1]
+    }
+
+    /// Adds up how long the work took that is done now; `stream` is idle.
+    pub(crate) fn collect(&mut self, run: &EpochRun, balancer: &LoadBalancer, stream: &Stream) -> Result<()> {
+        let landed = Instant::now();
+        let mut flown = Vec::new();
+        for events in &self.events[..std::mem::take(&mut self.used)] {
+            let seconds = |mark: &Event| Ok::<f64, Error>(self.origin.moment(mark)?.as_secs_f64());
+            let call = |images, [given, done]: &[Event; 2]| {
+                Ok::<_, Error>(TimedCall { images, given: seconds(given)?, done: seconds(done)? })
+            };
+            if events.on_engine > 0 {
+                balancer.gpu_took(call(events.on_engine, &events.engine)?);
+            }
+            if NvJpegBackend::CudaBatched.takes_call_of(events.on_batched) {
+                balancer.gpu_took(call(events.on_batched, &events.batched)?);
+            }
+            let copied = events.copied.since(&events.begin)?;
+            let decoded = events.decoded.since(&events.begin)?.max(events.engine[1].since(&events.begin)?);
+            let done = events.done.since(&events.begin)?;
+            let begin = self.origin.moment(&events.begin)?;
+            let times = GpuTimes {
+                begin,
+                copy: copied,
+                decode: decoded.saturating_sub(copied),
+                augment: done.saturating_sub(decoded),
+                done: begin + done,
+            };
+            run.counters.add_gpu(&times);
+            flown.push(times);
+        }
+        if flown.last().is_some_and(|last| last.done > self.origin.at + NEAR) {
+            self.origin = Arc::new(TimeOrigin::new(&self.device, stream, Some(&self.origin))?);
+        }
+        if self.log.is_on() {
+            self.log(run.epoch, &flown, landed);
+        }
+        Ok(())
+    }
+
+    /// Logs the work of a piece, which was done at `landed`, just now. The device's clock is not the host's, but the
+    /// last of these parts has just ended.
+    fn log(&mut self, epoch: u64, flown: &[GpuTimes], landed: Instant) {
+        let end = flown.last().map_or(Duration::ZERO, |times| times.done);
+        let work = StageWork { epoch: Some(epoch), ..StageWork::default() };
+        for times in flown {
+            let mut at = times.begin;
+            for (stage, took) in [
+                (Stage::Copy, times.copy),
+                (Stage::GpuDecode, times.decode),
+                (Stage::GpuAugment, times.augment),
+            ] {
+                let host =
+                    |moment: Duration| landed.checked_sub(end.saturating_sub(moment)).unwrap_or(landed);
+                self.log.record(stage, host(at), host(at + took), work);
+                at += took;
+            }
+        }
+    }
+}

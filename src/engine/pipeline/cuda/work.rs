@@ -1,0 +1,391 @@
+//! The samples of a piece on their way through a lane: who decodes their images, and what becomes of those that fail.
+
+use super::GpuStage;
+use super::assembly::{PreparedImage, PreparedSample};
+use super::check::Finding;
+use super::image::{LaneImage, LaneSample};
+use super::per_image::PerImage;
+use super::prepare::{copy, undecodable};
+use super::refused::ImageId;
+use super::staging::LaneStaging;
+use crate::batch::Ticket;
+use crate::config::{CpuDecode, DevicePools, OnError};
+use crate::pipeline::cpu::{CpuDecoder, SampleImage, ViewsFrom};
+use crate::pipeline::fields::SeenImage;
+use crate::pipeline::one_version::of_one_version;
+use crate::pipeline::originals::OriginalFiles;
+use crate::pipeline::stopwatch::Stopwatch;
+use crate::pipeline::{EpochRun, PipelineShared, substitute};
+use base::error::{DecodeError, Error, Result};
+use base::trace::TraceLane;
+use data::dataset::Stamp;
+use data::schedule::Draw;
+use pixels::augment::DrawnViews;
+use pixels::decode::nvjpeg::NvJpegBackend;
+use pixels::decode::{Backend, ColorModel, PlanesLayout};
+use pixels::gpu::Registration;
+use std::collections::VecDeque;
+
+/// Takes prepared samples in, and finds a decoder for each image.
+pub(crate) struct Intake<'a> {
+    shared: &'a PipelineShared,
+    stage: &'a GpuStage,
+    cpu: CpuDecoder,
+    originals: OriginalFiles,
+    /// The lane's own staging buffers.
+    pub staging: LaneStaging,
+}
+
+impl<'a> Intake<'a> {
+    /// # Errors
+    /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
+    pub(crate) fn new(shared: &'a PipelineShared, stage: &'a GpuStage) -> Result<Self> {
+        let staging = LaneStaging::new(shared, stage)?;
+        let originals = OriginalFiles::default();
+        Ok(Self { shared, stage, cpu: CpuDecoder::new(shared), originals, staging })
+    }
+
+    /// Takes in a sample that a worker has prepared; one that failed is dealt with.
+    pub(crate) fn receive(&self, item: PreparedSample) -> LaneSample {
+        let PreparedSample { place, ticket, pixels } = item;
+        let images = PerImage::one(LaneImage::Nothing);
+        let mut work =
+            LaneSample { ticket, position: place.position, draw: place.draw, valid: place.valid, images };
+        let sample = place.draw.sample;
+        let received = pixels.and_then(|pixels| {
+            pixels.try_map(|image, pixels| match pixels {
+                PreparedImage::Decoded { bytes, layout, drawn } => {
+                    Ok(LaneImage::Planes { bytes, layout, drawn })
+                }
+                PreparedImage::Own { bytes, plan, drawn } => Ok(LaneImage::Own { bytes, plan, drawn }),
+                PreparedImage::Waiting { bytes, drawn } => {
+                    Ok(LaneImage::ForCpu { bytes, drawn, is_doubted: false })
+                }
+                PreparedImage::Unread { stamp, drawn } => Ok(LaneImage::Unread { stamp, drawn }),
+                PreparedImage::Absent => Ok(LaneImage::Blank),
+                PreparedImage::Encoded { bytes, header, drawn } => {
+                    let id = ImageId { sample, image: image as u32 };
+                    match self.stage.backends(&header, id).next() {
+                        Some(backend) => {
+                            Ok(LaneImage::Encoded { bytes, header, drawn, backend, tried_again: false })
+                        }
+                        None if self.stage.cpu_may => {
+                            Ok(LaneImage::ForCpu { bytes, drawn, is_doubted: false })
+                        }
+                        // A lane's decoder has refused it since the worker prepared it.
+                        None => Err(self.shared.of_image(image, undecodable(self.stage, &bytes, id))),
+                    }
+                }
+            })
+        });
+        match received {
+            Ok(images) => work.images = images,
+            Err(error) => {
+                // The sample keeps its number of images, with nothing left to do for them.
+                let count = self.shared.config.images.list().len();
+                work.images = PerImage::new(count, |_| LaneImage::Nothing);
+                self.fail_sample(&mut work, error);
+            }
+        }
+        work
+    }
+
+    /// Leaves images to the batched kernels only if they are enough for a call.
+    pub(crate) fn fill_calls(&self, todo: &mut VecDeque<LaneSample>) {
+        let stage = self.stage;
+        for color in [ColorModel::YCbCr, ColorModel::Gray] {
+            let is_of_call = |image: &LaneImage| match image {
+                LaneImage::Encoded { header, backend, .. } => {
+                    *backend == NvJpegBackend::CudaBatched && header.color() == Some(color)
+                }
+                _ => false,
+            };
+            let images = todo.iter().flat_map(|work| work.images.iter());
+            if NvJpegBackend::CudaBatched.takes_call_of(images.filter(|image| is_of_call(image)).count()) {
+                continue;
+            }
+            for LaneSample { images, draw, .. } in todo.iter_mut() {
+                for (number, image) in images.iter_mut().enumerate().filter(|(_, image)| is_of_call(image)) {
+                    let LaneImage::Encoded { header, backend, .. } = image else { continue };
+                    let id = ImageId { sample: draw.sample, image: number as u32 };
+                    match stage.backend_after(NvJpegBackend::CudaBatched, header, id) {
+                        Some(next) => *backend = next,
+                        None if stage.cpu_may => image.leave_to_cpu(),
+                        // Nobody else may decode it.
+                        None => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Decodes on the CPU what only the CPU can decode, and the substitute of a sample that failed. It is called when
+    /// it is the sample's turn, so that only one sample at a time has planes in memory that is not bounded.
+    pub(crate) fn decode_on_cpu(&mut self, run: &EpochRun, work: &mut LaneSample) {
+        for image in 0..work.images.len() {
+            let draw = work.draw;
+            let decoded = match work.images.get(image) {
+                LaneImage::ForCpu { bytes, drawn, is_doubted } => {
+                    let views = ViewsFrom::Header(drawn.clone());
+                    let decoded = self.decode(run, SampleImage { image, draw, bytes, views });
+                    // The CPU's decoder, which reads the same rows by the same rules, has found no damage in them.
+                    let by_rows = matches!(self.cpu.decoded_by, Some(Backend::Packed | Backend::Indexed));
+                    if *is_doubted && decoded.is_ok() && by_rows {
+                        self.shared.notify_doubted(draw.sample);
+                    }
+                    decoded
+                }
+                LaneImage::Unread { stamp, drawn } => self.read(run, image, draw, *stamp, drawn.clone()),
+                _ => continue,
+            };
+            match decoded {
+                Ok(drawn) => *work.images.get_mut(image) = self.decoded(drawn),
+                Err(error) => self.fail_sample(work, error),
+            }
+        }
+        if let LaneImage::Replaced = work.images.get(0) {
+            match self.substitute(run, work.position, &mut work.ticket) {
+                Ok((sample, images)) => {
+                    work.draw = Draw::first(sample);
+                    work.images = images;
+                }
+                Err(error) => {
+                    work.ticket.fail(work.draw.sample, error, true);
+                    work.images.set_all(|| LaneImage::Nothing);
+                }
+            }
+        }
+    }
+
+    /// Reads and decodes an image that lies apart from the rest of its sample. The sample was read when the shard had
+    /// this `stamp`.
+    fn read(
+        &mut self,
+        run: &EpochRun,
+        image: usize,
+        draw: Draw,
+        stamp: Option<Stamp>,
+        drawn: Option<DrawnViews>,
+    ) -> Result<DrawnViews> {
+        let field = &self.shared.config.fields.list[self.shared.config.images.list()[image].field];
+        // No part of the image is in what was read of its sample.
+        let bytes = self.shared.field_bytes(run, field, draw.sample, &[])?;
+        let bytes =
+            bytes.ok_or_else(|| Error::Internal(format!("no {:?} where there was one", field.name)))?;
+        let (index, file) = (&self.shared.index, self.shared.index.extent(draw.sample).file);
+        if index.shard_stamp(file) != stamp {
+            let message = "was written to while a sample was read".to_owned();
+            return Err(Error::DatasetChanged { path: index.path(file), message });
+        }
+        let views = drawn.map_or(ViewsFrom::Boxes(&[]), ViewsFrom::Header);
+        self.decode(run, SampleImage { image, draw, bytes: &bytes, views })
+    }
+
+    /// Copies the planes of a sample's images that the CPU decoded to staging buffers, all of them or none. False means
+    /// that there is none free until what this lane has queued is done.
+    ///
+    /// # Errors
+    /// [`Error::Internal`].
+    pub(crate) fn stage(&mut self, work: &mut LaneSample) -> Result<bool> {
+        let images = work.images.iter().filter_map(|image| match image {
+            LaneImage::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
+            _ => None,
+        });
+        let places = [Some(&self.stage.slots), self.staging.planes()];
+        let take = |layout: PlanesLayout| {
+            let room = layout.bytes as usize;
+            let slot = |from: &Registration| Some((from.clone(), from.slots().try_take(room)?));
+            Some((layout, places.into_iter().flatten().find_map(slot)?))
+        };
+        let Some(taken) = images.map(take).collect::<Option<Vec<_>>>() else { return Ok(false) };
+        let decoded = work.images.iter_mut().filter(|image| matches!(image, LaneImage::Decoded { .. }));
+        for (image, (layout, (from, mut slot))) in decoded.zip(taken) {
+            let LaneImage::Decoded { planes, drawn } = image else { continue };
+            copy(planes, &layout, slot.bytes_mut());
+            // The next image can use the memory of these planes again.
+            self.cpu.planes = std::mem::take(&mut **planes);
+            *image = LaneImage::Planes { bytes: from.pin(slot)?, layout, drawn: drawn.clone() };
+        }
+        Ok(true)
+    }
+
+    /// Gives the image with this number to the next decoder, after this one failed with `error`.
+    pub(crate) fn demote(&self, work: &mut LaneSample, number: usize, error: Error) {
+        let id = work.id(number);
+        let image = work.images.get_mut(number);
+        let LaneImage::Encoded { header, backend, tried_again, .. } = image else { return };
+        *tried_again = false;
+        match &error {
+            Error::Decode(why) if self.stage.refused.note(id, *backend, why) => {
+                self.shared.notify_refused(*backend, id.sample, why);
+            }
+            Error::Decode(_) => {}
+            // The file is not to blame, and may be decoded the next time.
+            error => self.shared.notify_failing(*backend, id.sample, error),
+        }
+        match self.stage.backend_after(*backend, header, id) {
+            Some(next) => *backend = next,
+            None if self.shared.config.cpu_decode == CpuDecode::Never => {
+                self.fail_sample(work, self.shared.of_image(number, error));
+            }
+            None => image.leave_to_cpu(),
+        }
+    }
+
+    /// Whether all images of a sample that the GPU's decoders decoded are really there, by the `finding` of each.
+    pub(crate) fn accept(
+        &self,
+        run: &EpochRun,
+        work: &mut LaneSample,
+        finding: impl Fn(usize) -> Finding,
+    ) -> bool {
+        let mut is_there = true;
+        for image in 0..work.images.len() {
+            is_there &= self.accept_image(run, work, image, finding(image));
+        }
+        if is_there {
+            for image in work.images.iter_mut() {
+                match image {
+                    LaneImage::Encoded { backend, .. } => run.counters.count_nvjpeg(*backend, 1),
+                    LaneImage::Own { plan, .. } => run.counters.count_own(plan.form()),
+                    _ => {}
+                }
+                *image = LaneImage::Nothing;
+            }
+        }
+        is_there
+    }
+
+    /// Whether an image that its decoder decoded is really there. If not, the next decoder gets it; or, where the
+    /// finding is doubtful or there is no other decoder, the same one gets it once more.
+    fn accept_image(&self, run: &EpochRun, work: &mut LaneSample, number: usize, finding: Finding) -> bool {
+        let id = work.id(number);
+        let LaneImage::Encoded { header, backend, tried_again, .. } = work.images.get_mut(number) else {
+            // Where another image of the sample has failed it, nothing is left to do.
+            let is_own = matches!(work.images.get_mut(number), LaneImage::Own { .. });
+            return finding != Finding::Damaged || is_own && self.leave_damaged(run, work, number);
+        };
+        let backend = *backend;
+        if finding == Finding::Written {
+            return true;
+        }
+        run.counters.count_decoded_again();
+        // No image looks like one poison and then like the other.
+        let doubtful = finding == Finding::Doubtful && !*tried_again;
+        if !doubtful {
+            self.shared.notify_skipped(backend, id.sample);
+        }
+        let is_last = self.stage.backend_after(backend, header, id).is_none();
+        if doubtful || is_last && self.shared.config.cpu_decode == CpuDecode::Never && !*tried_again {
+            *tried_again = true;
+            return false;
+        }
+        let message = format!("JPEG: nvJPEG's {} reports success and does not write it", backend.name());
+        self.demote(work, number, DecodeError::Unsupported(message).into());
+        false
+    }
+
+    /// Gives an image with damaged rows to the CPU, which says what is wrong with it. Returns that it is not there.
+    fn leave_damaged(&self, run: &EpochRun, work: &mut LaneSample, number: usize) -> bool {
+        run.counters.count_decoded_again();
+        match self.stage.cpu_may {
+            true => work.images.get_mut(number).doubt(),
+            false => {
+                let error = DecodeError::Corrupt(DAMAGED_ROWS.into()).into();
+                self.fail_sample(work, self.shared.of_image(number, error));
+            }
+        }
+        false
+    }
+
+    /// Deals with a sample whose images have no room on the device with all their pixels: the CPU decodes only what is
+    /// needed of them.
+    ///
+    /// # Errors
+    /// [`Error::Sample`] with what `device_memory` must be, where even that has no room or the CPU may not decode. The
+    /// setting is at fault and not the sample, which is neither replaced nor left out.
+    pub(crate) fn too_large(&self, work: &mut LaneSample, needed: u64) -> Result<()> {
+        let is_for_gpu = work.is_for_gpu();
+        for image in work.images.iter_mut() {
+            if self.stage.cpu_may {
+                image.leave_to_cpu();
+            }
+        }
+        if is_for_gpu && self.stage.cpu_may {
+            return Ok(());
+        }
+        Err(self.shared.sample_error(work.draw.sample, no_room(&self.stage.pools, needed)))
+    }
+
+    /// Deals with a sample that failed as [`OnError`] says.
+    fn fail_sample(&self, work: &mut LaneSample, error: Error) {
+        match self.shared.note_failure(work.draw.sample, error, &mut work.ticket) {
+            OnError::Raise => work.images.set_all(|| LaneImage::Nothing),
+            OnError::Zero => {
+                work.valid = false;
+                work.images.set_all(|| LaneImage::Blank);
+            }
+            OnError::Skip => work.images.set_all(|| LaneImage::Replaced),
+        }
+    }
+
+    /// The images of the substitute of a sample that failed; the place's other fields are filled.
+    fn substitute(
+        &mut self,
+        run: &EpochRun,
+        position: u64,
+        ticket: &mut Ticket,
+    ) -> Result<(u64, PerImage<LaneImage>)> {
+        let shared = self.shared;
+        let images = shared.config.images.list();
+        let mut make = |sample, record: &Vec<u8>| {
+            let mut seen = Vec::with_capacity(images.len());
+            let made = PerImage::try_new(images.len(), |image| {
+                let field = &shared.config.fields.list[images[image].field];
+                let Some(bytes) = shared.field_bytes(run, field, sample, record)? else {
+                    seen.push(None);
+                    return Ok(LaneImage::Blank);
+                };
+                let boxes = shared.boxes_of_image(Some(run), image, sample, record)?;
+                let (draw, views) = (Draw::first(sample), ViewsFrom::Boxes(&boxes));
+                let drawn = self.decode(run, SampleImage { image, draw, bytes: &bytes, views })?;
+                let size = drawn.image_size();
+                shared.check_size(image, size, &seen).map_err(|error| shared.of_image(image, error))?;
+                seen.push(Some(SeenImage { size, drawn: Some(drawn.clone()) }));
+                Ok(self.decoded(drawn))
+            })?;
+            shared.fill_fields(run, sample, record, &seen, &mut self.originals, ticket)?;
+            Ok(made)
+        };
+        substitute::substitute(shared, run, position, |sample, record| {
+            let made =
+                of_one_version(&shared.index, sample, record, |_, anew| anew, |record| make(sample, record));
+            made.map(|(images, _)| images)
+        })
+    }
+
+    fn decode(&mut self, run: &EpochRun, of: SampleImage<'_>) -> Result<DrawnViews> {
+        let (image, mut stopwatch) = (of.image, Stopwatch::new(TraceLane::off()));
+        let drawn = self.cpu.decode(self.shared, run, of, &mut stopwatch);
+        drawn.map_err(|error| self.shared.of_image(image, error))
+    }
+
+    /// The planes that were just decoded, as an image.
+    fn decoded(&mut self, drawn: DrawnViews) -> LaneImage {
+        LaneImage::Decoded { planes: Box::new(std::mem::take(&mut self.cpu.planes)), drawn }
+    }
+}
+
+/// What is wrong with an image of which a kernel finds damaged rows, where the CPU may not look at it.
+const DAMAGED_ROWS: &str = "a row of MCUs is damaged; with cpu_decode=\"fallback\" the CPU says which";
+
+fn no_room(pools: &DevicePools, needed: u64) -> Error {
+    let remedy = match pools.cap_for(needed) {
+        Some(cap) => format!("raise it to {cap}, or decode with device=\"cpu\""),
+        None => "decode with device=\"cpu\"".to_owned(),
+    };
+    let room = pools.arena;
+    let message =
+        format!("leaves {room} bytes for the images being decoded, this one needs {needed}; {remedy}");
+    Error::config("device_memory", message)
+}

@@ -1,0 +1,241 @@
+//! The cursor of a loader: which epoch comes next, and from which step, as its user, its iterations and its checkpoints
+//! say.
+
+use super::Progress;
+use base::error::Result;
+use data::state::State;
+use std::sync::Arc;
+
+/// The position of one loader between and in its epochs. It keeps the progress of the latest iteration, which outlives
+/// the iteration itself: that ends when its user drops it.
+///
+/// Every iteration is of the epoch after the one before, whether that came to its end or not, unless an epoch was
+/// chosen or a state loaded for it.
+#[derive(Default)]
+pub struct Cursor {
+    /// The epoch that the next iteration runs.
+    next: u64,
+    /// Whether the user chose that epoch, and no iteration has begun since.
+    chosen: bool,
+    resume_point: ResumePoint,
+}
+
+/// How far the latest epoch has come.
+#[derive(Default)]
+enum ResumePoint {
+    #[default]
+    Nothing,
+    /// A loaded state says so: the next iteration of its epoch begins there.
+    Saved(State),
+    /// The progress of the latest iteration.
+    Run(Arc<Progress>),
+}
+
+/// The point at which an iteration begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Start {
+    /// It begins with this epoch.
+    Epoch(u64),
+    /// It goes on where this state was saved.
+    State(State),
+}
+
+impl Cursor {
+    /// The epoch that is under way, or else the one that the next iteration runs.
+    pub fn epoch(&self) -> u64 {
+        match &self.resume_point {
+            ResumePoint::Run(progress) if !self.chosen && progress.is_under_way() => progress.epoch(),
+            _ => self.next,
+        }
+    }
+
+    /// Chooses the epoch of the next iteration. If a state of that epoch was loaded, the iteration still begins where
+    /// the state says.
+    pub fn choose(&mut self, epoch: u64) {
+        let known = match &self.resume_point {
+            ResumePoint::Nothing => false,
+            ResumePoint::Saved(state) => state.epoch == epoch,
+            ResumePoint::Run(progress) => progress.epoch() == epoch,
+        };
+        if !known {
+            self.resume_point = ResumePoint::Nothing;
+        }
+        self.next = epoch;
+        self.chosen = true;
+    }
+
+    /// Makes the next iteration go on where `state` was saved, or with the next epoch when that of the state is over.
+    ///
+    /// An epoch that was chosen stays chosen when the state's epoch is over, because some frameworks load states only
+    /// when they iterate. A user who counts epochs and chooses the very one that is over has nothing left to do in it,
+    /// and must not train on it again.
+    pub fn load(&mut self, state: State) {
+        if !state.is_through() {
+            self.next = state.epoch;
+        } else if !self.chosen || self.next < state.epoch {
+            self.next = state.epoch.saturating_add(1);
+        } else if self.next > state.epoch {
+            self.resume_point = ResumePoint::Nothing;
+            return;
+        }
+        self.resume_point = ResumePoint::Saved(state);
+    }
+
+    /// The point at which the next iteration begins. An iteration that was never asked for a batch does not count.
+    pub fn start(&self) -> Start {
+        match &self.resume_point {
+            ResumePoint::Saved(state) if state.epoch == self.next => Start::State(state.clone()),
+            ResumePoint::Run(progress) if !self.chosen => match progress.unasked() {
+                Some(state) => Start::State(state),
+                None => Start::Epoch(self.next),
+            },
+            _ => Start::Epoch(self.next),
+        }
+    }
+
+    /// Notes that an iteration begins.
+    pub fn begin(&mut self, progress: Arc<Progress>) {
+        self.next = progress.epoch().saturating_add(1);
+        self.chosen = false;
+        self.resume_point = ResumePoint::Run(progress);
+    }
+
+    /// The state to be saved, after `at_step` steps if that is given; `None` when the epoch has not begun.
+    ///
+    /// # Errors
+    /// [`base::error::Error::Config`] for an `at_step` whose state is not known.
+    pub fn state(&self, at_step: Option<u64>) -> Option<Result<State>> {
+        match &self.resume_point {
+            ResumePoint::Nothing => None,
+            ResumePoint::Saved(state) => Some(state.clone().at_step(at_step)),
+            ResumePoint::Run(progress) => Some(progress.state(at_step)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::course::Course;
+    use data::dataset::Fingerprint;
+    use data::schedule::{LastBatch, Order, Schedule};
+    use data::state::OrderIdentity;
+
+    /// An iteration over an epoch of ten steps, which began with step `first` and of which `taken` batches were taken.
+    fn progress(epoch: u64, first: u64, taken: u64) -> Arc<Progress> {
+        let identity = OrderIdentity {
+            fingerprint: String::new(),
+            seed: 1,
+            epoch_size: 100,
+            shuffle: true,
+            blocks: None,
+            last_batch: LastBatch::Drop,
+            selection: None,
+            repeats: 1,
+            mix: None,
+        };
+        let order = Order::shuffled(&Fingerprint([1; 32]), 1, epoch, 100);
+        let schedule = Schedule::new(order, 10, 0, 1, LastBatch::Drop).unwrap();
+        let progress = Progress::new(Arc::new(identity), epoch, Course::Epoch(schedule), first, 0);
+        for _ in 0..taken {
+            progress.asked();
+            progress.step(0);
+        }
+        Arc::new(progress)
+    }
+
+    fn state(epoch: u64, steps: u64) -> State {
+        progress(epoch, steps, 0).state(None).unwrap()
+    }
+
+    /// The epoch and the position at which the next iteration begins.
+    fn next(cursor: &Cursor) -> (u64, u64) {
+        match cursor.start() {
+            Start::Epoch(epoch) => (epoch, 0),
+            Start::State(state) => (state.epoch, state.position),
+        }
+    }
+
+    fn reached(cursor: &Cursor) -> (u64, u64) {
+        let state = cursor.state(None).unwrap().unwrap();
+        (state.epoch, state.position)
+    }
+
+    #[test]
+    fn epochs_follow_one_another_whether_they_come_to_their_end_or_not() {
+        let mut cursor = Cursor::default();
+        assert_eq!((cursor.epoch(), next(&cursor)), (0, (0, 0)));
+        for (epoch, taken) in [(0, 10), (1, 3), (2, 10)] {
+            let run = progress(epoch, 0, taken);
+            cursor.begin(run.clone());
+            assert_eq!(cursor.epoch(), epoch, "under way");
+            run.end();
+            assert_eq!((cursor.epoch(), next(&cursor)), (epoch + 1, (epoch + 1, 0)));
+            assert_eq!(reached(&cursor), (epoch, taken * 10));
+        }
+        // A chosen epoch is run once, also the same again; then comes the one after it.
+        for chosen in [7, 7, 2] {
+            cursor.choose(chosen);
+            assert_eq!((cursor.epoch(), next(&cursor)), (chosen, (chosen, 0)));
+            cursor.begin(progress(chosen, 0, 10));
+            assert_eq!(next(&cursor), (chosen + 1, 0));
+        }
+    }
+
+    #[test]
+    fn an_iteration_that_was_asked_for_nothing_does_not_count() {
+        let mut cursor = Cursor::default();
+        cursor.begin(progress(0, 0, 0));
+        assert_eq!(next(&cursor), (0, 0));
+        cursor.load(state(3, 4));
+        cursor.begin(progress(3, 4, 0));
+        assert_eq!(next(&cursor), (3, 40));
+        cursor.choose(3);
+        assert_eq!(next(&cursor), (3, 0), "it has begun, so this is to begin it anew");
+        // An epoch without steps has no batch to ask for.
+        cursor.begin(progress(3, 10, 0));
+        assert_eq!(next(&cursor), (4, 0));
+    }
+
+    #[test]
+    fn a_state_counts_until_another_epoch_is_chosen_or_its_iteration_begins() {
+        let mut cursor = Cursor::default();
+        cursor.load(state(3, 4));
+        assert_eq!((cursor.epoch(), next(&cursor)), (3, (3, 40)));
+        cursor.choose(3);
+        assert_eq!(next(&cursor), (3, 40));
+        cursor.choose(4);
+        assert_eq!(next(&cursor), (4, 0));
+        cursor.load(state(3, 4));
+        cursor.begin(progress(3, 4, 6));
+        assert_eq!(next(&cursor), (4, 0));
+        assert_eq!(reached(&cursor), (3, 100));
+    }
+
+    #[test]
+    fn a_state_of_an_epoch_that_is_through_goes_on_with_the_next() {
+        let mut cursor = Cursor::default();
+        cursor.load(state(3, 10));
+        assert_eq!((cursor.epoch(), next(&cursor)), (4, (4, 0)));
+        assert_eq!(reached(&cursor), (3, 100));
+        cursor.choose(4);
+        assert_eq!(next(&cursor), (4, 0));
+        // An epoch was chosen before the state was loaded: the next one, or the one that is over.
+        for (chosen, steps, expected) in [(1, 10, (1, 0)), (0, 10, (0, 100)), (1, 4, (0, 40))] {
+            let mut cursor = Cursor::default();
+            cursor.choose(chosen);
+            cursor.load(state(0, steps));
+            assert_eq!(next(&cursor), expected);
+        }
+        let mut cursor = Cursor::default();
+        cursor.load(state(0, 10));
+        cursor.choose(0);
+        assert_eq!(next(&cursor), (0, 100));
+        // An epoch that was chosen for an iteration that has begun says nothing about the next one.
+        let mut cursor = Cursor::default();
+        cursor.choose(5);
+        cursor.begin(progress(5, 0, 1));
+        cursor.load(state(0, 10));
+        assert_eq!(next(&cursor), (1, 0));
+    }
+}

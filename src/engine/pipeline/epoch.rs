@@ -1,0 +1,366 @@
+//! The consumer's end of an epoch: batches in order, and failures counted against `max_errors`.
+
+use super::{ConcealedLog, EpochRun, PipelineShared, Progress};
+use crate::batch::{Batch, BatchPool, Failure};
+use crate::config::{Device, OnError};
+use base::error::{Error, Result};
+use base::trace::Stage;
+use crossbeam_channel::{Receiver, TryRecvError};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long the consumer may wait while it holds every buffer itself before that is an error. Until then, another
+/// thread of the consumer may be about to give one back.
+const ALL_HELD: Duration = Duration::from_secs(5);
+
+/// The largest number of failures that are kept for the user to look at; more are only counted.
+const FAILURES_KEPT: usize = 1000;
+
+/// The failures of an epoch so far. A clone sees what is added later.
+pub type FailureLog = Arc<Mutex<Vec<SampleFailure>>>;
+
+/// One pass over this rank's part of the dataset. Dropping it stops the epoch.
+pub struct Epoch {
+    shared: Arc<PipelineShared>,
+    run: Arc<EpochRun>,
+    batches: BatchPool,
+    /// A channel that is closed when all threads have ended.
+    ended: Receiver<()>,
+    process: u32,
+    next_step: u64,
+    /// Whether no more batches come, though there may be further steps.
+    is_over: bool,
+    failed: u64,
+    progress: Arc<Progress>,
+    failures: FailureLog,
+    all_held_since: Option<Instant>,
+    /// How long the consumer has waited for the current batch so far.
+    stalled: Duration,
+    /// The number of samples of the batch that the consumer is busy with.
+    busy_with: Option<u64>,
+}
+
+/// The answer of [`Epoch::poll`].
+pub enum Poll {
+    /// The next batch.
+    Batch(Batch),
+    /// The epoch is over.
+    End,
+    /// The next batch is not there yet.
+    Pending,
+}
+
+/// A sample that was skipped or replaced by zeros.
+#[derive(Debug, Clone)]
+pub struct SampleFailure {
+    /// The step whose batch it belonged to.
+    pub step: u64,
+    /// The sample's id.
+    pub sample: u64,
+    /// The file or shard that it is in.
+    pub path: PathBuf,
+    /// The offset of its bytes in the file.
+    pub offset: u64,
+    /// What went wrong, in full.
+    pub message: String,
+}
+
+impl Epoch {
+    pub(super) fn new(
+        shared: Arc<PipelineShared>,
+        run: Arc<EpochRun>,
+        batches: BatchPool,
+        ended: Receiver<()>,
+        progress: Arc<Progress>,
+    ) -> Self {
+        Self {
+            batches,
+            ended,
+            process: std::process::id(),
+            next_step: run.first_step,
+            is_over: false,
+            failed: progress.failed(),
+            progress,
+            failures: FailureLog::default(),
+            all_held_since: None,
+            stalled: Duration::ZERO,
+            busy_with: None,
+            shared,
+            run,
+        }
+    }
+
+    /// The number given to [`super::Pipeline::epoch`].
+    pub fn number(&self) -> u64 {
+        self.run.epoch
+    }
+
+    /// The number of steps of the whole epoch; of a stream the greatest number there is, until its end is known.
+    pub fn steps(&self) -> u64 {
+        if self.is_over { self.next_step } else { self.run.course.steps() }
+    }
+
+    /// The step whose batch comes next, which is the number of steps before it in the epoch.
+    pub fn next_step(&self) -> u64 {
+        self.next_step
+    }
+
+    /// How far the consumer of the epoch has come. It outlives the epoch.
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
+    }
+
+    /// The number of samples that failed in the batches delivered so far, including those before the epoch was resumed.
+    pub fn failed(&self) -> u64 {
+        self.failed
+    }
+
+    /// The samples that failed so far; the first 1000 are kept.
+    pub fn failures(&self) -> &FailureLog {
+        &self.failures
+    }
+
+    /// The samples whose damage was concealed so far, including those that were read ahead of the consumer; the first
+    /// 1000 are kept. None of them counts as failed.
+    pub fn concealed(&self) -> &ConcealedLog {
+        &self.run.concealed
+    }
+
+    /// What the stages have done so far.
+    pub fn stats(&self) -> super::EpochStats {
+        let mut stats = self.run.counters.snapshot();
+        stats.cache = self.shared.cached().since(&self.run.cached);
+        stats.unpacked = self.shared.index.unpacked().stats().since(self.run.counters.unpacked);
+        if self.busy_with.is_some() {
+            stats.stalls.record(self.stalled);
+        }
+        stats
+    }
+
+    /// Waits until the images of the `batch` that was delivered last are there, because a GPU may still be making them.
+    /// The time counts as waiting for that batch.
+    ///
+    /// # Errors
+    /// The errors of [`Batch::synchronize`].
+    pub fn synchronize(&mut self, batch: &Batch) -> Result<()> {
+        batch.synchronize()?;
+        if self.shared.config.device != Device::Cpu {
+            self.waited();
+        }
+        Ok(())
+    }
+
+    /// Waits for the next batch; `None` at the end of the epoch.
+    ///
+    /// # Errors
+    /// The errors of [`Epoch::poll`].
+    pub fn next_batch(&mut self) -> Result<Option<Batch>> {
+        loop {
+            match self.poll(Duration::from_secs(1))? {
+                Poll::Batch(batch) => return Ok(Some(batch)),
+                Poll::End => return Ok(None),
+                Poll::Pending => {}
+            }
+        }
+    }
+
+    /// Waits up to `patience` for the next batch. After an error the epoch is over.
+    ///
+    /// # Errors
+    /// [`Error::Sample`] with `on_error = raise`; [`Error::TooManyErrors`]; [`Error::Config`] for `memory` when the
+    /// consumer has kept every buffer for some seconds; [`Error::Internal`] when a thread died.
+    pub fn poll(&mut self, patience: Duration) -> Result<Poll> {
+        self.poll_by(patience, Self::deliver)
+    }
+
+    /// Waits up to `patience` for the next batch, with the samples of it that failed: nothing is done about these.
+    ///
+    /// # Errors
+    /// Those of [`Epoch::poll`] that are about no sample.
+    pub fn poll_as_made(&mut self, patience: Duration) -> Result<Poll> {
+        self.poll_by(patience, |epoch, batch| epoch.hand_over(batch, &[]))
+    }
+
+    fn poll_by(
+        &mut self,
+        patience: Duration,
+        deliver: impl FnOnce(&mut Self, Batch) -> Result<Batch>,
+    ) -> Result<Poll> {
+        self.progress.asked();
+        if self.next_step >= self.steps() {
+            self.progress.end();
+            return Ok(Poll::End);
+        }
+        if self.process != std::process::id() {
+            return Err(super::threads::forked());
+        }
+        self.turn();
+        self.batches.consumer_waits();
+        let polled = self.run.inbox.wait_for(self.next_step, Instant::now() + patience);
+        self.waited();
+        let outcome = polled.and_then(|polled| match polled {
+            Some(batch) => deliver(self, batch).map(Poll::Batch),
+            None if self.next_step >= self.steps() => Ok(Poll::End),
+            None => self.check_alive().map(|()| Poll::Pending),
+        });
+        if outcome.is_err() {
+            self.stop();
+        }
+        outcome
+    }
+
+    fn deliver(&mut self, mut batch: Batch) -> Result<Batch> {
+        self.all_held_since = None;
+        let failures = batch.take_failures();
+        let failed: Vec<u64> = failures.iter().map(|failure| failure.sample).collect();
+        if let Err(error) = failures.into_iter().try_for_each(|failure| self.count_failure(failure)) {
+            self.run.course.give_up(&failed)?;
+            return Err(error);
+        }
+        self.hand_over(batch, &failed)
+    }
+
+    fn hand_over(&mut self, mut batch: Batch, failed: &[u64]) -> Result<Batch> {
+        batch.deliver();
+        self.run.counters.batches.fetch_add(1, Ordering::Relaxed);
+        self.run.course.deliver(self.next_step, failed)?;
+        self.busy_with = Some(batch.len() as u64);
+        self.run.counters.delivered.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        self.next_step += 1;
+        self.progress.step(self.failed);
+        if self.next_step == self.steps() {
+            self.conclude();
+        }
+        Ok(batch)
+    }
+
+    /// Notifies the user of what happened in the whole epoch. This is done with the last batch, because some consumers
+    /// ask for no more.
+    fn conclude(&self) {
+        self.shared.notify_failures(self.run.epoch, self.failed);
+        self.shared.notify_cache_full(&self.stats().cache);
+    }
+
+    /// Notes that the consumer turns from the batch that it got last to the next one.
+    fn turn(&mut self) {
+        let mut stopwatch = self.shared.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = stopwatch.now();
+        stopwatch.skip_to(Instant::now());
+        if let Some(samples) = self.busy_with.take() {
+            self.run.counters.stalls.record(std::mem::take(&mut self.stalled));
+            stopwatch.turn_to(self.run.epoch, self.next_step.saturating_sub(1));
+            stopwatch.log(Stage::Train, before, 0, samples);
+        }
+    }
+
+    /// Notes that the consumer has waited until now.
+    fn waited(&mut self) {
+        let mut stopwatch = self.shared.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = stopwatch.now();
+        stopwatch.turn_to(self.run.epoch, self.next_step - u64::from(self.busy_with.is_some()));
+        self.stalled += stopwatch.lap(&self.run.counters.consumer);
+        stopwatch.log(Stage::Wait, before, 0, 0);
+    }
+
+    /// Counts one failure. Failures are counted in the order of the batches, so that the same run always ends at the
+    /// same one.
+    fn count_failure(&mut self, Failure { sample, error, fatal, .. }: Failure) -> Result<()> {
+        let config = &self.shared.config;
+        if fatal || config.on_error == OnError::Raise {
+            return Err(error);
+        }
+        self.failed += 1;
+        if let Some(max_errors) = config.max_errors.filter(|most| self.failed > *most) {
+            let count = self.failed;
+            return Err(Error::TooManyErrors { count, max_errors, source: Box::new(error) });
+        }
+        self.shared.notify_failure(&error);
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if failures.len() < FAILURES_KEPT {
+            let extent = self.shared.index.place_in_file(self.shared.index.extent(sample));
+            failures.push(SampleFailure {
+                step: self.next_step,
+                sample,
+                path: self.shared.index.path(extent.file),
+                offset: extent.offset,
+                message: error.to_string(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Checks whether a batch can still come.
+    fn check_alive(&mut self) -> Result<()> {
+        if self.run.stopped() {
+            return Err(Error::Unavailable(
+                "this iteration was stopped because the loader began another one: a loader runs one epoch at a time"
+                    .into(),
+            ));
+        }
+        if self.ended.try_recv() == Err(TryRecvError::Disconnected) {
+            return Err(Error::Internal("the pipeline's threads have ended".into()));
+        }
+        // Encoded files stay in their slots until the consumer drops their batch, so the slots may be what is used up.
+        let decoded = self.shared.config.decoded;
+        let slots_held = !decoded && self.shared.stuck.load(Ordering::SeqCst);
+        if !slots_held && !self.batches.all_held() {
+            self.all_held_since = None;
+            return Ok(());
+        }
+        let since = *self.all_held_since.get_or_insert_with(Instant::now);
+        if since.elapsed() < ALL_HELD {
+            return Ok(());
+        }
+        if slots_held {
+            let message = format!(
+                "leaves {} bytes for encoded files, and the batches that the consumer keeps leave no room for the \
+                 next one; drop batches, or raise keep, the number of them you keep at once (and memory, if you set \
+                 it)",
+                self.shared.config.pools.slot_bytes
+            );
+            return Err(Error::config("memory", message));
+        }
+        let (count, bytes) = self.batches.limits();
+        let config = &self.shared.config;
+        let (setting, enough) = match &config.device_pools {
+            // Up to half of what is added may go to the decoders' arenas, and some to rounding.
+            Some(pools) => {
+                ("device_memory", pools.cap.saturating_add(bytes.saturating_mul(2)).saturating_add(64))
+            }
+            None => {
+                let batches = (count + 1).saturating_mul(bytes);
+                ("memory", batches.saturating_add(config.pools.slot_bytes))
+            }
+        };
+        let message = format!(
+            "allows {count} batches of {bytes} bytes and the consumer holds all of them; drop or copy batches, or \
+             raise {setting} to at least {enough}"
+        );
+        Err(Error::config(setting, message))
+    }
+
+    /// Ends the epoch, and leaves the memory that its batches would have had to others.
+    pub fn release(mut self) {
+        self.stop();
+        self.batches.release();
+    }
+
+    fn stop(&mut self) {
+        // A forked child has copies of the locks, some perhaps held by threads that it does not have.
+        if self.process != std::process::id() {
+            return;
+        }
+        self.turn();
+        self.is_over = true;
+        self.progress.end();
+        self.run.stop();
+    }
+}
+
+impl Drop for Epoch {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

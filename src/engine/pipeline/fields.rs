@@ -1,0 +1,426 @@
+//! The fields of a sample beside its images: from the bytes that were read to what the batch holds.
+
+use super::boxes::fill_boxes;
+use super::originals::OriginalFiles;
+use super::{EpochRun, PipelineShared};
+use crate::batch::{Array, Element, Ticket, Value};
+use crate::config::{Field, FieldContent, ViewKind, ViewPlaces};
+use base::error::{DecodeError, Error, Result};
+use base::json;
+use data::dataset::{ColumnValues, FieldKind, MemberBytes};
+use data::source::without_mark;
+use pixels::augment::{DrawnView, DrawnViews, Filter, render_mask};
+use pixels::decode::{Mask, NpyArray, Number};
+use std::borrow::Cow;
+use std::ops::Range;
+use store::io::read_blocking;
+
+/// The views that were drawn of an image of a sample, which the fields that follow the image need.
+pub(super) struct SeenImage {
+    /// The width and the height of the image.
+    pub size: (u32, u32),
+    /// The views that were drawn; `None` where no field asks for them.
+    pub drawn: Option<DrawnViews>,
+}
+
+impl SeenImage {
+    /// The views, one for each tensor of images.
+    pub(super) fn views(&self) -> &[DrawnView] {
+        self.drawn.as_ref().map_or(&[], DrawnViews::views)
+    }
+}
+
+impl PipelineShared {
+    /// The bytes of a field of a sample, of which `record` was read. `None` where the sample has no such member and
+    /// need not have it. A member that lies elsewhere in the shard is read here and now.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] for a member that must be there and is not, or is there twice, and the errors of reading
+    /// it.
+    pub(super) fn field_bytes<'a>(
+        &self,
+        run: &EpochRun,
+        field: &Field,
+        sample: u64,
+        record: &'a [u8],
+    ) -> Result<Option<Cow<'a, [u8]>>> {
+        let bytes = self.member_bytes(field, sample, record)?;
+        if let Some(Cow::Owned(bytes)) = &bytes {
+            run.counters.add_reads(self.one_read(sample, bytes.len() as u64));
+            self.notify_apart(sample, &field.name);
+        }
+        Ok(bytes)
+    }
+
+    /// The bytes of a field, like [`PipelineShared::field_bytes`], but without counting a read. Bytes that were read
+    /// here and now are owned.
+    pub(super) fn member_bytes<'a>(
+        &self,
+        field: &Field,
+        sample: u64,
+        record: &'a [u8],
+    ) -> Result<Option<Cow<'a, [u8]>>> {
+        let Some(member) = field.member else { return Ok(None) };
+        let wrong = |message: &str| of_field(field, DecodeError::Damaged(message.into()));
+        match self.index.member_in(sample, member, record) {
+            MemberBytes::Whole => Ok(Some(Cow::Borrowed(record))),
+            MemberBytes::Within(range) => {
+                let bytes = record.get(range);
+                let cut = || Error::Internal("a sample was read without one of its members".into());
+                bytes.map(|bytes| Some(Cow::Borrowed(bytes))).ok_or_else(cut)
+            }
+            MemberBytes::Apart(extent) => {
+                read_blocking(&*self.index, extent).map(|bytes| Some(Cow::Owned(bytes)))
+            }
+            MemberBytes::Absent if field.optional.is_some() => Ok(None),
+            MemberBytes::Absent => Err(wrong(
+                "the sample has no such member: only a field of foreload.fields with optional=True may be missing",
+            )),
+            MemberBytes::Twice => Err(wrong("the sample has two members of this name: keep one")),
+        }
+    }
+
+    /// The bytes of the image with this number of a sample, of which `record` was read. With `decoded=False`, where
+    /// files are handed over as they are, that is all of it.
+    ///
+    /// # Errors
+    /// The errors of [`PipelineShared::field_bytes`]; [`DecodeError::Damaged`] for a sample without an image.
+    pub(super) fn image_bytes<'a>(
+        &self,
+        image: usize,
+        sample: u64,
+        record: &'a [u8],
+    ) -> Result<Cow<'a, [u8]>> {
+        if !self.config.decoded {
+            return Ok(Cow::Borrowed(record));
+        }
+        let field = &self.config.fields.list[self.config.images.list()[image].field];
+        let none =
+            || self.of_image(image, DecodeError::Damaged("the sample has no such image".into()).into());
+        self.member_bytes(field, sample, record)?.ok_or_else(none)
+    }
+
+    /// Makes `error` that of the image with this number, which is named where samples have several images.
+    pub(super) fn of_image(&self, image: usize, error: Error) -> Error {
+        match self.config.images.list() {
+            [_] => error,
+            images => error.of_field(&images[image].name),
+        }
+    }
+
+    /// What messages about the image with this number begin with: its name where samples have several images, else
+    /// nothing.
+    pub(super) fn name_prefix(&self, image: usize) -> String {
+        match self.config.images.list() {
+            [_] => String::new(),
+            images => format!("{:?}: ", images[image].name),
+        }
+    }
+
+    /// Checks that an image of this `size` is as large as the one that it follows, if that is among those `seen`.
+    ///
+    /// # Errors
+    /// [`DecodeError::Damaged`] with both sizes.
+    pub(super) fn check_size(
+        &self,
+        image: usize,
+        size: (u32, u32),
+        seen: &[Option<SeenImage>],
+    ) -> Result<()> {
+        let images = self.config.images.list();
+        let leader = images[image].leader;
+        match seen.get(leader) {
+            Some(Some(led)) if leader != image && led.size != size => {
+                let (name, ((width, height), (w, h))) = (&images[leader].name, (size, led.size));
+                let message = format!(
+                    "is {width}×{height} pixels, and {name:?}, whose geometry it follows, {w}×{h}: they must be alike; \
+                     images of other sizes need transforms of their own, as transforms={{{name:?}: [...], \
+                     {:?}: [...]}}",
+                    images[image].name
+                );
+                Err(DecodeError::Damaged(message).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The range of a field's bytes in the `record` that was read of a sample; `None` where they are elsewhere.
+    pub(super) fn member_range(&self, field: &Field, sample: u64, record: &[u8]) -> Option<Range<usize>> {
+        match self.index.member_in(sample, field.member?, record) {
+            MemberBytes::Whole => Some(0..record.len()),
+            MemberBytes::Within(range) => Some(range),
+            _ => None,
+        }
+    }
+
+    /// Fills all fields of a place but its images. Of each image this was `seen`; `None` where the sample does not have
+    /// it. A field that is no image is made of the original file, which `originals` restores where it is kept in
+    /// another form. The record is looked at only where there is such a field.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] for bytes that are not what they should be, and the errors of
+    /// [`PipelineShared::field_bytes`].
+    pub(super) fn fill_fields(
+        &self,
+        run: &EpochRun,
+        sample: u64,
+        record: &(impl AsRef<[u8]> + ?Sized),
+        seen: &[Option<SeenImage>],
+        originals: &mut OriginalFiles,
+        ticket: &mut Ticket,
+    ) -> Result<()> {
+        self.fill_label_columns(sample, ticket);
+        for field in &self.config.fields.list {
+            let found = match field.content {
+                FieldContent::Label | FieldContent::MixedLabels { .. } => continue,
+                FieldContent::ColumnNumbers { of, .. } | FieldContent::ColumnTexts { of, .. } => {
+                    let found = self.config.label_columns[of].has(sample);
+                    if !found && field.optional.is_none() {
+                        let message = "the sample has no value in this column: only a field of foreload.fields with \
+                                       optional=True may be missing";
+                        return Err(of_field(field, DecodeError::Damaged(message.to_owned())));
+                    }
+                    found
+                }
+                FieldContent::Images { image, .. } => seen[image].is_some(),
+                _ => {
+                    let bytes = match self.missing_image(field, seen) {
+                        None => self.field_bytes(run, field, sample, record.as_ref())?,
+                        Some(_) if field.optional.is_some() => None,
+                        Some(image) => {
+                            let message = format!(
+                                "the sample has no {image:?}, whose geometry this follows: say optional=True here too, \
+                                 as of that image"
+                            );
+                            return Err(of_field(field, DecodeError::Damaged(message)));
+                        }
+                    };
+                    let bytes = bytes.as_deref();
+                    let file = match field.member.zip(bytes) {
+                        Some((member, bytes)) => {
+                            let form = self.form_of_member(sample, member, bytes);
+                            originals.restore(run, form, bytes).map(Some)
+                        }
+                        None => Ok(None),
+                    };
+                    let file = file.map_err(|error| of_field(field, error))?;
+                    self.fill_field(field, file, seen, ticket).map_err(|error| of_field(field, error))?;
+                    bytes.is_some()
+                }
+            };
+            if let Some(column) = field.optional {
+                ticket.column(column).fill(u8::from(found));
+            }
+        }
+        Ok(())
+    }
+
+    /// The name of the image that a field follows and the sample does not have: without it nobody knows what of the
+    /// field would be shown.
+    fn missing_image(&self, field: &Field, seen: &[Option<SeenImage>]) -> Option<&str> {
+        let image = field.followed_image().filter(|&image| seen[image].is_none())?;
+        Some(&self.config.images.list()[image].name)
+    }
+
+    /// Fills the fields of a place that are columns of `labels=`, which are known of every sample.
+    fn fill_label_columns(&self, sample: u64, ticket: &mut Ticket) {
+        for field in &self.config.fields.list {
+            match field.content {
+                FieldContent::ColumnNumbers { of, column } => {
+                    let bytes = self.config.label_columns[of].values.bytes(sample);
+                    ticket.column(column).copy_from_slice(&bytes);
+                }
+                FieldContent::ColumnTexts { of, value } => {
+                    let column = &self.config.label_columns[of];
+                    let text = match &column.values {
+                        ColumnValues::Texts(texts) if column.has(sample) => {
+                            Some(Value::Text(texts[sample as usize].clone()))
+                        }
+                        _ => None,
+                    };
+                    ticket.put(value, text);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Fills all fields of a place but its images with zeros, or with no value where they have no fixed size, because
+    /// its sample failed. What is known of the sample without reading it stays.
+    pub(super) fn blank_fields(&self, sample: u64, ticket: &mut Ticket) {
+        for number in 0..self.config.layout.columns.len() {
+            ticket.column(number).fill(0);
+        }
+        for number in 0..self.config.layout.values.len() {
+            ticket.put(number, None);
+        }
+        self.fill_label_columns(sample, ticket);
+    }
+
+    fn fill_field(
+        &self,
+        field: &Field,
+        bytes: Option<&[u8]>,
+        seen: &[Option<SeenImage>],
+        ticket: &mut Ticket,
+    ) -> Result<(), DecodeError> {
+        match field.content {
+            FieldContent::Images { .. }
+            | FieldContent::Label
+            | FieldContent::ColumnNumbers { .. }
+            | FieldContent::MixedLabels { .. }
+            | FieldContent::ColumnTexts { .. } => {}
+            FieldContent::Integers(column) => {
+                let number = bytes.map_or(Ok(0), |bytes| number::<i64>(bytes, "a whole number"))?;
+                ticket.column(column).copy_from_slice(&number.to_ne_bytes());
+            }
+            FieldContent::Floats(column) => {
+                let number = bytes.map_or(Ok(0.0), float)?;
+                ticket.column(column).copy_from_slice(&number.to_ne_bytes());
+            }
+            FieldContent::Values(number, kind) => {
+                ticket.put(number, bytes.map(|bytes| value(field, bytes, kind)).transpose()?);
+            }
+            FieldContent::Boxes { image, at, format, shares } => match (bytes, &seen[image]) {
+                (Some(bytes), Some(image)) => fill_boxes(at, (format, shares), bytes, image, ticket)?,
+                _ => at.clear(ticket, Ticket::column),
+            },
+            FieldContent::Masks { image, at, element, nearest } => match (bytes, &seen[image]) {
+                (Some(bytes), Some(image)) => {
+                    let mask = self.decode_mask(&field.name, bytes, image, element)?;
+                    fill_masks(at, (element, nearest), &mask, image, ticket);
+                }
+                _ => at.clear(ticket, Ticket::column),
+            },
+        }
+        Ok(())
+    }
+
+    /// Decodes the mask of the field `name`, which must fit its image and the type of its elements.
+    fn decode_mask(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        image: &SeenImage,
+        element: Element,
+    ) -> Result<Mask, DecodeError> {
+        let mask = Mask::decode(bytes, self.config.max_pixels)?;
+        if element == Element::U8
+            && let Some(value) = mask.values.iter().find(|&&value| value > 255)
+        {
+            let message = format!(
+                "has the value {value}, more than uint8 holds: ask for foreload.fields.Mask({name:?}, dtype=\"int32\")"
+            );
+            return Err(DecodeError::Damaged(message));
+        }
+        let (width, height) = image.size;
+        if (mask.width, mask.height) != (width, height) {
+            let message = format!(
+                "is {}×{} pixels, its image {width}×{height}: a mask must be as large as its image",
+                mask.width, mask.height
+            );
+            return Err(DecodeError::Damaged(message));
+        }
+        Ok(mask)
+    }
+}
+
+/// Puts a mask through each of the image's views.
+fn fill_masks(
+    at: ViewPlaces,
+    (element, nearest): (Element, Filter),
+    mask: &Mask,
+    image: &SeenImage,
+    ticket: &mut Ticket,
+) {
+    let (width, _) = image.size;
+    for (number, drawn) in at.numbers().zip(image.views()) {
+        let render = |to: &mut [u8]| {
+            let put = |at: usize, value: u16| match element.size() {
+                1 => to[at] = value as u8,
+                4 => to[4 * at..][..4].copy_from_slice(&i32::from(value).to_ne_bytes()),
+                _ => to[8 * at..][..8].copy_from_slice(&i64::from(value).to_ne_bytes()),
+            };
+            render_mask(&mask.values, width, drawn, nearest, 0, put);
+        };
+        match at.kind {
+            ViewKind::Tensors => render(ticket.column(number)),
+            ViewKind::Values => {
+                let mut bytes = vec![0; (drawn.width * drawn.height) as usize * element.size()];
+                render(&mut bytes);
+                let shape = vec![i64::from(drawn.height), i64::from(drawn.width)];
+                ticket.put(number, Some(Value::Array(Array { element, shape, bytes })));
+            }
+        }
+    }
+}
+
+pub(super) fn of_field(field: &Field, error: DecodeError) -> Error {
+    DecodeError::Field { name: field.name.clone(), source: Box::new(error) }.into()
+}
+
+/// The number that is written as text.
+fn number<T: std::str::FromStr>(bytes: &[u8], what: &str) -> Result<T, DecodeError> {
+    let text = std::str::from_utf8(without_mark(bytes)).ok().map(str::trim);
+    text.and_then(|text| text.parse().ok()).ok_or_else(|| {
+        let shown: String = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]).into();
+        DecodeError::Damaged(format!("{shown:?} is not {what} as text"))
+    })
+}
+
+/// The number that is written as text, which float32 must be able to hold; `inf` and `nan` are such numbers.
+fn float(bytes: &[u8]) -> Result<f32, DecodeError> {
+    let float: f32 = number(bytes, "a number")?;
+    // Numbers that are too large are read as infinite, too. The word for infinity has no digit.
+    if float.is_infinite() && bytes.iter().any(u8::is_ascii_digit) {
+        let shown = String::from_utf8_lossy(bytes.trim_ascii());
+        return Err(DecodeError::Damaged(format!("{shown:?} is more than float32 holds")));
+    }
+    Ok(float)
+}
+
+/// The value that the bytes of a field of this `kind` are.
+fn value(field: &Field, bytes: &[u8], kind: FieldKind) -> Result<Value, DecodeError> {
+    let text = || {
+        let text = std::str::from_utf8(bytes).map_err(|error| {
+            let at = error.valid_up_to();
+            let name = &field.name;
+            DecodeError::Damaged(format!(
+                "is not UTF-8, from byte {at} on: ask for foreload.fields.Bytes({name:?})"
+            ))
+        });
+        text.map(str::to_owned)
+    };
+    match kind {
+        FieldKind::Text => Ok(Value::Text(text()?)),
+        FieldKind::Json => {
+            let scanned = json::utf8(bytes).and_then(|text| json::scan(&text, |_, _| {}));
+            scanned.map_err(|error| DecodeError::Damaged(format!("is not JSON: {error}")))?;
+            Ok(Value::Bytes(bytes.to_vec()))
+        }
+        FieldKind::Array => {
+            let NpyArray { number, shape, bytes } = NpyArray::decode(bytes)?;
+            let shape = shape.into_iter().map(u64::cast_signed).collect();
+            Ok(Value::Array(Array { element: element(number), shape, bytes }))
+        }
+        _ => Ok(Value::Bytes(bytes.to_vec())),
+    }
+}
+
+/// The type of a tensor's elements for such numbers.
+pub(super) fn element(number: Number) -> Element {
+    match number {
+        Number::Bool => Element::Bool,
+        Number::Signed(1) => Element::I8,
+        Number::Signed(2) => Element::I16,
+        Number::Signed(4) => Element::I32,
+        Number::Signed(_) => Element::I64,
+        Number::Unsigned(1) => Element::U8,
+        Number::Unsigned(2) => Element::U16,
+        Number::Unsigned(4) => Element::U32,
+        Number::Unsigned(_) => Element::U64,
+        Number::Float(2) => Element::F16,
+        Number::Float(4) => Element::F32,
+        Number::Float(_) => Element::F64,
+    }
+}

@@ -1,0 +1,90 @@
+//! Where finished batches wait for the consumer, in the order of their steps.
+
+use crate::batch::{Batch, Sink};
+use base::error::{Error, Result};
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// The inbox of one epoch. Once closed it keeps nothing: a batch that comes too late gives its buffer back at once.
+#[derive(Default)]
+pub(super) struct Inbox {
+    state: Mutex<InboxState>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct InboxState {
+    batches: BTreeMap<u64, Batch>,
+    failure: Option<Error>,
+    closed: bool,
+    /// Whether the consumer shall look what has become of the course.
+    roused: bool,
+}
+
+impl Sink for Inbox {
+    fn put(&self, batch: Batch) {
+        let mut state = self.lock();
+        if !state.closed {
+            state.batches.insert(batch.step(), batch);
+            self.arrived.notify_all();
+        }
+    }
+
+    fn fail(&self, error: Error) {
+        Self::fail(self, error);
+    }
+}
+
+impl Inbox {
+    /// Notes that the epoch cannot go on. The consumer's next wait ends with the first such error.
+    pub(super) fn fail(&self, error: Error) {
+        self.lock().failure.get_or_insert(error);
+        self.arrived.notify_all();
+    }
+
+    /// Has the consumer look again, because there may be nothing left to wait for.
+    pub(super) fn rouse(&self) {
+        let mut state = self.lock();
+        state.roused = true;
+        self.arrived.notify_all();
+    }
+
+    /// The number of batches that the consumer could have now, in whatever order.
+    pub(super) fn ready(&self) -> usize {
+        self.lock().batches.len()
+    }
+
+    /// Waits for the batch of `step`; `None` when it is not there by `deadline`.
+    pub(super) fn wait_for(&self, step: u64, deadline: Instant) -> Result<Option<Batch>> {
+        let mut state = self.lock();
+        loop {
+            if let Some(error) = state.failure.take() {
+                return Err(error);
+            }
+            if let Some(batch) = state.batches.remove(&step) {
+                return Ok(Some(batch));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || state.closed || std::mem::take(&mut state.roused) {
+                return Ok(None);
+            }
+            state = self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Closes the inbox, because nobody waits any more.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        let batches = std::mem::take(&mut state.batches);
+        drop(state);
+        self.arrived.notify_all();
+        drop(batches);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, InboxState> {
+        // The state is valid after every statement, so a panic elsewhere cannot have broken it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,124 @@
+//! The order of an epoch, and its batches: what the settings say of them.
+
+use super::{Pipeline, PipelineShared};
+use crate::config::LoaderConfig;
+use base::error::{Error, Result};
+use data::dataset::{DatasetIndex, Fingerprint};
+use data::schedule::{Assignment, Order, Schedule, Shuffling};
+use data::state::OrderIdentity;
+use pixels::augment::RING;
+use std::sync::PoisonError;
+
+/// What the order of samples depends on, with which a state must agree.
+pub(super) fn identity(index: &DatasetIndex, config: &LoaderConfig) -> OrderIdentity {
+    OrderIdentity {
+        fingerprint: index.fingerprint().to_string(),
+        seed: config.seed,
+        epoch_size: config.selection.draws(),
+        shuffle: config.shuffling != Shuffling::Off,
+        blocks: config.blocks().map(|stretches| Fingerprint(*stretches.digest()).to_string()),
+        last_batch: config.last_batch,
+        selection: config.selection.digest().map(|digest| Fingerprint(*digest).to_string()),
+        repeats: config.repeats,
+        mix: config.mix.as_ref().map(|plan| plan.mixing.text().to_owned()),
+    }
+}
+
+impl Pipeline {
+    /// The batches of `rank` in `epoch`.
+    ///
+    /// # Errors
+    /// The errors of [`Schedule::new`]; [`Error::Config`] where samples would be mixed with themselves, and for
+    /// assignments by locality where it is not known which node keeps which sample, or of other ranks.
+    pub fn schedule(&self, epoch: u64, rank: u32, world_size: u32) -> Result<Schedule> {
+        self.shared.assigned(self.in_slices(epoch, rank, world_size)?)
+    }
+
+    /// The same with the slices that ranks take by order. A state needs no more, for global batches are the same.
+    pub(super) fn in_slices(&self, epoch: u64, rank: u32, world_size: u32) -> Result<Schedule> {
+        let config = &self.shared.config;
+        let order = self.shared.order(epoch, world_size)?;
+        let repeats = u64::from(order.repeats());
+        let schedule = Schedule::new(order, config.batch_size, rank, world_size, config.last_batch)?;
+        let schedule = if config.mix.is_none() { schedule } else { schedule.in_units(RING) };
+        let least = u64::from(RING) * repeats;
+        if config.mix.is_some() && repeats > 1 && schedule.global_batch() < least {
+            let message = format!(
+                "is {}, so that a step of all ranks has {} places, must make them at least {least} with mix= and \
+                 repeats={repeats}: with fewer than {RING} samples a step, one may be mixed with itself",
+                config.batch_size,
+                schedule.global_batch(),
+            );
+            return Err(Error::config("batch_size", message));
+        }
+        Ok(schedule)
+    }
+
+    /// The order of an epoch, of which each rank has its part.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where blocks are to be divided among ranks that a global batch cannot be divided among.
+    pub fn order(&self, epoch: u64, world_size: u32) -> Result<Order> {
+        self.shared.order(epoch, world_size)
+    }
+
+    /// The number of steps of an epoch, which is the same on every rank.
+    ///
+    /// # Errors
+    /// The errors of [`Pipeline::schedule`].
+    pub fn steps(&self, rank: u32, world_size: u32) -> Result<u64> {
+        let config = &self.shared.config;
+        let draws = config.selection.draws();
+        Schedule::count(draws, config.batch_size, rank, world_size, config.last_batch)
+    }
+}
+
+impl PipelineShared {
+    /// The order of an epoch, of so many ranks.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where blocks are to be divided among ranks that a global batch cannot be divided among.
+    pub(super) fn order(&self, epoch: u64, world_size: u32) -> Result<Order> {
+        let (config, fingerprint) = (&self.config, self.index.fingerprint());
+        let selection = config.selection.clone();
+        let order = match (config.shuffling, &config.stretches) {
+            (Shuffling::Blocks, Some(stretches)) => {
+                let divided = config.divided(world_size)?;
+                if divided.parts > world_size {
+                    self.notify_parts(divided.parts, world_size);
+                }
+                let stretches = stretches.clone();
+                Order::by_stretches(selection, stretches, &fingerprint, config.seed, epoch, divided)
+            }
+            (Shuffling::Off, _) => Order::listed(selection),
+            _ => Order::drawn(selection, &fingerprint, config.seed, epoch),
+        };
+        Ok(order.repeated(config.repeats))
+    }
+
+    /// Warns where the last batch of some ranks has no sample of its own.
+    pub(super) fn warn_of_padding(&self, schedule: &Schedule) {
+        let (padded, world_size) = (schedule.padded_ranks(), schedule.world_size());
+        if padded > 0 {
+            self.index.notices().warn_once("padded ranks", || {
+                let left = schedule.order().len() % schedule.global_batch();
+                format!(
+                    "last_batch is partial, and the last step of an epoch has {left} samples for {world_size} ranks: \
+                     the last batch of {padded} of them is one sample of the epoch's beginning, which `mask` has as \
+                     False. Leave it out of losses and metrics (with_mask=True in foreload.torch and foreload.dali), \
+                     or choose last_batch=\"drop\" or a batch_size that leaves more samples"
+                )
+            });
+        }
+    }
+
+    /// The schedule whose ranks take samples as the settings say.
+    pub(super) fn assigned(&self, schedule: Schedule) -> Result<Schedule> {
+        if self.config.assignment == Assignment::Order {
+            return Ok(schedule);
+        }
+        let homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let unknown = "goes by what each node keeps, known from the first epoch on: begin an iteration first";
+        schedule.by_locality(homes.ok_or_else(|| Error::config("assignment", unknown))?)
+    }
+}

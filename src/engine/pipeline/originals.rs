@@ -1,0 +1,63 @@
+//! The files that images in other forms were made of. Only decoders know those forms: whoever else is handed bytes of a
+//! sample gets the file itself, checked.
+
+use super::{EpochRun, PipelineShared};
+use base::error::DecodeError;
+use data::dataset::MemberBytes;
+use pixels::decode::{FileForm, FileRestorer, RestoredFile};
+use std::sync::atomic::Ordering;
+use store::tier::form_of_record;
+
+/// Finds or rebuilds one file after another. Each thread has one.
+#[derive(Default)]
+pub(super) struct OriginalFiles(FileRestorer);
+
+impl OriginalFiles {
+    /// Where the file is that `bytes` of this form were made of. One that had to be rebuilt is counted.
+    ///
+    /// # Errors
+    /// [`DecodeError::Corrupt`] for a damaged image of another form than the file's own.
+    pub(super) fn find(
+        &mut self,
+        run: &EpochRun,
+        form: FileForm,
+        bytes: &[u8],
+    ) -> Result<RestoredFile<'_>, DecodeError> {
+        let found = self.0.find(form, bytes)?;
+        if let RestoredFile::Apart(_) = found {
+            run.counters.rebuilt.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(found)
+    }
+
+    /// The file that `bytes` of this form were made of, like [`OriginalFiles::find`].
+    ///
+    /// # Errors
+    /// [`DecodeError::Corrupt`] for a damaged image of another form than the file's own.
+    pub(super) fn restore<'a>(
+        &'a mut self,
+        run: &EpochRun,
+        form: FileForm,
+        bytes: &'a [u8],
+    ) -> Result<&'a [u8], DecodeError> {
+        Ok(match self.find(run, form, bytes)? {
+            RestoredFile::Within(range) => &bytes[range],
+            RestoredFile::Apart(file) => file,
+        })
+    }
+}
+
+impl PipelineShared {
+    /// The form of the bytes that were read of a sample's member, by its number among those that are read.
+    pub(super) fn form_of_member(&self, sample: u64, member: usize, bytes: &[u8]) -> FileForm {
+        if self.index.is_stream() {
+            return FileForm::AsIs;
+        }
+        match self.index.member(sample, member) {
+            MemberBytes::Whole => form_of_record(&self.index, sample, bytes),
+            _ if self.index.is_packed_member(sample, member) => FileForm::Packed,
+            // Copies of samples of several members stay as they are read.
+            _ => FileForm::AsIs,
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! When it is logged what was asked of the job's other nodes.
+
+use base::trace::TraceLane;
+use std::time::{Duration, Instant};
+use store::peers::peers_record;
+use store::tier::Cache;
+
+/// The time between two records at first.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The number of records after which that time doubles. So the log grows by at most as many records, some 500 KB for
+/// many nodes, each time the run's length doubles, and by one at the end of each epoch.
+const PER_LEVEL: u32 = 64;
+
+/// The clock of these records.
+pub(super) struct PeersLog {
+    next: Option<Instant>,
+    pause: Duration,
+    records: u32,
+}
+
+impl PeersLog {
+    pub(super) fn new() -> Self {
+        Self { next: None, pause: FIRST_PAUSE, records: 0 }
+    }
+
+    /// Logs what was asked so far, where it is time for that.
+    pub(super) fn tick(&mut self, lane: &mut TraceLane, now: Instant, cache: Option<&Cache>) {
+        if lane.is_on() && self.is_due(now) {
+            self.record(lane, now, cache);
+        }
+    }
+
+    /// Whether it is time for the next record, from which on it is not for a while.
+    fn is_due(&mut self, now: Instant) -> bool {
+        if *self.next.get_or_insert(now + self.pause) > now {
+            return false;
+        }
+        self.next = Some(now + self.pause);
+        self.records += 1;
+        if self.records.is_multiple_of(PER_LEVEL) {
+            self.pause *= 2;
+        }
+        true
+    }
+
+    /// Logs what was asked so far.
+    pub(super) fn record(&self, lane: &mut TraceLane, now: Instant, cache: Option<&Cache>) {
+        if lane.is_on()
+            && let Some(record) = cache.and_then(|cache| peers_record(cache.peers()))
+        {
+            lane.peers(now, record);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_takes_few_records_and_the_first_minute_one_a_second() {
+        let (begin, mut log) = (Instant::now(), PeersLog::new());
+        let mut due = |seconds| log.is_due(begin + Duration::from_secs(seconds));
+        assert_eq!((0..=60).filter(|&second| due(second)).count(), 60);
+        let rest = (61..86_400).filter(|&second| due(second)).count();
+        assert!((400..=11 * PER_LEVEL as usize).contains(&rest), "{rest}");
+    }
+}

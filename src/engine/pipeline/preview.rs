@@ -1,0 +1,204 @@
+//! Single samples, looked at beside any epoch: what is drawn of them, and the pictures that a network sees.
+
+use super::Pipeline;
+use super::cpu::{CpuDecoder, SampleImage, ViewsFrom};
+use base::error::{Error, Result};
+use base::simd::Level;
+use data::schedule::{Draw, Order, RepeatSpread};
+use pixels::augment::{
+    DrawnMix, DrawnView, DrawnViews, Fidelity, MemoryFormat, Output, Recipe, RecipeView, Renderer, Transform,
+    Transforms, WholeResize, mix_images, partner,
+};
+use pixels::decode::{Decoder, Planes, Region};
+
+/// Grey levels of a picture.
+pub struct PreviewImage {
+    /// The number of columns.
+    pub width: u32,
+    /// The number of rows.
+    pub height: u32,
+    /// R, G and B of each pixel, row by row.
+    pub levels: Vec<u8>,
+}
+
+/// What a network sees of a draw.
+pub struct Preview {
+    /// Each view with its picture, turned back from normalised values into grey levels.
+    pub views: Vec<(DrawnView, PreviewImage)>,
+    /// What became of the draw by `mix`; `None` without it.
+    pub mixed: Option<PreviewMix>,
+}
+
+/// What becomes of a draw by `mix`.
+pub enum PreviewMix {
+    /// It stays as it is, because the epoch has no partner for it.
+    Alone,
+    /// It is mixed with another.
+    With {
+        /// The draw that it is mixed with.
+        partner: Draw,
+        /// What is drawn for both.
+        drawn: DrawnMix,
+    },
+}
+
+/// A view as a batch has it, before any mixing.
+struct FinishedView {
+    drawn: DrawnView,
+    output: Output,
+    bytes: Vec<u8>,
+}
+
+/// Which draw is at which place of an epoch's batches.
+struct EpochPlaces {
+    order: Order,
+    spread: RepeatSpread,
+}
+
+impl Pipeline {
+    /// The views that `epoch` draws of an image of a draw's sample, which is read and parsed to know its size. The
+    /// image is that of `field`, or of the first image field.
+    ///
+    /// # Errors
+    /// [`Error::Sample`] when the sample cannot be read or decoded; [`Error::Config`] when there is no such sample or
+    /// image field.
+    pub fn views(&self, draw: Draw, epoch: u64, field: Option<&str>) -> Result<DrawnViews> {
+        self.look(draw, field, |of| self.draw_of(epoch, of).map(|(drawn, _)| drawn))
+    }
+
+    /// What a network sees of a draw in an epoch of so many ranks, as the CPU makes it.
+    ///
+    /// # Errors
+    /// The errors of [`Pipeline::views`], also those of the sample that this one is mixed with.
+    pub fn preview(&self, draw: Draw, epoch: u64, world_size: u32, field: Option<&str>) -> Result<Preview> {
+        let mut views = self.finished(draw, epoch, field)?;
+        let mixed = match &self.shared_in(epoch).config.mix {
+            None => None,
+            Some(_) => Some(match self.partner(draw, epoch, world_size)? {
+                None => PreviewMix::Alone,
+                Some((partner, drawn)) => {
+                    for (own, other) in views.iter_mut().zip(&mut self.finished(partner, epoch, field)?) {
+                        mix_images(&drawn, &own.output, &mut [&mut own.bytes, &mut other.bytes]);
+                    }
+                    PreviewMix::With { partner, drawn }
+                }
+            }),
+        };
+        let picture = |FinishedView { drawn, output, bytes }: FinishedView| {
+            let levels = output.levels_of(&bytes);
+            (drawn, PreviewImage { width: output.width, height: output.height, levels })
+        };
+        Ok(Preview { views: views.into_iter().map(picture).collect(), mixed })
+    }
+
+    /// The draws of the first places of an epoch of so many ranks, `count` of them or all.
+    pub fn first_draws(&self, epoch: u64, world_size: u32, count: u64) -> Result<Vec<Draw>> {
+        let EpochPlaces { order, spread } = self.places(epoch, world_size)?;
+        Ok((0..count.min(order.len())).map(|place| order.draw(spread.position(place))).collect())
+    }
+
+    fn places(&self, epoch: u64, world_size: u32) -> Result<EpochPlaces> {
+        let order = self.order(epoch, world_size)?;
+        Ok(EpochPlaces { spread: RepeatSpread::new(&order, self.global_batch(world_size)), order })
+    }
+
+    /// The draw that one is mixed with in an epoch, and what is drawn for both. `None` if the epoch does not have the
+    /// draw, or has no other for it.
+    fn partner(&self, draw: Draw, epoch: u64, world_size: u32) -> Result<Option<(Draw, DrawnMix)>> {
+        let EpochPlaces { order, spread } = self.places(epoch, world_size)?;
+        let found = || {
+            let position = order.positions(draw.sample).find(|&position| order.draw(position) == draw)?;
+            let place = spread.place(position);
+            let other = Some(partner(place, order.len())).filter(|&other| other != place)?;
+            Some((order.draw(spread.position(other)), self.mix(place, epoch, world_size)?))
+        };
+        Ok(found())
+    }
+
+    /// The finished views of a draw, before any mixing.
+    fn finished(&self, draw: Draw, epoch: u64, field: Option<&str>) -> Result<Vec<FinishedView>> {
+        self.look(draw, field, |of| {
+            let image = of.image;
+            let (drawn, planes) = self.draw_of(epoch, of)?;
+            let recipe = self.shared_in(epoch).config.images.recipe(image);
+            let mut renderer = Renderer::new(recipe, Level::detect());
+            let render = |(number, (drawn, view)): (usize, (&DrawnView, &RecipeView))| {
+                let output = view.output(drawn);
+                let mut bytes = vec![0; output.bytes()];
+                renderer.render(number, &planes, drawn, &mut bytes);
+                FinishedView { drawn: drawn.clone(), output, bytes }
+            };
+            Ok(drawn.views().iter().zip(recipe.views()).enumerate().map(render).collect())
+        })
+    }
+
+    /// The whole image of a draw's sample, no side of which is longer than `longest` pixels.
+    ///
+    /// # Errors
+    /// The errors of [`Pipeline::views`].
+    pub fn whole_image(&self, draw: Draw, field: Option<&str>, longest: u32) -> Result<PreviewImage> {
+        self.look(draw, field, |of| self.original(of.bytes, longest))
+    }
+
+    /// Reads a sample and gives `see` its image.
+    fn look<T>(
+        &self,
+        draw: Draw,
+        field: Option<&str>,
+        see: impl FnOnce(SampleImage<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let (index, config) = (&self.shared.index, &self.shared.config);
+        if draw.sample >= index.len() {
+            let message = format!("is {}, the dataset has {}", draw.sample, index.len());
+            return Err(Error::config("sample_id", message));
+        }
+        let image = match field {
+            Some(name) => config.images.named(name).ok_or_else(|| {
+                let names: Vec<_> =
+                    config.images.list().iter().map(|image| format!("{:?}", image.name)).collect();
+                Error::config(
+                    "field",
+                    format!("is {name:?}, the images of a sample are {}", names.join(", ")),
+                )
+            })?,
+            None => config.images.first().ok_or_else(|| {
+                let message = "names no image, so that there is nothing to see";
+                Error::config("fields", message)
+            })?,
+        };
+        let seen = self.shared.read_blocking(draw.sample).and_then(|(record, _)| {
+            let bytes = self.shared.image_bytes(image, draw.sample, &record)?;
+            let boxes = self.shared.boxes_of_image(None, image, draw.sample, &record)?;
+            let of = SampleImage { image, draw, bytes: &bytes, views: ViewsFrom::Boxes(&boxes) };
+            see(of).map_err(|error| self.shared.of_image(image, error))
+        });
+        seen.map_err(|source| self.shared.sample_error(draw.sample, source))
+    }
+
+    /// Draws the views of an image and decodes what they need.
+    fn draw_of(&self, epoch: u64, of: SampleImage<'_>) -> Result<(DrawnViews, Planes)> {
+        let shared = self.shared_in(epoch);
+        let keys = shared.config.images.keys(shared.config.seed, epoch);
+        let mut cpu = CpuDecoder::new(shared);
+        let (drawn, decoded) = cpu.draw_and_decode(shared, &keys, of, None);
+        decoded?;
+        Ok((drawn?, cpu.planes))
+    }
+
+    /// The whole image of a file.
+    fn original(&self, bytes: &[u8], longest: u32) -> Result<PreviewImage> {
+        let config = &self.shared.config;
+        let mut planes = Planes::default();
+        let whole = |width, height| Region { x: 0, y: 0, width, height };
+        Decoder::new(config.max_pixels).with_damaged(config.damaged).decode(bytes, whole, &mut planes)?;
+        let resize = WholeResize { size: None, max_size: Some(longest), interpolation: Default::default() };
+        let list = Transforms::single(vec![Transform::Resize(resize)]);
+        let recipe = Recipe::new(&list, MemoryFormat::Nhwc, Fidelity::Fast)?;
+        let drawn = recipe.draw(&recipe.keys(0, 0), 0, 0, (planes.image_width, planes.image_height))?;
+        let (drawn, view) = (&drawn.views()[0], &recipe.views()[0]);
+        let output = view.output(drawn);
+        let mut levels = vec![0; output.bytes()];
+        Renderer::new(&recipe, Level::detect()).render(0, &planes, drawn, &mut levels);
+        Ok(PreviewImage { width: output.width, height: output.height, levels })
+    }
+}

@@ -1,0 +1,125 @@
+//! How far the consumer of an epoch has come. A checkpoint needs it, even after the epoch was dropped.
+
+use super::course::Course;
+use base::error::{Error, Result};
+use data::state::{OrderIdentity, State};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The progress of one epoch, which writes it; whoever holds it reads it.
+pub struct Progress {
+    identity: Arc<OrderIdentity>,
+    epoch: u64,
+    course: Course,
+    yielded: Mutex<YieldedSteps>,
+    /// Whether the consumer has asked for a batch.
+    asked: AtomicBool,
+    /// Whether the epoch has ended: its consumer dropped it or was told that no batch is left, or it failed.
+    ended: AtomicBool,
+}
+
+struct YieldedSteps {
+    /// The number of steps whose batches were yielded, from the epoch's beginning.
+    steps: u64,
+    /// The number of failures so far and its history: (steps, failures after these) wherever the number changed.
+    failures: Vec<(u64, u64)>,
+}
+
+impl Progress {
+    pub(super) fn new(
+        identity: Arc<OrderIdentity>,
+        epoch: u64,
+        course: Course,
+        steps: u64,
+        errors: u64,
+    ) -> Self {
+        let failures = vec![(steps, errors)];
+        let yielded = Mutex::new(YieldedSteps { steps, failures });
+        Self {
+            identity,
+            epoch,
+            course,
+            yielded,
+            asked: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    /// The epoch's number.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Whether the consumer is busy with the epoch. It is busy with the last batch, too, until it asks for one more.
+    pub fn is_under_way(&self) -> bool {
+        !self.ended.load(Ordering::SeqCst)
+    }
+
+    /// The state in which the epoch began, if the consumer asked for no batch although there are some.
+    pub fn unasked(&self) -> Option<State> {
+        let yielded = self.yielded();
+        let (steps, errors) = yielded.failures[0];
+        let Course::Epoch(schedule) = &self.course else { return None };
+        if self.asked.load(Ordering::SeqCst) || steps >= schedule.steps() {
+            return None;
+        }
+        Some(State::new(&self.identity, self.epoch, schedule, steps, errors))
+    }
+
+    /// The number of steps whose batches were yielded, from the epoch's beginning.
+    pub(super) fn steps(&self) -> u64 {
+        self.yielded().steps
+    }
+
+    /// Notes that the consumer asks for a batch.
+    pub(super) fn asked(&self) {
+        self.asked.store(true, Ordering::SeqCst);
+    }
+
+    /// Notes that no more batches come.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+    }
+
+    /// The number of failures so far, including those before the epoch was resumed.
+    pub fn failed(&self) -> u64 {
+        self.yielded().failures.last().map_or(0, |(_, failed)| *failed)
+    }
+
+    /// The state after the batches that were yielded, or after `at_step` steps of the epoch, for a caller that reads
+    /// ahead of what it uses.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an `at_step` that was not yielded, or lies before where this run of the epoch began.
+    pub fn state(&self, at_step: Option<u64>) -> Result<State> {
+        let yielded = self.yielded();
+        let steps = at_step.unwrap_or(yielded.steps);
+        let begun = yielded.failures[0].0;
+        if !(begun..=yielded.steps).contains(&steps) {
+            let message = format!(
+                "is {steps}, must be one of the steps that were yielded, {begun} to {}",
+                yielded.steps
+            );
+            return Err(Error::config("at_step", message));
+        }
+        let known = yielded.failures.partition_point(|(then, _)| *then <= steps);
+        let errors = yielded.failures[known - 1].1;
+        let of_stream = || Error::Unavailable("the state of a stream is that of its StreamLoader".into());
+        let Course::Epoch(schedule) = &self.course else { return Err(of_stream()) };
+        Ok(State::new(&self.identity, self.epoch, schedule, steps, errors))
+    }
+
+    /// Notes that one more batch is yielded, and that `failed` samples have failed so far.
+    pub(super) fn step(&self, failed: u64) {
+        let mut yielded = self.yielded();
+        yielded.steps += 1;
+        let steps = yielded.steps;
+        if yielded.failures.last().is_none_or(|(_, before)| *before != failed) {
+            yielded.failures.push((steps, failed));
+        }
+    }
+
+    fn yielded(&self) -> MutexGuard<'_, YieldedSteps> {
+        self.yielded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

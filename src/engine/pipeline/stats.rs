@@ -1,0 +1,367 @@
+//! What every stage did and how long it waited, counted while an epoch runs.
+
+use crate::config::LoaderConfig;
+use base::tier_name::TierName;
+use base::trace::{Histogram, SharedHistogram};
+use data::dataset::{DatasetIndex, UnpackStats};
+use pixels::decode::nvjpeg::NvJpegBackend;
+use pixels::decode::{Backend, DecodedBy, MadeForm};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use store::io::ReadStats;
+use store::tier::{CacheOptions, CacheStats};
+
+/// The counters of one epoch, to which all threads add.
+pub(super) struct EpochCounters {
+    pub started: Instant,
+    /// What had been unpacked before the epoch.
+    pub unpacked: UnpackStats,
+    pub read_busy: AtomicU64,
+    pub read_waiting: AtomicU64,
+    pub read_blocked: AtomicU64,
+    pub decode: AtomicU64,
+    pub augment: AtomicU64,
+    pub idle: AtomicU64,
+    pub consumer: AtomicU64,
+    /// How long any read was in flight, whether the reading thread waited for it or for room.
+    pub reading: AtomicU64,
+    /// How long nothing was in flight, because too few samples of a stream had arrived.
+    pub arrivals: AtomicU64,
+    /// The number of reads in flight now, or when the reading thread last looked.
+    pub in_flight: AtomicU64,
+    /// The samples that workers have finished.
+    pub finished: AtomicU64,
+    /// The batches that were delivered, and the number of their samples.
+    pub batches: AtomicU64,
+    pub delivered: AtomicU64,
+    pub bytes: AtomicU64,
+    pub skipped: AtomicU64,
+    pub reads: AtomicU64,
+    pub opens: AtomicU64,
+    pub requests: AtomicU64,
+    pub retries: AtomicU64,
+    pub hedges: AtomicU64,
+    /// The number of images that each of the CPU's decoders decoded.
+    decoded: [AtomicU64; Backend::ALL.len()],
+    pub concealed: AtomicU64,
+    pub rebuilt: AtomicU64,
+    pub gpu: GpuCounters,
+    /// The time from submitting a read to its completion, by tier; the source's is the first.
+    latencies: Vec<(TierName, SharedHistogram)>,
+    /// How long the consumer waited for each batch.
+    pub stalls: SharedHistogram,
+}
+
+/// The counters of the way to a GPU.
+#[derive(Default)]
+pub(super) struct GpuCounters {
+    /// The number of images that each backend of nvJPEG decoded.
+    decoded: [AtomicU64; NvJpegBackend::ALL.len()],
+    /// The numbers of packed and of indexed images that the kernels of our own decoded.
+    decoded_packed: AtomicU64,
+    decoded_indexed: AtomicU64,
+    decoded_again: AtomicU64,
+    uploaded: AtomicU64,
+    copy: AtomicU64,
+    decode: AtomicU64,
+    augment: AtomicU64,
+    idle: AtomicU64,
+    /// When the last work that is known ended, in nanoseconds since the stage was opened; 0 before the first.
+    busy_until: AtomicU64,
+}
+
+/// The times at which the GPU worked on a chunk of a piece, counted from when the stage was opened, and how long each
+/// part took.
+pub(super) struct GpuTimes {
+    pub begin: Duration,
+    pub copy: Duration,
+    pub decode: Duration,
+    pub augment: Duration,
+    pub done: Duration,
+}
+
+impl EpochCounters {
+    /// Counters of an epoch of `index`, whose samples may come from the source and from the tiers of `config`.
+    pub(super) fn new(config: &LoaderConfig, index: &DatasetIndex) -> Self {
+        let tiers =
+            std::iter::once(TierName::SOURCE).chain(config.cache.iter().flat_map(CacheOptions::names));
+        let zero = AtomicU64::default;
+        Self {
+            started: Instant::now(),
+            unpacked: index.unpacked().stats(),
+            read_busy: zero(),
+            read_waiting: zero(),
+            read_blocked: zero(),
+            decode: zero(),
+            augment: zero(),
+            idle: zero(),
+            consumer: zero(),
+            reading: zero(),
+            arrivals: zero(),
+            in_flight: zero(),
+            finished: zero(),
+            batches: zero(),
+            delivered: zero(),
+            bytes: zero(),
+            skipped: zero(),
+            reads: zero(),
+            opens: zero(),
+            requests: zero(),
+            retries: zero(),
+            hedges: zero(),
+            decoded: Default::default(),
+            concealed: zero(),
+            rebuilt: zero(),
+            gpu: GpuCounters::default(),
+            latencies: tiers.map(|tier| (tier, SharedHistogram::default())).collect(),
+            stalls: SharedHistogram::default(),
+        }
+    }
+
+    pub(super) fn count(&self, backend: Backend) {
+        self.decoded[backend as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The latencies of reads from `tier`.
+    pub(super) fn latency(&self, tier: TierName) -> &SharedHistogram {
+        let found = self.latencies.iter().find(|(name, _)| *name == tier);
+        &found.unwrap_or(&self.latencies[0]).1
+    }
+
+    pub(super) fn add_reads(&self, more: ReadStats) {
+        self.bytes.fetch_add(more.bytes, Ordering::Relaxed);
+        self.skipped.fetch_add(more.skipped, Ordering::Relaxed);
+        self.reads.fetch_add(more.reads, Ordering::Relaxed);
+        self.opens.fetch_add(more.opens, Ordering::Relaxed);
+        self.requests.fetch_add(more.requests, Ordering::Relaxed);
+        self.retries.fetch_add(more.retries, Ordering::Relaxed);
+        self.hedges.fetch_add(more.hedges, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_nvjpeg(&self, backend: NvJpegBackend, images: usize) {
+        self.gpu.decoded[backend as usize].fetch_add(images as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_own(&self, form: MadeForm) {
+        let counter = match form {
+            MadeForm::Packed => &self.gpu.decoded_packed,
+            MadeForm::Indexed => &self.gpu.decoded_indexed,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_decoded_again(&self) {
+        self.gpu.decoded_again.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn add_uploaded(&self, bytes: usize) {
+        self.gpu.uploaded.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Adds what the GPU did between two moments. Lanes report in nearly the order in which their work was done; what
+    /// one reports late counts as work beside another's.
+    pub(super) fn add_gpu(&self, times: &GpuTimes) {
+        let gpu = &self.gpu;
+        let add = |counter: &AtomicU64, time: Duration| {
+            counter.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+        };
+        add(&gpu.copy, times.copy);
+        add(&gpu.decode, times.decode);
+        add(&gpu.augment, times.augment);
+        let former = gpu.busy_until.fetch_max(times.done.as_nanos() as u64, Ordering::Relaxed);
+        if former > 0 {
+            add(&gpu.idle, times.begin.saturating_sub(Duration::from_nanos(former)));
+        }
+    }
+
+    pub(super) fn snapshot(&self) -> EpochStats {
+        let seconds = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64 * 1e-9;
+        let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        EpochStats {
+            stages: StageTimes {
+                read_busy: seconds(&self.read_busy),
+                read_waiting: seconds(&self.read_waiting),
+                read_blocked: seconds(&self.read_blocked),
+                reading: seconds(&self.reading),
+                arrivals: seconds(&self.arrivals),
+                decode_busy: seconds(&self.decode),
+                augment_busy: seconds(&self.augment),
+                workers_waiting: seconds(&self.idle),
+                consumer_waiting: seconds(&self.consumer),
+            },
+            reads: ReadStats {
+                bytes: number(&self.bytes),
+                skipped: number(&self.skipped),
+                reads: number(&self.reads),
+                opens: number(&self.opens),
+                requests: number(&self.requests),
+                retries: number(&self.retries),
+                hedges: number(&self.hedges),
+            },
+            decoded: DecodedBy::counted(|backend| number(&self.decoded[backend as usize])),
+            concealed: number(&self.concealed),
+            rebuilt: number(&self.rebuilt),
+            gpu: GpuStats {
+                decoded_hardware: number(&self.gpu.decoded[NvJpegBackend::Hardware as usize]),
+                decoded_cuda_batched: number(&self.gpu.decoded[NvJpegBackend::CudaBatched as usize]),
+                decoded_cuda: number(&self.gpu.decoded[NvJpegBackend::Cuda as usize]),
+                decoded_cuda_packed: number(&self.gpu.decoded_packed),
+                decoded_cuda_indexed: number(&self.gpu.decoded_indexed),
+                decoded_again: number(&self.gpu.decoded_again),
+                h2d_bytes: number(&self.gpu.uploaded),
+                copy: seconds(&self.gpu.copy),
+                decode: seconds(&self.gpu.decode),
+                augment: seconds(&self.gpu.augment),
+                idle: seconds(&self.gpu.idle),
+            },
+            latencies: self.latencies.iter().map(|(tier, times)| (*tier, times.snapshot())).collect(),
+            stalls: self.stalls.snapshot(),
+            cache: CacheStats::default(),
+            unpacked: UnpackStats::default(),
+        }
+    }
+}
+
+/// What has happened in an epoch so far.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct EpochStats {
+    /// How long each stage worked and waited.
+    pub stages: StageTimes,
+    /// What was read from the source.
+    pub reads: ReadStats,
+    /// The number of images that the CPU decoded, by decoder.
+    pub decoded: DecodedBy,
+    /// The number of damaged images among those of the region decoder that were decoded as libjpeg does.
+    pub concealed: u64,
+    /// The number of files that were rebuilt from packed images, because their bytes were asked for.
+    pub rebuilt: u64,
+    /// What the GPU did; all zero without a GPU.
+    pub gpu: GpuStats,
+    /// The time from asking for a sample to having it, by the tier that gave it; the source's is the first.
+    pub latencies: Vec<(TierName, Histogram)>,
+    /// How long the consumer waited for each batch.
+    pub stalls: Histogram,
+    /// What came from which tier, and what was kept; all zero without a cache.
+    pub cache: CacheStats,
+    /// The compressed blocks that were unpacked, also ahead of use.
+    pub unpacked: UnpackStats,
+}
+
+impl EpochStats {
+    /// The number of images that all of the CPU's decoders decoded.
+    pub fn decoded_cpu(&self) -> u64 {
+        self.decoded.total()
+    }
+
+    /// The latencies of the samples that `tier` gave.
+    pub fn latency(&self, tier: TierName) -> Histogram {
+        self.latencies
+            .iter()
+            .find(|(name, _)| *name == tier)
+            .map(|(_, times)| times.clone())
+            .unwrap_or_default()
+    }
+}
+
+impl std::ops::AddAssign for EpochStats {
+    fn add_assign(&mut self, more: Self) {
+        self.stages += more.stages;
+        self.reads = self.reads + more.reads;
+        self.decoded += more.decoded;
+        self.concealed += more.concealed;
+        self.rebuilt += more.rebuilt;
+        self.gpu += more.gpu;
+        for (tier, times) in more.latencies {
+            match self.latencies.iter_mut().find(|(known, _)| *known == tier) {
+                Some((_, sum)) => *sum += &times,
+                None => self.latencies.push((tier, times)),
+            }
+        }
+        self.stalls += &more.stalls;
+        self.cache += more.cache;
+        self.unpacked += more.unpacked;
+    }
+}
+
+/// What a GPU has done in an epoch so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct GpuStats {
+    /// The number of images that its decoding engine decoded.
+    pub decoded_hardware: u64,
+    /// The number of images that CUDA kernels decoded in large batches.
+    pub decoded_cuda_batched: u64,
+    /// The number of images that CUDA kernels decoded one by one, most of them after the CPU decoded their Huffman
+    /// codes.
+    pub decoded_cuda: u64,
+    /// The number of packed images that a kernel of our own decoded.
+    pub decoded_cuda_packed: u64,
+    /// The number of indexed images that a kernel of our own decoded.
+    pub decoded_cuda_indexed: u64,
+    /// The number of images that were decoded once more, because a decoder reported them as decoded and did not write
+    /// them, or perhaps not, or because rows of a packed or an indexed image are damaged.
+    pub decoded_again: u64,
+    /// The number of bytes of files, planes and rows that were given to it. Packed and indexed images are read while
+    /// they are decoded.
+    pub h2d_bytes: u64,
+    /// Seconds of copies of planes and tables, summed over the lanes, which work side by side.
+    pub copy: f64,
+    /// Seconds of decoding, summed over the lanes.
+    pub decode: f64,
+    /// Seconds of augmenting, summed over the lanes.
+    pub augment: f64,
+    /// Seconds in which no lane had work queued, between the first work and the last.
+    pub idle: f64,
+}
+
+impl std::ops::AddAssign for GpuStats {
+    fn add_assign(&mut self, more: Self) {
+        self.decoded_hardware += more.decoded_hardware;
+        self.decoded_cuda_batched += more.decoded_cuda_batched;
+        self.decoded_cuda += more.decoded_cuda;
+        self.decoded_cuda_packed += more.decoded_cuda_packed;
+        self.decoded_cuda_indexed += more.decoded_cuda_indexed;
+        self.decoded_again += more.decoded_again;
+        self.h2d_bytes += more.h2d_bytes;
+        self.copy += more.copy;
+        self.decode += more.decode;
+        self.augment += more.augment;
+        self.idle += more.idle;
+    }
+}
+
+/// Seconds of each stage, summed over its threads.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct StageTimes {
+    /// The reading thread worked.
+    pub read_busy: f64,
+    /// The reading thread waited for storage.
+    pub read_waiting: f64,
+    /// The reading thread waited for a free slot or batch buffer, because the stages behind it are slower.
+    pub read_blocked: f64,
+    /// Any read was in flight, whatever the reading thread did.
+    pub reading: f64,
+    /// No read was in flight, because too few samples of a stream had arrived.
+    pub arrivals: f64,
+    /// Workers decoded.
+    pub decode_busy: f64,
+    /// Workers resized, converted and stored.
+    pub augment_busy: f64,
+    /// Workers waited for bytes.
+    pub workers_waiting: f64,
+    /// The consumer waited for a batch.
+    pub consumer_waiting: f64,
+}
+
+impl std::ops::AddAssign for StageTimes {
+    fn add_assign(&mut self, more: Self) {
+        self.read_busy += more.read_busy;
+        self.read_waiting += more.read_waiting;
+        self.read_blocked += more.read_blocked;
+        self.reading += more.reading;
+        self.arrivals += more.arrivals;
+        self.decode_busy += more.decode_busy;
+        self.augment_busy += more.augment_busy;
+        self.workers_waiting += more.workers_waiting;
+        self.consumer_waiting += more.consumer_waiting;
+    }
+}

@@ -1,0 +1,196 @@
+//! The producer of batches that several processes share: it makes each once and lends it to all who ask.
+//!
+//! One thread talks to the consumers and decides ([`window`], pure), another makes batches ([`maker`]) by a pipeline
+//! like any other, of the same samples by as many recipes as consumers have; a third looks at new ones ([`recipes`]).
+//! What consumers say is not trusted: they cannot reach the memory but to read it, what they ask for is bounded, and
+//! who does not listen is given up.
+
+mod guests;
+mod maker;
+mod recipes;
+mod tasks;
+mod window;
+
+use crate::batch::{buffers_gone, check_lending};
+use crate::config::LoaderOptions;
+use crate::pipeline::Pipeline;
+use crate::sharing::{
+    AskedKeys, Bell, Claim, Listener, ProducerPlaces, ProducerStart, Sharing, StartedAs, wait_for,
+};
+use base::error::{Error, Result};
+use base::notices::Notices;
+use data::dataset::{Contents, DatasetIndex};
+use guests::Guests;
+use maker::WantedStep;
+use recipes::Recipes;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+use window::{Action, SharedWindow};
+
+/// How many batches may be with consumers while they have left the window, before their memory is given up.
+const RESERVE: u32 = 2;
+
+/// How long a producer without consumers waits for new ones, where a loader started it.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// How long it waits for the first one.
+const FIRST: Duration = Duration::from_secs(10);
+
+/// How long nobody is accepted after the process could open no more files: one who connects meanwhile waits.
+const CROWDED: Duration = Duration::from_millis(100);
+
+/// The process that a loader with `shared=` has started: it serves as long as there are consumers.
+///
+/// # Errors
+/// [`Error::Unavailable`] for a process that was started by somebody else.
+pub fn started_by_a_loader() -> Result<()> {
+    let started = StartedAs::read()?;
+    let opened = Producer::open(&started.start);
+    match opened.and_then(|producer| Ok((producer.listen(&started.claim)?, producer))) {
+        Ok((listener, producer)) => {
+            // The loader has opened the same dataset with the same settings, and has heard this.
+            while producer.notices().next().is_some() {}
+            let (start, claim) = started.serves();
+            producer.serve(&listener, &start, &claim, Some(LINGER))
+        }
+        Err(error) => {
+            started.fail(&error);
+            Ok(())
+        }
+    }
+}
+
+/// Everything that makes batches, before anybody asks for any.
+pub struct Producer {
+    pipeline: Arc<Pipeline>,
+    options: LoaderOptions,
+    places: ProducerPlaces,
+    place: (u32, u32),
+    /// The number of steps of an epoch.
+    steps: u64,
+}
+
+impl Producer {
+    /// Opens the dataset as the loader did that asks for its batches.
+    ///
+    /// # Errors
+    /// Those of a loader; [`Error::Unavailable`] where memory cannot be lent.
+    pub fn open(start: &ProducerStart) -> Result<Self> {
+        check_lending()?;
+        let options = recipes::options(&start.settings)?;
+        let checked = options.validate()?;
+        let index = DatasetIndex::open_all(
+            &start.roots,
+            &checked.index_options(Contents::Images),
+            &Arc::new(AtomicBool::new(false)),
+        )?;
+        let config = checked.check(&index)?;
+        let pipeline = Pipeline::new(Arc::new(index), config).lending();
+        let (index, identity) = (pipeline.index().clone(), pipeline.identity());
+        let sharing = Sharing::new(&start.roots, &start.settings, &options, (&index, identity), Vec::new())?;
+        let sharing =
+            sharing.ok_or_else(|| Error::config("shared", "is off, and nothing is to be shared"))?;
+        let place = (start.rank, start.world_size);
+        let dataset = sharing.dataset_key(place.0, place.1);
+        let asked =
+            start.keys.unwrap_or_else(|| AskedKeys { batches: sharing.key(place.0, place.1), dataset });
+        if dataset != asked.dataset {
+            let path = start.roots.first().cloned().unwrap_or_default();
+            let message = "is not what it was when the loaders that share its batches were made".into();
+            return Err(Error::DatasetChanged { path, message });
+        }
+        let (steps, places) = (pipeline.steps(place.0, place.1)?, ProducerPlaces::open(asked.batches)?);
+        Ok(Self { pipeline: Arc::new(pipeline), options, places, place, steps })
+    }
+
+    /// What the user should hear of.
+    pub fn notices(&self) -> &Notices {
+        self.pipeline.index().notices()
+    }
+
+    /// Where this producer is found.
+    pub fn places(&self) -> &ProducerPlaces {
+        &self.places
+    }
+
+    /// Listens at a claimed place.
+    ///
+    /// # Errors
+    /// Those of [`ProducerPlaces::listen`].
+    pub fn listen(&self, claim: &Claim) -> Result<Listener> {
+        self.places.listen(claim)
+    }
+
+    /// Serves consumers, until there have been none for as long as `linger`, if that is given.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where the process has no threads or descriptors left.
+    pub fn serve(
+        self,
+        listener: &Listener,
+        start: &ProducerStart,
+        claim: &Claim,
+        linger: Option<Duration>,
+    ) -> Result<()> {
+        let bell = Arc::new(Bell::new()?);
+        let maker = maker::start(self.pipeline.clone(), self.place, bell.clone())?;
+        let begun = Instant::now();
+        let gathering = (start.consumers, begun + Duration::from_millis(start.patience));
+        let size = self.options.shared_window as usize;
+        let window =
+            SharedWindow::new(size, self.options.shared_policy, self.steps, start.at, gathering, begun);
+        let recipes = Recipes::new(self.pipeline.clone(), &start.settings, bell.clone())?;
+        let mut guests = Guests::new(window, recipes, self.places.key().to_string(), begun);
+        let mut alone_since = Some(begun + FIRST.saturating_sub(linger.unwrap_or_default()));
+        let mut crowded_until: Option<Instant> = None;
+        loop {
+            let now = Instant::now();
+            while let Some(outcome) = maker.take() {
+                guests.made(outcome);
+            }
+            guests.admit_those_looked_at();
+            // Before batches are lent: who has its last one listens no more.
+            guests.tell(std::iter::from_fn(|| self.notices().next()));
+            let pause = guests.pause().filter(|until| now < *until);
+            let actions = if pause.is_some() { Vec::new() } else { guests.act(now) };
+            for action in actions {
+                match action {
+                    Action::Make(at, recipes) => {
+                        maker.give(WantedStep { at, recipes, youngest: guests.youngest() });
+                    }
+                    Action::Lend(id, at) => guests.lend(id, at),
+                    Action::Refuse(id) => guests.refuse(id),
+                }
+            }
+            guests.give_up_memory(RESERVE as usize);
+            guests.forget(buffers_gone());
+            guests.tell_of_long_waits(now);
+            if guests.are_there() {
+                alone_since = None;
+            } else if let Some(linger) = linger
+                && *alone_since.get_or_insert(now) + linger <= now
+            {
+                break;
+            }
+            let due = pause.or_else(|| guests.due(now)).into_iter();
+            crowded_until = crowded_until.filter(|until| now < *until);
+            let due =
+                due.chain(alone_since.and_then(|since| Some(since + linger?))).chain(crowded_until).min();
+            let mut files: Vec<_> = std::iter::once(bell.as_fd()).chain(guests.sockets()).collect();
+            let connected = files.len();
+            files.extend(crowded_until.is_none().then(|| listener.as_fd()));
+            let ready = wait_for(&files, due);
+            if ready[0] {
+                bell.heard();
+            }
+            guests.hear(&ready[1..connected], Instant::now());
+            if ready[connected..].contains(&true) && guests.welcome(listener, Instant::now()).is_err() {
+                crowded_until = Some(Instant::now() + CROWDED);
+            }
+        }
+        self.places.leave(claim);
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! A thread of a producer that does one task after another, and rings a bell after each.
+
+use crate::sharing::Bell;
+use base::error::{Error, Result};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// The end of the thread that others hold. The thread ends when this is dropped.
+pub(super) struct TaskThread<Task, Outcome> {
+    tasks: Sender<Task>,
+    outcomes: Receiver<Result<Outcome>>,
+}
+
+impl<Task: Send + 'static, Outcome: Send + 'static> TaskThread<Task, Outcome> {
+    /// Starts a thread of this name, which does its `work` for each task. A panic in it is an error of that task.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when no thread can be started.
+    pub(super) fn start(
+        name: &str,
+        bell: Arc<Bell>,
+        mut work: impl FnMut(Task) -> Result<Outcome> + Send + 'static,
+    ) -> Result<Self> {
+        let (tasks, given) = unbounded();
+        let (done, outcomes) = unbounded();
+        let run = move || {
+            for task in given {
+                let outcome = catch_unwind(AssertUnwindSafe(|| work(task)));
+                let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("sharing", &*panic)));
+                if done.send(outcome).is_err() {
+                    break;
+                }
+                bell.ring();
+            }
+        };
+        let thread = std::thread::Builder::new().name(name.into()).spawn(run);
+        thread.map_err(|error| Error::Unavailable(format!("cannot start a thread: {error}")))?;
+        Ok(Self { tasks, outcomes })
+    }
+
+    /// Has a task done, after those that were given before.
+    pub(super) fn give(&self, task: Task) {
+        let _ = self.tasks.send(task);
+    }
+
+    /// What came of the next task, if it is done. Outcomes come in the order of their tasks.
+    pub(super) fn take(&self) -> Option<Result<Outcome>> {
+        self.outcomes.try_recv().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sharing::wait_for;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn tasks_are_done_in_order_and_a_panic_is_the_error_of_one() {
+        let bell = Arc::new(Bell::new().unwrap());
+        let halve = |number: u32| {
+            assert!(number != 3, "three cannot be halved");
+            Ok(number / 2)
+        };
+        let thread = TaskThread::start("foreload-test", bell.clone(), halve).unwrap();
+        for number in [4, 3, 2] {
+            thread.give(number);
+        }
+        let mut outcomes = Vec::new();
+        while outcomes.len() < 3 {
+            wait_for(&[bell.as_fd()], None);
+            bell.heard();
+            outcomes.extend(std::iter::from_fn(|| thread.take()));
+        }
+        let [Ok(2), Err(error), Ok(1)] = &outcomes[..] else { panic!("{outcomes:?}") };
+        assert!(error.to_string().contains("three cannot be halved"), "{error}");
+    }
+}

@@ -1,0 +1,500 @@
+//! What the window decides, in virtual time.
+
+use super::*;
+
+const STEPS: u64 = 10;
+const SIZE: usize = 4;
+
+/// A producer and its consumers in virtual time, in milliseconds.
+struct Scene {
+    window: SharedWindow<BatchPosition>,
+    /// By which recipes each batch was made.
+    recipes: Vec<Vec<RecipeNumber>>,
+    start: Instant,
+    now: u64,
+    lent: Vec<(ConsumerId, BatchPosition)>,
+    refused: Vec<ConsumerId>,
+    made: Vec<BatchPosition>,
+}
+
+fn at(epoch: u64, step: u64) -> BatchPosition {
+    BatchPosition { epoch, step }
+}
+
+impl Scene {
+    fn new(policy: SharingPolicy, consumers: u32) -> Self {
+        Self::of(STEPS, policy, consumers)
+    }
+
+    /// One whose epochs have so many steps.
+    fn of(steps: u64, policy: SharingPolicy, consumers: u32) -> Self {
+        let start = Instant::now();
+        let gathering = (consumers, start + Duration::from_millis(1000));
+        let window = SharedWindow::new(SIZE, policy, steps, at(0, 0), gathering, start);
+        Self {
+            window,
+            start,
+            now: 0,
+            lent: Vec::new(),
+            refused: Vec::new(),
+            made: Vec::new(),
+            recipes: Vec::new(),
+        }
+    }
+
+    fn with(consumers: &[ConsumerId]) -> Self {
+        let mut scene = Self::new(SharingPolicy::Leave, 1);
+        consumers.iter().for_each(|id| assert!(scene.window.join(*id, 0, at(0, 0))));
+        scene
+    }
+
+    fn ask(&mut self, id: ConsumerId, at: BatchPosition) {
+        self.ask_for_new(id, at, 0);
+    }
+
+    /// Asks for what was not read before that time.
+    fn ask_for_new(&mut self, id: ConsumerId, at: BatchPosition, not_before: u64) {
+        self.window.ask(id, at, self.start + Duration::from_millis(not_before), self.instant());
+        self.act();
+    }
+
+    fn instant(&self) -> Instant {
+        self.start + Duration::from_millis(self.now)
+    }
+
+    /// Does what is to be done; batches take no time.
+    fn act(&mut self) {
+        loop {
+            let actions = self.window.act(self.instant());
+            if actions.is_empty() {
+                return;
+            }
+            for action in actions {
+                match action {
+                    Action::Lend(id, at) => {
+                        assert_eq!(self.window.batch(at), Some(&at));
+                        self.lent.push((id, at));
+                    }
+                    Action::Refuse(id) => self.refused.push(id),
+                    Action::Make(at, recipes) => {
+                        self.made.push(at);
+                        self.recipes.push(recipes.into_iter().collect());
+                        self.window.made(at, self.instant());
+                    }
+                }
+            }
+        }
+    }
+
+    fn wait(&mut self, milliseconds: u64) {
+        self.now += milliseconds;
+        self.act();
+    }
+}
+
+#[test]
+fn each_batch_is_made_once_for_all() {
+    let mut scene = Scene::with(&[1, 2, 3]);
+    for step in 0..3 * STEPS {
+        for id in [1, 2, 3] {
+            scene.ask(id, at(step / STEPS, step % STEPS));
+        }
+    }
+    assert_eq!(scene.lent.len() as u64, 3 * 3 * STEPS);
+    let mut once = scene.made.clone();
+    once.dedup();
+    assert_eq!(once, scene.made);
+    // One is made ahead, but none of an epoch that nobody has begun.
+    assert_eq!(scene.made.len() as u64, 3 * STEPS);
+    assert!(scene.refused.is_empty());
+}
+
+#[test]
+fn who_is_behind_takes_from_the_window_and_then_goes_elsewhere() {
+    let mut scene = Scene::with(&[1, 2]);
+    scene.ask(1, at(0, 0));
+    scene.ask(2, at(0, 0));
+    for step in 1..=SIZE as u64 {
+        scene.ask(1, at(0, step));
+    }
+    assert_eq!(scene.lent.last(), Some(&(1, at(0, SIZE as u64))), "the window holds all that 2 still needs");
+    scene.ask(1, at(0, SIZE as u64 + 1));
+    assert_eq!(scene.lent.last(), Some(&(1, at(0, SIZE as u64))), "now 1 waits for 2");
+    let due = scene.window.due(scene.instant()).unwrap();
+    assert_eq!(due, scene.start + MOST_GRACE);
+    scene.wait(249);
+    assert_eq!(scene.lent.len(), SIZE + 2);
+    scene.wait(1);
+    assert_eq!(scene.lent.last(), Some(&(1, at(0, SIZE as u64 + 1))), "but not for long");
+    scene.ask(2, at(0, 1));
+    assert_eq!(scene.refused, [2], "what 2 needs is gone");
+    assert!(!scene.window.join(2, 0, at(0, 1)));
+    assert!(scene.window.join(2, 0, at(0, 3)), "it has caught up");
+    // The next one who falls behind has less time: the share of it that may be waited is used up.
+    scene.ask(2, at(0, 3));
+    for step in 6..=8 {
+        scene.ask(1, at(0, step));
+    }
+    scene.wait(40);
+    assert!(scene.lent.contains(&(1, at(0, 8))), "{:?}", scene.lent);
+}
+
+#[test]
+fn who_is_left_and_catches_up_is_one_of_them_again() {
+    let mut scene = Scene::with(&[1, 2]);
+    for step in 0..=SIZE as u64 {
+        scene.ask(1, at(0, step));
+    }
+    scene.wait(300);
+    scene.ask(1, at(0, SIZE as u64 + 1));
+    scene.wait(300);
+    scene.ask(2, at(0, 3));
+    assert_eq!(scene.lent.last(), Some(&(2, at(0, 3))));
+    assert!(scene.refused.is_empty());
+}
+
+#[test]
+fn in_lockstep_everybody_waits_for_the_slowest() {
+    for goes in [SharedWindow::leave, SharedWindow::rest] {
+        let mut scene = Scene::new(SharingPolicy::Wait, 2);
+        assert!(scene.window.join(1, 0, at(0, 0)) && scene.window.join(2, 0, at(0, 0)));
+        for step in 0..=SIZE as u64 {
+            scene.ask(1, at(0, step));
+            scene.wait(10_000);
+        }
+        assert_eq!(scene.lent.len(), SIZE, "{:?}", scene.lent);
+        scene.ask(2, at(0, 0));
+        assert_eq!(scene.lent.len(), SIZE + 2, "1 had asked for the one behind the window");
+        goes(&mut scene.window, 2);
+        scene.ask(1, at(0, 5));
+        assert_eq!(scene.lent.len(), SIZE + 3, "nobody else is waited for any more");
+    }
+}
+
+#[test]
+fn those_that_begin_together_begin_with_the_first_that_any_needs() {
+    let mut scene = Scene::new(SharingPolicy::Leave, 3);
+    assert!(scene.window.join(1, 0, at(3, 5)), "where the producer was started is no matter");
+    scene.ask(1, at(3, 5));
+    assert!(scene.window.join(2, 0, at(3, 3)));
+    scene.ask(2, at(3, 3));
+    assert!(scene.lent.is_empty());
+    assert!(scene.window.join(3, 0, at(3, 4)));
+    scene.ask(3, at(3, 4));
+    assert_eq!(scene.lent, [(2, at(3, 3)), (3, at(3, 4)), (1, at(3, 5))]);
+    let mut alone = Scene::new(SharingPolicy::Leave, 3);
+    assert!(alone.window.join(1, 0, at(0, 0)));
+    alone.ask(1, at(0, 0));
+    assert!(alone.lent.is_empty() && alone.window.due(alone.instant()).is_some());
+    alone.wait(1000);
+    assert_eq!(alone.lent, [(1, at(0, 0))], "nobody else came");
+}
+
+#[test]
+fn the_window_goes_where_all_go() {
+    let mut scene = Scene::with(&[1, 2]);
+    scene.ask(1, at(0, 0));
+    scene.ask(2, at(0, 0));
+    // Both leave the epoch early.
+    scene.ask(1, at(1, 0));
+    scene.wait(200);
+    assert_eq!(scene.lent.len(), 2);
+    scene.ask(2, at(1, 0));
+    assert_eq!(scene.lent[2..], [(1, at(1, 0)), (2, at(1, 0))]);
+    // One goes to an epoch of its own, which the other does not want.
+    scene.ask(1, at(7, 0));
+    scene.wait(100);
+    scene.ask(2, at(1, 1));
+    assert_eq!(scene.lent.last(), Some(&(2, at(1, 1))));
+    scene.wait(200);
+    assert_eq!(scene.refused, [1]);
+    // A single one goes anywhere, also back.
+    for target in [at(4, 2), at(4, 0), at(0, 9)] {
+        scene.ask(2, target);
+        assert_eq!(scene.lent.last(), Some(&(2, target)));
+    }
+    scene.window.leave(2);
+    assert!(scene.window.join(5, 0, at(2, 2)), "nor does a producer without consumers stay where it is");
+}
+
+#[test]
+fn what_cannot_be_made_is_told_and_tried_again() {
+    let mut scene = Scene::with(&[1, 2]);
+    scene.window.ask(1, at(0, 0), scene.start, scene.instant());
+    assert_eq!(scene.window.act(scene.instant()), [Action::Make(at(0, 0), [0].into())]);
+    assert!(scene.window.act(scene.instant()).is_empty(), "it is being made");
+    assert_eq!(scene.window.failed(), [1]);
+    scene.ask(2, at(0, 0));
+    assert_eq!(scene.lent, [(2, at(0, 0))]);
+}
+
+#[test]
+fn in_lockstep_a_long_wait_is_seen() {
+    let mut scene = Scene::new(SharingPolicy::Wait, 2);
+    assert!(scene.window.join(1, 0, at(0, 0)) && scene.window.join(2, 0, at(0, 0)));
+    for step in 0..=SIZE as u64 {
+        scene.ask(1, at(0, step));
+    }
+    scene.wait(1);
+    let due = scene.window.due(scene.instant()).unwrap();
+    scene.wait(59_000);
+    assert!(
+        !scene.window.waits_for_long(scene.instant()) && due <= scene.start + LONG + Duration::from_secs(1)
+    );
+    scene.wait(2_000);
+    assert!(scene.window.waits_for_long(scene.instant()));
+    assert_eq!(scene.window.due(scene.instant()), None, "it is seen once");
+    scene.ask(2, at(0, 0));
+    assert!(!scene.window.waits_for_long(scene.instant()));
+}
+
+#[test]
+fn each_recipe_is_made_for_as_long_as_somebody_has_it() {
+    let mut scene = Scene::new(SharingPolicy::Leave, 1);
+    assert!(scene.window.join(1, 0, at(0, 0)));
+    scene.ask(1, at(0, 0));
+    scene.ask(1, at(0, 1));
+    assert_eq!(scene.made, [at(0, 0), at(0, 1), at(0, 2)]);
+    // What is there was not made by the recipe of the second, so it is made again, for both.
+    assert!(scene.window.join(2, 1, at(0, 0)));
+    scene.ask(2, at(0, 0));
+    assert_eq!(scene.lent.last(), Some(&(2, at(0, 0))));
+    assert_eq!(scene.made[3..], [at(0, 0), at(0, 1), at(0, 2)], "up to what the first wants next");
+    assert_eq!(scene.recipes, [vec![0], vec![0], vec![0], vec![0, 1], vec![0, 1], vec![0, 1]]);
+    scene.ask(1, at(0, 2));
+    scene.ask(2, at(0, 1));
+    scene.ask(2, at(0, 2));
+    assert_eq!(scene.lent[3..], [(1, at(0, 2)), (2, at(0, 1)), (2, at(0, 2))]);
+    // Nobody is as fast as this one, and nobody else has the second recipe: when it is gone, that is gone.
+    scene.window.leave(2);
+    scene.ask(1, at(0, 3));
+    scene.ask(1, at(0, 4));
+    assert_eq!(scene.recipes.last(), Some(&vec![0]));
+    assert!(scene.refused.is_empty());
+}
+
+#[test]
+fn who_comes_late_with_another_recipe_holds_nobody_up() {
+    let mut scene = Scene::with(&[1]);
+    for step in 0..STEPS {
+        scene.ask(1, at(0, step));
+    }
+    let made = scene.made.len();
+    let begin = STEPS - SIZE as u64;
+    assert!(scene.window.join(2, 1, at(0, begin)));
+    scene.ask(2, at(0, begin));
+    // The first would have to wait for as many batches as the window has.
+    assert_eq!((scene.refused.as_slice(), scene.made.len()), ([2].as_slice(), made));
+    assert!(scene.window.join(2, 1, at(0, begin + 1)));
+    scene.ask(2, at(0, begin + 1));
+    assert_eq!(scene.lent.last(), Some(&(2, at(0, begin + 1))));
+    // Who falls behind with it is not waited for, and what it wants then is not made for it again.
+    for step in STEPS..3 * STEPS {
+        scene.ask(1, at(step / STEPS, step % STEPS));
+        scene.wait(300);
+    }
+    assert_eq!(scene.recipes.last(), Some(&vec![0]));
+    let made = scene.made.len();
+    scene.ask(2, at(2, 9));
+    assert_eq!((scene.refused.last(), scene.made.len()), (Some(&2), made));
+}
+
+#[test]
+fn what_was_read_too_early_for_one_is_made_again() {
+    let mut scene = Scene::with(&[1]);
+    scene.ask(1, at(0, 0));
+    scene.ask(1, at(0, 1));
+    assert_eq!(scene.made, [at(0, 0), at(0, 1), at(0, 2)]);
+    scene.wait(100);
+    assert!(scene.window.join(2, 0, at(0, 1)));
+    scene.ask_for_new(2, at(0, 1), 50);
+    assert_eq!(scene.lent.last(), Some(&(2, at(0, 1))));
+    assert_eq!(scene.made[3..], [at(0, 1), at(0, 2)], "as far as the first wants");
+    // What is new enough for both is made once, and what the first one has it keeps.
+    scene.ask(1, at(0, 2));
+    scene.ask_for_new(2, at(0, 2), 50);
+    assert_eq!(scene.made[5..], [at(0, 3)]);
+    // The batch that was made ahead is too old by now for one that begins anew.
+    scene.wait(100);
+    scene.ask_for_new(2, at(0, 3), 150);
+    assert_eq!(scene.made[6..], [at(0, 3), at(0, 4)]);
+    assert!(scene.refused.is_empty());
+}
+
+#[test]
+fn the_window_holds_several_short_epochs() {
+    for steps in [1, 3] {
+        let mut scene = Scene::of(steps, SharingPolicy::Wait, 2);
+        assert!(scene.window.join(1, 0, at(0, 0)) && scene.window.join(2, 0, at(0, 0)));
+        for step in 0..=SIZE as u64 {
+            scene.ask(1, at(step / steps, step % steps));
+            scene.wait(1000);
+        }
+        assert_eq!(
+            (scene.lent.len(), scene.refused.len()),
+            (SIZE, 0),
+            "{steps} steps: it waits for the other"
+        );
+        scene.ask(2, at(0, 0));
+        assert_eq!(scene.lent.len(), SIZE + 2, "{steps} steps");
+    }
+}
+
+#[test]
+fn nobody_is_taken_for_a_batch_that_leaves_the_window() {
+    let mut scene = Scene::with(&[1]);
+    for step in 0..SIZE as u64 {
+        scene.ask(1, at(0, step));
+    }
+    // The one after those that are there is made ahead; the next takes a while.
+    scene.window.ask(1, at(0, 4), scene.start, scene.instant());
+    let made = scene.window.act(scene.instant());
+    assert!(matches!(made[..], [Action::Lend(1, _), Action::Make(next, _)] if next == at(0, 5)), "{made:?}");
+    assert!(!scene.window.join(2, 0, at(0, 1)) && scene.window.join(3, 0, at(0, 2)));
+    scene.window.ask(3, at(0, 2), scene.start, scene.instant());
+    scene.window.made(at(0, 5), scene.instant());
+    scene.act();
+    assert_eq!((scene.lent.last(), scene.refused.len()), (Some(&(3, at(0, 2))), 0));
+}
+
+#[test]
+fn who_waits_for_the_slowest_waits_while_what_is_too_old_for_it_is_made_again() {
+    for policy in [SharingPolicy::Leave, SharingPolicy::Wait] {
+        let mut scene = Scene::new(policy, 2);
+        assert!(scene.window.join(1, 0, at(0, 0)) && scene.window.join(2, 0, at(0, 0)));
+        for step in 0..=SIZE as u64 {
+            scene.ask(1, at(0, step));
+        }
+        assert_eq!(scene.lent.len(), SIZE, "the first is a whole window ahead");
+        scene.now += 100;
+        for step in 0..=SIZE as u64 {
+            scene.ask_for_new(2, at(0, step), 50);
+        }
+        assert!(scene.refused.is_empty(), "{policy:?}");
+        assert_eq!(scene.lent.len(), 2 * SIZE + 2, "{policy:?}");
+    }
+}
+
+/// Consumers that come, ask, fall behind and leave as a random number says, while batches take time: whoever asks gets
+/// the batch or is told to go elsewhere, and what is lent was made by its recipe, of what was not read too early.
+#[test]
+fn nobody_waits_for_ever() {
+    for seed in 0..200 {
+        let mut random = base::rng::RandomKey::new(&[], seed, 0, base::rng::Use::Substitute).stream(0);
+        let mut scene = Scene::new(SharingPolicy::Leave, 1);
+        let mut there: BTreeMap<ConsumerId, (RecipeNumber, BatchPosition, bool, Instant)> = BTreeMap::new();
+        let mut making: Option<(u64, BTreeSet<RecipeNumber>, Instant)> = None;
+        // Batches that follow one another were read ahead, others when they were to be made.
+        let (mut run, mut latest) = (scene.start, None);
+        let mut holds: BTreeMap<(u64, u64), (BTreeSet<RecipeNumber>, Instant)> = BTreeMap::new();
+        for number in 0..100u64 {
+            match random.below(4) {
+                0 if there.len() < 4 => {
+                    let near = there.values().next().map_or(at(0, 0), |(_, next, ..)| *next);
+                    let recipe = random.below(3) as usize;
+                    if scene.window.join(number, recipe, near) {
+                        let age = Duration::from_millis(random.below(100));
+                        let not_before = scene.instant().checked_sub(age).unwrap().max(scene.start);
+                        there.insert(number, (recipe, near, false, not_before));
+                    }
+                }
+                1 if there.len() > 1 && random.below(4) == 0 => {
+                    let id = *there.keys().nth(random.below(there.len() as u64) as usize).unwrap();
+                    there.remove(&id);
+                    scene.window.leave(id);
+                }
+                _ => {
+                    let idle: Vec<_> = there.iter().filter(|(_, of)| !of.2).map(|(id, _)| *id).collect();
+                    if !idle.is_empty() {
+                        let id = idle[random.below(idle.len() as u64) as usize];
+                        let consumer = there.get_mut(&id).unwrap();
+                        consumer.2 = true;
+                        scene.window.ask(id, consumer.1, consumer.3, scene.instant());
+                    }
+                }
+            }
+            // Sometimes everybody is heard out, sometimes more comes first.
+            let patient = random.below(3) == 0;
+            for _ in 0..if patient { 400 } else { 1 } {
+                scene.now += random.below(20);
+                if let Some((_, recipes, since)) = making.take_if(|(until, ..)| *until <= scene.now) {
+                    let made = scene.window.end;
+                    latest = Some(made);
+                    holds.insert((made.epoch, made.step), (recipes, since));
+                    scene.window.made(made, since);
+                }
+                for action in scene.window.act(scene.instant()) {
+                    match action {
+                        Action::Lend(_, of) if scene.window.batch(of).is_none() => {
+                            panic!("seed {seed}: {of:?} is gone")
+                        }
+                        Action::Make(of, recipes) => {
+                            if latest.is_none_or(|latest| scene.window.after(latest) != of) {
+                                run = scene.instant();
+                            }
+                            let ahead = Duration::from_millis(random.below(200));
+                            let since = scene.instant().checked_sub(ahead).unwrap().max(run);
+                            making = Some((scene.now + random.below(50), recipes, since));
+                        }
+                        Action::Refuse(id) => drop(there.remove(&id)),
+                        Action::Lend(id, of) => {
+                            let consumer = there.get_mut(&id).unwrap();
+                            assert_eq!(consumer.1, of);
+                            let (recipes, since) = &holds[&(of.epoch, of.step)];
+                            assert!(recipes.contains(&consumer.0) && *since >= consumer.3, "seed {seed}");
+                            *consumer = (consumer.0, scene.window.after(of), false, consumer.3);
+                        }
+                    }
+                }
+            }
+            if patient {
+                let waiting: Vec<_> = there.iter().filter(|(_, of)| of.2).collect();
+                assert!(waiting.is_empty(), "seed {seed}, operation {number}: {waiting:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_due_any_more_when_who_was_held_up_is_gone() {
+    for policy in [SharingPolicy::Leave, SharingPolicy::Wait] {
+        let mut scene = Scene::new(policy, 2);
+        assert!(scene.window.join(1, 0, at(0, 0)) && scene.window.join(2, 0, at(0, 0)));
+        scene.ask(2, at(0, 0));
+        for step in 0..=SIZE as u64 {
+            scene.ask(1, at(0, step));
+        }
+        scene.ask(1, at(0, SIZE as u64 + 1));
+        assert!(scene.window.due(scene.instant()).is_some(), "1 waits for 2");
+        scene.window.leave(1);
+        scene.wait(70_000);
+        assert_eq!(scene.window.due(scene.instant()), None);
+        assert!(!scene.window.waits_for_long(scene.instant()));
+    }
+}
+
+#[test]
+fn while_consumers_gather_nothing_else_is_due() {
+    let mut scene = Scene::new(SharingPolicy::Leave, 3);
+    assert!(scene.window.join(1, 0, at(0, 9)));
+    scene.ask(1, at(0, 9));
+    assert!(scene.window.join(2, 0, at(0, 1)), "before the first batch, which nobody has had");
+    scene.ask(2, at(0, 1));
+    scene.wait(500);
+    assert_eq!(scene.window.due(scene.instant()), Some(scene.start + Duration::from_millis(1000)));
+}
+
+#[test]
+fn who_was_a_whole_window_ahead_when_a_producer_was_lost_stays() {
+    let ahead = at(0, 2 + SIZE as u64);
+    let mut scene = Scene::new(SharingPolicy::Leave, 2);
+    assert!(scene.window.join(1, 0, ahead));
+    scene.ask(1, ahead);
+    assert!(scene.window.join(2, 0, at(0, 2)));
+    scene.wait(500);
+    for step in 2..=ahead.step {
+        scene.ask(2, at(0, step));
+    }
+    assert!(scene.refused.is_empty());
+    assert!(scene.lent.contains(&(1, ahead)) && scene.lent.contains(&(2, ahead)));
+}

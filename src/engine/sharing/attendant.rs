@@ -1,0 +1,275 @@
+//! A consumer's way to its batches: it finds a producer that is where it is, or starts one, and goes on with another
+//! when that one is lost.
+
+use super::key::{SharedKey, Sharing};
+use super::link::{AskOutcome, Attended as Lent, Greeting, Introduction, Link, Patience};
+use super::places::{MOST_PRODUCERS, ProducerPlaces};
+use super::silent::SilentPlaces;
+use super::socket::{Bell, Connected, Socket};
+use super::start::AskedKeys;
+use super::wire::BatchPosition;
+use crate::status::SharingNumbers;
+use base::error::{Error, Result};
+use base::notices::Notices;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use super::link::Attended;
+
+/// How long a producer that another process starts may take until it listens, and one that looks at a recipe until it
+/// knows it.
+const START: Duration = Duration::from_secs(30);
+
+/// After so many steps it is looked whether others have come to the same place.
+const REJOIN: u64 = 8;
+
+/// How often it is looked for meanwhile.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// How long a producer may take to say anything to one that needs one, and to one that has another.
+const WELCOME: Duration = Duration::from_secs(2);
+const PASSING: Duration = Duration::from_millis(100);
+
+/// How long before an iteration began a batch of it may have been read: others may have begun it a little earlier.
+const EARLIER: Duration = Duration::from_secs(1);
+
+/// What a consumer has had of producers so far.
+#[derive(Debug, Default)]
+pub struct SharingStats {
+    taken: AtomicU64,
+    producers: AtomicU64,
+    lost: AtomicU64,
+    left_behind: AtomicU64,
+    latest: Mutex<[u32; 3]>,
+}
+
+impl SharingStats {
+    /// These numbers.
+    pub fn numbers(&self) -> SharingNumbers {
+        let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let latest = *self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let [producer, consumers, recipes] = latest.map(u64::from);
+        SharingNumbers {
+            producer,
+            consumers,
+            recipes,
+            batches: number(&self.taken),
+            producers: number(&self.producers),
+            lost: number(&self.lost),
+            left_behind: number(&self.left_behind),
+        }
+    }
+}
+
+/// What became of a hello.
+#[derive(Debug, PartialEq)]
+enum Greeted {
+    Taken,
+    /// The producer is elsewhere, or makes no batches by this recipe yet.
+    NotTaken,
+    /// It does not answer.
+    Silent,
+    /// It has ended meanwhile.
+    Gone,
+}
+
+/// A consumer of batches that are shared.
+pub struct Attendant {
+    sharing: Arc<Sharing>,
+    notices: Notices,
+    stats: Arc<SharingStats>,
+    bell: Arc<Bell>,
+    link: Option<(SharedKey, Link)>,
+    /// The places whose producers have sent this consumer elsewhere since it was lent a batch.
+    passed_over: BTreeSet<u32>,
+    silent: SilentPlaces,
+    /// What was read before is too old for the iteration that runs.
+    not_before: Instant,
+    /// The place of the producer of `link`.
+    number: u32,
+    /// How many consumers there were when a batch came last.
+    consumers: u32,
+}
+
+impl Attendant {
+    /// A consumer that is woken by its `bell`.
+    pub fn new(sharing: Arc<Sharing>, notices: Notices, stats: Arc<SharingStats>, bell: Arc<Bell>) -> Self {
+        let (silent, not_before) = (SilentPlaces::default(), sharing.since);
+        let (link, passed_over, number, consumers) = (None, BTreeSet::new(), 0, 0);
+        Self { sharing, notices, stats, bell, link, passed_over, silent, not_before, number, consumers }
+    }
+
+    /// Notes that an iteration begins, which gets what is read from now on, or was just now.
+    pub fn begin(&mut self) {
+        let earlier = Instant::now().checked_sub(EARLIER);
+        self.not_before = earlier.map_or(self.sharing.since, |earlier| earlier.max(self.sharing.since));
+    }
+
+    /// Notes that an iteration was broken off.
+    pub fn rest(&self) {
+        if let Some((_, link)) = &self.link {
+            link.rest();
+        }
+    }
+
+    /// Goes over to a producer of a lower number that has come to the same steps, if there is one. So those that fell
+    /// behind and caught up share again.
+    fn rejoin(&mut self, place: (u32, u32), at: BatchPosition) -> Result<()> {
+        let key = self.sharing.key(place.0, place.1);
+        let places = ProducerPlaces::open(key)?;
+        for number in 0..self.number {
+            if self.silent.has(number, Instant::now()) {
+                continue;
+            }
+            let Connected::To(socket) = places.connect(number)? else { continue };
+            // Where the recipe must be looked at first, it is known when this is tried again.
+            let patience = Patience { word: PASSING, recipe: Duration::ZERO };
+            if self.greet(socket, number, key, at, patience)? == Greeted::Taken {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says hello to the producer of a place, and is its consumer from now on if that takes it.
+    fn greet(
+        &mut self,
+        socket: Socket,
+        number: u32,
+        key: SharedKey,
+        at: BatchPosition,
+        patience: Patience,
+    ) -> Result<Greeted> {
+        let Sharing { recipe, since, .. } = &*self.sharing;
+        let greeting =
+            Link::greet(socket, Introduction { key, recipe, at, since: *since }, patience, &self.notices)?;
+        if matches!(greeting, Greeting::Silent) {
+            self.silent.note(number, Instant::now());
+        } else {
+            self.silent.forget(number);
+        }
+        match greeting {
+            Greeting::Taken(link) => {
+                self.stats.producers.fetch_add(1, Ordering::Relaxed);
+                self.number = number;
+                self.link = Some((key, link));
+                Ok(Greeted::Taken)
+            }
+            Greeting::Elsewhere => Ok(Greeted::NotTaken),
+            Greeting::Silent => Ok(Greeted::Silent),
+            Greeting::Gone => Ok(Greeted::Gone),
+        }
+    }
+
+    /// Finds a producer for the batches of `(rank, world_size)` from `at` on, or starts one.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where nothing can be shared; what keeps a producer from its work.
+    pub fn find(&mut self, place: (u32, u32), at: BatchPosition) -> Result<()> {
+        let key = self.sharing.key(place.0, place.1);
+        let places = ProducerPlaces::open(key)?;
+        let patience = Patience { word: WELCOME, recipe: START };
+        for number in 0..MOST_PRODUCERS {
+            let since = Instant::now();
+            if self.passed_over.contains(&number) || self.silent.has(number, since) {
+                continue;
+            }
+            while since.elapsed() < START {
+                match places.connect(number)? {
+                    Connected::To(socket) => match self.greet(socket, number, key, at, patience)? {
+                        Greeted::Taken => return Ok(()),
+                        Greeted::NotTaken | Greeted::Silent => break,
+                        Greeted::Gone => {}
+                    },
+                    Connected::Crowded if since.elapsed() >= WELCOME => {
+                        self.silent.note(number, Instant::now());
+                        break;
+                    }
+                    Connected::Crowded => {}
+                    Connected::Nobody => {
+                        if let Some(claim) = places.claim(number)? {
+                            let is_there = || places.is_claimed(number);
+                            let dataset = self.sharing.dataset_key(place.0, place.1);
+                            let keys = AskedKeys { batches: key, dataset };
+                            self.sharing.order.start(claim, place, keys, (at, self.consumers), &is_there)?;
+                            continue;
+                        }
+                    }
+                }
+                std::thread::sleep(LOOK);
+            }
+        }
+        let message =
+            format!("{MOST_PRODUCERS} processes share these batches, and none of them is at {at:?}");
+        Err(Error::Unavailable(message))
+    }
+
+    /// The batch at `at` of `(rank, world_size)`; `None` when it was `stopped`.
+    ///
+    /// # Errors
+    /// Those of [`Attendant::find`]; what keeps the producer from making the batch.
+    pub fn take(
+        &mut self,
+        place: (u32, u32),
+        at: BatchPosition,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Option<Lent>> {
+        let key = self.sharing.key(place.0, place.1);
+        if self.number > 0 && self.link.is_some() && at.step.is_multiple_of(REJOIN) {
+            self.rejoin(place, at)?;
+        }
+        loop {
+            let Some((_, link)) = self.link.as_mut().filter(|(of, _)| *of == key) else {
+                if stopped() {
+                    return Ok(None);
+                }
+                self.find(place, at)?;
+                continue;
+            };
+            let outcome = match link.ask((at, self.not_before), &self.bell, stopped, &self.notices) {
+                Ok(outcome) => outcome,
+                Err(error) => {
+                    // The producer has forgotten this consumer, and another iteration finds one anew.
+                    self.link = None;
+                    return Err(error);
+                }
+            };
+            match outcome {
+                AskOutcome::Lent(lent) => {
+                    self.stats.taken.fetch_add(1, Ordering::Relaxed);
+                    self.passed_over.clear();
+                    self.consumers = lent.consumers;
+                    let latest = [link.producer, lent.consumers, lent.recipes];
+                    *self.stats.latest.lock().unwrap_or_else(PoisonError::into_inner) = latest;
+                    return Ok(Some(lent));
+                }
+                AskOutcome::Stopped => return Ok(None),
+                AskOutcome::Elsewhere => {
+                    self.stats.left_behind.fetch_add(1, Ordering::Relaxed);
+                    self.passed_over.insert(self.number);
+                    self.consumers = 1;
+                    self.link = None;
+                }
+                AskOutcome::Silent => {
+                    let process = link.producer;
+                    self.notices.warn_once("shared", || {
+                        format!(
+                            "process {process}, which made the batches that this loader shares, does not answer, as if \
+                             it was stopped: another one makes them now; have it go on, or end it, to have its memory \
+                             back"
+                        )
+                    });
+                    self.silent.note(self.number, Instant::now());
+                    self.stats.lost.fetch_add(1, Ordering::Relaxed);
+                    self.link = None;
+                }
+                AskOutcome::Lost => {
+                    self.stats.lost.fetch_add(1, Ordering::Relaxed);
+                    self.link = None;
+                }
+            }
+        }
+    }
+}

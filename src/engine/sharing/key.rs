@@ -1,0 +1,131 @@
+//! What processes that share batches agree on.
+
+use super::start::ProducerOrder;
+use crate::config::{Given, GivenSettings, LoaderKind, LoaderOptions};
+use base::error::{Error, Result};
+use data::dataset::DatasetIndex;
+use data::state::OrderIdentity;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// How a loader shares its batches.
+pub struct Sharing {
+    /// What those have in common who share, but for the rank, and for the stamps of shards.
+    common: [u8; 32],
+    /// The stamps of shards.
+    stamps: [u8; 32],
+    /// What is made of samples, which those who share may have each their own.
+    pub recipe: GivenSettings,
+    /// How a producer of them is started.
+    pub order: ProducerOrder,
+    /// When the dataset was open: what is lent was read later.
+    pub since: Instant,
+}
+
+impl Sharing {
+    /// How batches of the datasets at `roots` are shared that have these `settings`; `None` where they are not.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for settings that do not fit, which a loader would have refused.
+    pub fn new(
+        roots: &[PathBuf],
+        settings: &GivenSettings,
+        options: &LoaderOptions,
+        (index, identity): (&DatasetIndex, &OrderIdentity),
+        command: Vec<std::ffi::OsString>,
+    ) -> Result<Option<Self>> {
+        let Some(name) = &options.shared else { return Ok(None) };
+        let mut digest = Sha256::new();
+        let mut add = |part: &[u8]| {
+            digest.update((part.len() as u64).to_le_bytes());
+            digest.update(part);
+        };
+        add(base::version::get().as_bytes());
+        add(name.as_bytes());
+        for root in roots {
+            add(whole(root).as_os_str().as_encoded_bytes());
+        }
+        for (name, value) in identity.values() {
+            add(name.as_bytes());
+            add(value.as_bytes());
+        }
+        for (name, given) in settings.deciding(LoaderKind::Images)? {
+            add(name.as_bytes());
+            let value = serde_json::to_vec(&given).map_err(|error| {
+                Error::config("shared", format!("cannot be told another process: {name}: {error}"))
+            })?;
+            add(&value);
+            // What a file of labels says may change while its name stays.
+            if let ("labels", Given::Text(path)) = (name, &given) {
+                add(&std::fs::read(path).unwrap_or_default());
+            }
+        }
+        add(&index.len().to_le_bytes());
+        let mut stamps = Sha256::new();
+        for version in index.files().filter_map(|file| index.shard_version(file)) {
+            stamps.update(version.0.to_le_bytes());
+        }
+        let order = ProducerOrder {
+            command,
+            // Where it is gone, it is as well to be anywhere.
+            directory: std::env::current_dir().ok(),
+            roots: roots.to_vec(),
+            settings: settings.clone(),
+            consumers: options.shared_consumers,
+        };
+        let (common, stamps) = (digest.finalize().into(), stamps.finalize().into());
+        let recipe = settings.of_recipe();
+        Ok(Some(Self { common, stamps, recipe, order, since: Instant::now() }))
+    }
+
+    /// The key of the batches of a rank, under which their producers are found. A producer reads the shards that it has
+    /// opened, so that loaders which opened others do not come to it.
+    pub fn key(&self, rank: u32, world_size: u32) -> SharedKey {
+        let mut digest = Sha256::new();
+        digest.update(self.dataset_key(rank, world_size).0);
+        digest.update(self.stamps);
+        SharedKey(digest.finalize().into())
+    }
+
+    /// The same without the stamps of shards, which a loader may find changed, and the samples the same.
+    pub fn dataset_key(&self, rank: u32, world_size: u32) -> SharedKey {
+        let mut digest = Sha256::new();
+        digest.update(self.common);
+        digest.update(rank.to_le_bytes());
+        digest.update(world_size.to_le_bytes());
+        SharedKey(digest.finalize().into())
+    }
+}
+
+/// The path from the root, without links, so that those who call a dataset by other names meet; a URL as it is.
+fn whole(root: &Path) -> PathBuf {
+    std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned())
+}
+
+/// What all processes that share batches have the same: dataset, order, fields, rank and version of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedKey([u8; 32]);
+
+impl SharedKey {
+    /// A key of its own for each text.
+    #[cfg(test)]
+    pub(super) fn of(text: &[u8]) -> Self {
+        Self(Sha256::digest(text).into())
+    }
+
+    /// A number by which a lock of its own is found, with room for 256 after it.
+    pub fn first_lock(self) -> u64 {
+        let mut raw = [0; 8];
+        raw.copy_from_slice(&self.0[..8]);
+        // Locks are on bytes of a file, whose numbers are positive and have a sign.
+        (u64::from_le_bytes(raw) >> 2) & !0xFF
+    }
+}
+
+impl std::fmt::Display for SharedKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0[..16].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}

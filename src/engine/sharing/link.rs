@@ -1,0 +1,344 @@
+//! A consumer's connection to a producer.
+
+use super::key::SharedKey;
+use super::socket::{Bell, Incoming, IncomingMessage, Socket, wait_for};
+use super::wire::{BatchPosition, PROTOCOL, ToConsumer, ToProducer};
+use crate::batch::{Lender, LentMap, LentMemory, Parcel};
+use crate::config::GivenSettings;
+use base::error::{Error, Result};
+use base::notices::Notices;
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// After so long without a word from the producer it is asked whether it is there.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// How long it may take to answer that. It answers whatever it is busy with, unless it is stopped.
+const ANSWER: Duration = Duration::from_millis(500);
+
+/// A connection to a producer that takes this consumer.
+pub(super) struct Link {
+    socket: Arc<Socket>,
+    /// The buffers that the producer has lent so far, by their numbers.
+    maps: HashMap<u64, Arc<LentMap>>,
+    /// The process of the producer.
+    pub producer: u32,
+    /// How many batches it was asked for.
+    asked: u64,
+}
+
+/// What became of a greeting.
+pub(super) enum Greeting {
+    Taken(Link),
+    /// The producer is at other steps, or makes no batches by this recipe.
+    Elsewhere,
+    /// The producer has ended.
+    Gone,
+    /// The producer does not answer.
+    Silent,
+}
+
+/// A batch as it was lent.
+pub struct Attended {
+    pub memory: LentMemory,
+    pub parcel: Parcel,
+    pub samples: u32,
+    /// How many consumers share it, and by how many recipes batches are made of its samples.
+    pub consumers: u32,
+    pub recipes: u32,
+}
+
+/// What became of asking for a batch.
+pub(super) enum AskOutcome {
+    Lent(Attended),
+    /// Nobody wants it any more.
+    Stopped,
+    Elsewhere,
+    /// The producer is gone.
+    Lost,
+    /// The producer does not answer.
+    Silent,
+}
+
+/// What a consumer has to say when it comes.
+pub(super) struct Introduction<'a> {
+    pub key: SharedKey,
+    pub recipe: &'a GivenSettings,
+    /// The first batch that it will ask for.
+    pub at: BatchPosition,
+    /// When its loader was made.
+    pub since: Instant,
+}
+
+/// How long a producer may take to answer a hello.
+#[derive(Clone, Copy)]
+pub(super) struct Patience {
+    /// Until it says anything.
+    pub word: Duration,
+    /// Until it knows the recipe, which it may have to look at first.
+    pub recipe: Duration,
+}
+
+/// The socket by which buffers go back.
+struct GivesBack(Arc<Socket>);
+
+impl Lender for GivesBack {
+    fn give_back(&self, buffer: u64, inherited: bool) {
+        // Without the connection the producer counts everything as given back.
+        if !self.0.send(&ToProducer::GiveBack { buffer, inherited }, &[]) {
+            self.0.close();
+        }
+    }
+}
+
+/// Since when nothing was heard of a producer, and whether it was asked for a sign of life.
+struct Heartbeat {
+    heard: Instant,
+    pinged: Option<Instant>,
+}
+
+impl Heartbeat {
+    fn new() -> Self {
+        Self { heard: Instant::now(), pinged: None }
+    }
+
+    /// Waits a while for a word, or for the `bell`, and asks for one where none has come for long. Returns whether the
+    /// producer may still be there.
+    fn wait(&mut self, socket: &Socket, bell: Option<&Bell>) -> bool {
+        let until = match self.pinged {
+            None => self.heard + QUIET,
+            Some(since) => since + ANSWER,
+        };
+        let now = Instant::now();
+        if now >= until {
+            return self.pinged.replace(now).is_none() && socket.send(&ToProducer::Ping, &[]);
+        }
+        let files: Vec<_> = std::iter::once(socket.as_fd()).chain(bell.map(Bell::as_fd)).collect();
+        let woken = wait_for(&files, Some(until));
+        if let (Some(bell), Some(true)) = (bell, woken.get(1)) {
+            bell.heard();
+        }
+        true
+    }
+}
+
+impl Link {
+    /// Greets a producer, to take batches from it. One that looks at the recipe first is waited for as long as
+    /// `patience` allows; it knows the recipe when it is greeted again.
+    pub(super) fn greet(
+        socket: Socket,
+        Introduction { key, recipe, at, since }: Introduction<'_>,
+        patience: Patience,
+        notices: &Notices,
+    ) -> Result<Greeting> {
+        let (key, recipe, process, age) = (key.to_string(), recipe.clone(), std::process::id(), age(since));
+        let hello = ToProducer::Hello { protocol: PROTOCOL, key, recipe, at, process, age };
+        if Socket::is_too_long(&hello) {
+            let message = "what is done to images takes more words than a message has room for".into();
+            return Err(Error::Unavailable(message));
+        }
+        if !socket.send(&hello, &[]) {
+            return Ok(Greeting::Gone);
+        }
+        let began = Instant::now();
+        let deadline = began + patience.word;
+        let mut looks: Option<Heartbeat> = None;
+        loop {
+            match socket.receive() {
+                Incoming::Message(IncomingMessage {
+                    message: ToConsumer::Looks | ToConsumer::Pong, ..
+                }) => {
+                    if began.elapsed() >= patience.recipe {
+                        return Ok(Greeting::Elsewhere);
+                    }
+                    looks = Some(Heartbeat::new());
+                }
+                Incoming::Message(IncomingMessage { message: ToConsumer::Welcome { process }, .. }) => {
+                    let (socket, maps) = (Arc::new(socket), HashMap::new());
+                    return Ok(Greeting::Taken(Self { socket, maps, producer: process, asked: 0 }));
+                }
+                Incoming::Message(IncomingMessage { message: ToConsumer::Elsewhere, .. }) => {
+                    return Ok(Greeting::Elsewhere);
+                }
+                Incoming::Message(IncomingMessage { message: ToConsumer::Failed { error }, .. }) => {
+                    return Err(error.into());
+                }
+                Incoming::Message(IncomingMessage {
+                    message: ToConsumer::Notice { kind, message }, ..
+                }) => {
+                    notices.pass_on(kind, message);
+                }
+                Incoming::Message(_) => {}
+                Incoming::Closed => return Ok(Greeting::Gone),
+                Incoming::Nothing => {
+                    let is_there = match &mut looks {
+                        Some(heartbeat) => heartbeat.wait(&socket, None),
+                        None => wait_for(&[socket.as_fd()], Some(deadline))[0] || Instant::now() < deadline,
+                    };
+                    if !is_there {
+                        return Ok(Greeting::Silent);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks for the batch at `at`, of samples that were not read before `not_before`, and waits for it, as long as
+    /// nobody has `stopped` that, of which the `bell` tells.
+    ///
+    /// # Errors
+    /// What keeps the producer from making it.
+    pub(super) fn ask(
+        &mut self,
+        (at, not_before): (BatchPosition, Instant),
+        bell: &Bell,
+        stopped: &dyn Fn() -> bool,
+        notices: &Notices,
+    ) -> Result<AskOutcome> {
+        self.asked += 1;
+        let ask = ToProducer::Ask { number: self.asked, at, age: age(not_before) };
+        if !self.socket.send(&ask, &[]) {
+            return Ok(AskOutcome::Lost);
+        }
+        let mut heartbeat = Heartbeat::new();
+        loop {
+            if stopped() {
+                return Ok(AskOutcome::Stopped);
+            }
+            let arrival = self.socket.receive();
+            if !matches!(arrival, Incoming::Nothing) {
+                heartbeat = Heartbeat::new();
+            }
+            match arrival {
+                Incoming::Message(IncomingMessage { message, files }) => {
+                    match self.take(message, files, notices)? {
+                        Taken::Batch(number, of, attended) if number == self.asked && of == at => {
+                            return Ok(AskOutcome::Lent(attended));
+                        }
+                        // It was asked for by an iteration that has ended, and goes back.
+                        Taken::Batch(..) | Taken::Nothing => {}
+                        Taken::Elsewhere => return Ok(AskOutcome::Elsewhere),
+                    }
+                }
+                Incoming::Closed => return Ok(AskOutcome::Lost),
+                Incoming::Nothing if heartbeat.wait(&self.socket, Some(bell)) => {}
+                Incoming::Nothing => return Ok(AskOutcome::Silent),
+            }
+        }
+    }
+
+    /// Says that the iteration was broken off, so that nobody waits for this consumer.
+    pub(super) fn rest(&self) {
+        // A producer that does not hear it is gone, as the next iteration finds out.
+        self.socket.send(&ToProducer::Rest, &[]);
+    }
+
+    /// Takes what the producer said.
+    fn take(
+        &mut self,
+        message: ToConsumer,
+        files: Vec<std::os::fd::OwnedFd>,
+        notices: &Notices,
+    ) -> Result<Taken> {
+        match message {
+            ToConsumer::Lend { number, at, buffer, samples, is_new, has_parcel, consumers, recipes } => {
+                let missing = || Error::Internal("a shared batch came without its memory".into());
+                let mut files = files.into_iter();
+                if is_new {
+                    let map = LentMap::new(files.next().ok_or_else(missing)?)?;
+                    self.maps.insert(buffer, Arc::new(map));
+                }
+                let map = self.maps.get(&buffer).ok_or_else(missing)?.clone();
+                let memory = LentMemory::new(buffer, map, Arc::new(GivesBack(self.socket.clone())));
+                let parcel = match has_parcel {
+                    true => Parcel::read(files.next().ok_or_else(missing)?, samples)?,
+                    false => Parcel::default(),
+                };
+                Ok(Taken::Batch(number, at, Attended { memory, parcel, samples, consumers, recipes }))
+            }
+            ToConsumer::Elsewhere => Ok(Taken::Elsewhere),
+            ToConsumer::Failed { error } => Err(error.into()),
+            ToConsumer::Forget { buffer } => {
+                self.maps.remove(&buffer);
+                Ok(Taken::Nothing)
+            }
+            ToConsumer::Notice { kind, message } => {
+                notices.pass_on(kind, message);
+                Ok(Taken::Nothing)
+            }
+            ToConsumer::Welcome { .. } | ToConsumer::Looks | ToConsumer::Pong => Ok(Taken::Nothing),
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // The connection lasts as long as somebody has a batch.
+        self.socket.send(&ToProducer::Leave, &[]);
+    }
+}
+
+/// How long ago that was, in microseconds. Clocks of two processes need not agree on what time it is.
+fn age(since: Instant) -> u64 {
+    since.elapsed().as_micros().try_into().unwrap_or(u64::MAX)
+}
+
+/// What a message of a producer brought.
+enum Taken {
+    /// The number under which it was asked for, its place, and the batch.
+    Batch(u64, BatchPosition, Attended),
+    Elsewhere,
+    Nothing,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::socket::{Connected, Listener};
+    use super::*;
+    use base::node::RuntimeDirectory;
+
+    /// What becomes of a hello to a producer that looks at it, and is asked so many times whether it is there.
+    fn greeted(recipe: Duration, answers: u32, welcomes: bool) -> Greeting {
+        let place = tempfile::tempdir().unwrap();
+        let directory = RuntimeDirectory::within(place.path()).unwrap();
+        let listener = Listener::bind(&directory, "x.sock").unwrap();
+        let Connected::To(consumer) = Socket::connect(&directory, "x.sock").unwrap() else { panic!() };
+        let producer = listener.accept().unwrap().unwrap();
+        let heard = || loop {
+            wait_for(&[producer.as_fd()], None);
+            match producer.receive() {
+                Incoming::Message(IncomingMessage { message, .. }) => return Some(message),
+                Incoming::Nothing => {}
+                Incoming::Closed => return None,
+            }
+        };
+        let patience = Patience { word: Duration::from_secs(100), recipe };
+        let (recipe, at) = (GivenSettings::default(), BatchPosition { epoch: 0, step: 0 });
+        std::thread::scope(|scope| {
+            let who = Introduction { key: SharedKey::of(b"x"), recipe: &recipe, at, since: Instant::now() };
+            let waits =
+                scope.spawn(move || Link::greet(consumer, who, patience, &Notices::default()).unwrap());
+            assert!(matches!(heard(), Some(ToProducer::Hello { .. })));
+            assert!(producer.send(&ToConsumer::Looks, &[]));
+            for _ in 0..answers {
+                assert!(matches!(heard(), Some(ToProducer::Ping)));
+                assert!(producer.send(&ToConsumer::Pong, &[]));
+            }
+            if welcomes {
+                producer.send(&ToConsumer::Welcome { process: 7 }, &[]);
+            }
+            waits.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn who_looks_is_waited_for_as_long_as_it_answers() {
+        let long = Duration::from_secs(100);
+        assert!(matches!(greeted(long, 3, true), Greeting::Taken(link) if link.producer == 7));
+        assert!(matches!(greeted(long, 1, false), Greeting::Silent));
+        assert!(matches!(greeted(QUIET / 2, 1, false), Greeting::Elsewhere));
+        assert!(matches!(greeted(Duration::ZERO, 0, false), Greeting::Elsewhere));
+    }
+}

@@ -1,0 +1,173 @@
+//! Where producers are found: sockets in the user's runtime directory, each of a producer that has a lock.
+
+use super::key::SharedKey;
+use super::socket::{Connected, Listener, Socket};
+use base::error::{Error, Result};
+use base::node::{LockKind, RangeLocks, RuntimeDirectory};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+/// The file whose bytes producers lock.
+const LOCKS: &str = "locks";
+
+/// The end of a socket's name.
+const SOCKET: &str = ".sock";
+
+/// The most producers of the same batches at a time: each serves consumers that are at about the same step.
+pub(crate) const MOST_PRODUCERS: u32 = 64;
+
+/// The places of the producers of some batches.
+pub struct ProducerPlaces {
+    directory: RuntimeDirectory,
+    key: SharedKey,
+}
+
+/// The right to be the producer at a place. The kernel takes it back when the process that has it ends.
+pub struct Claim {
+    locks: RangeLocks,
+    number: u32,
+}
+
+impl ProducerPlaces {
+    /// # Errors
+    /// [`Error::Unavailable`] where there is no directory that is the user's alone.
+    pub fn open(key: SharedKey) -> Result<Self> {
+        Ok(Self { directory: RuntimeDirectory::open("shared")?, key })
+    }
+
+    pub fn key(&self) -> SharedKey {
+        self.key
+    }
+
+    fn name(&self, number: u32) -> String {
+        format!("{}.{number}{SOCKET}", self.key)
+    }
+
+    fn lock(&self, number: u32) -> u64 {
+        self.key.first_lock() + u64::from(number)
+    }
+
+    /// Connects to the producer with this number.
+    ///
+    /// # Errors
+    /// Those of [`Socket::connect`].
+    pub fn connect(&self, number: u32) -> Result<Connected> {
+        Socket::connect(&self.directory, &self.name(number))
+    }
+
+    /// Claims a place; `None` where another process has it.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where files cannot be locked.
+    pub fn claim(&self, number: u32) -> Result<Option<Claim>> {
+        let locks = self.directory.locks(LOCKS)?;
+        let byte = self.lock(number);
+        match locks.try_lock(byte..byte + 1, LockKind::Exclusive) {
+            Ok(true) => Ok(Some(Claim { locks, number })),
+            Ok(false) => Ok(None),
+            Err(error) => {
+                let path = self.directory.path().join(LOCKS);
+                Err(Error::Unavailable(format!("cannot lock {}: {error}", path.display())))
+            }
+        }
+    }
+
+    /// Whether another process has a place, as far as can be said.
+    pub fn is_claimed(&self, number: u32) -> bool {
+        !matches!(self.claim(number), Ok(Some(_)))
+    }
+
+    /// Claims the first place that nobody has.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where there is none.
+    pub fn claim_any(&self) -> Result<Claim> {
+        for number in 0..MOST_PRODUCERS {
+            if let Some(claim) = self.claim(number)? {
+                return Ok(claim);
+            }
+        }
+        Err(Error::Unavailable(format!("{MOST_PRODUCERS} processes share these batches already")))
+    }
+
+    /// Takes over the claim that a process was started with.
+    pub fn inherit(claim: OwnedFd, number: u32) -> Claim {
+        Claim { locks: RangeLocks::new(File::from(claim)), number }
+    }
+
+    /// Listens at a claimed place, in the stead of a producer that is gone.
+    ///
+    /// # Errors
+    /// Those of [`Listener::bind`].
+    pub fn listen(&self, claim: &Claim) -> Result<Listener> {
+        self.remove_forsaken();
+        Listener::bind(&self.directory, &self.name(claim.number))
+    }
+
+    /// Takes the socket at a claimed place away.
+    pub fn leave(&self, claim: &Claim) {
+        self.directory.remove(&self.name(claim.number));
+    }
+
+    /// Removes sockets of these batches whose producers are gone.
+    fn remove_forsaken(&self) {
+        let Ok(locks) = self.directory.locks(LOCKS) else { return };
+        let prefix = format!("{}.", self.key);
+        for name in self.directory.names() {
+            let number = name.strip_prefix(&prefix).and_then(|rest| rest.strip_suffix(SOCKET));
+            let Some(number) = number.and_then(|number| number.parse::<u32>().ok()) else { continue };
+            let byte = self.lock(number.min(0xFF));
+            // Who has the lock may remove, and nobody can begin there meanwhile.
+            if locks.try_lock(byte..byte + 1, LockKind::Exclusive).unwrap_or(false) {
+                self.directory.remove(&name);
+                let _ = locks.unlock(byte..byte + 1);
+            }
+        }
+    }
+}
+
+impl Claim {
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The descriptor that holds the claim, for a process that is started with it.
+    pub fn into_file(self) -> Result<OwnedFd> {
+        let file = self.locks.descriptor_above(2);
+        file.map_err(|error| Error::Unavailable(format!("no descriptor is left: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_had_by_one_and_comes_free_with_it() {
+        let place = tempfile::tempdir().unwrap();
+        let open = |key| ProducerPlaces { directory: RuntimeDirectory::within(place.path()).unwrap(), key };
+        let (one, other) = (SharedKey::of(b"one"), SharedKey::of(b"other"));
+        let places = open(one);
+        let claim = places.claim(0).unwrap().unwrap();
+        assert!(places.claim(0).unwrap().is_none() && open(one).claim(0).unwrap().is_none());
+        assert!(open(other).claim(0).unwrap().is_some(), "other batches");
+        assert_eq!(open(one).claim_any().unwrap().number(), 1);
+        let listener = places.listen(&claim).unwrap();
+        assert!(matches!(open(one).connect(0).unwrap(), Connected::To(_)));
+        // The producer is another process, which has the open file alone.
+        let inherited = ProducerPlaces::inherit(claim.into_file().unwrap(), 0);
+        assert!(places.claim(0).unwrap().is_none());
+        drop((inherited, listener));
+        let again = places.claim(0).unwrap().unwrap();
+        // A name that was left goes when somebody else listens.
+        let second = places.claim(1).unwrap().unwrap();
+        assert_eq!(places.directory.names().iter().filter(|name| name.ends_with(SOCKET)).count(), 1);
+        drop(again);
+        let _listener = places.listen(&second).unwrap();
+        let sockets: Vec<_> =
+            places.directory.names().into_iter().filter(|name| name.ends_with(SOCKET)).collect();
+        assert_eq!(sockets, [places.name(1)]);
+        places.leave(&second);
+        assert!(matches!(places.connect(1).unwrap(), Connected::Nobody));
+    }
+}

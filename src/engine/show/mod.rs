@@ -1,0 +1,108 @@
+//! A contact sheet: what a network sees of some samples, beside the whole images, with what was drawn under each.
+//! Where images are mixed, it shows the mixed ones.
+
+mod canvas;
+mod words;
+
+use crate::pipeline::{Pipeline, PreviewImage};
+use base::error::{Error, Result};
+use canvas::Canvas;
+use data::schedule::Draw;
+
+/// What a sheet shows.
+#[derive(Debug, Clone)]
+pub struct SheetRequest {
+    /// The samples, by number; without any, the first that the epoch draws.
+    pub samples: Vec<u64>,
+    /// The number of samples, where they are not named.
+    pub rows: u64,
+    /// The first epoch.
+    pub epoch: u64,
+    /// The number of epochs, each of which draws the views of a sample anew.
+    pub epochs: u64,
+    /// The number of ranks whose batches make up an epoch: with `repeats` it says which samples are neighbours.
+    pub world_size: u32,
+    /// The image field; `None` for the first.
+    pub field: Option<String>,
+}
+
+impl Default for SheetRequest {
+    /// The first eight samples of the first epoch.
+    fn default() -> Self {
+        Self { samples: Vec::new(), rows: 8, epoch: 0, epochs: 1, world_size: 1, field: None }
+    }
+}
+
+/// The longest side of a picture, in pixels; larger ones are shown by every second, third ... pixel.
+const LONGEST: u32 = 256;
+/// The most pictures of a sheet.
+const MOST_PICTURES: u64 = 2000;
+
+/// Draws the sheet as a PNG: a row for each sample, in which the whole image comes first, then its views.
+///
+/// # Errors
+/// [`Error::Config`] for a request that makes no sheet, or a sample that there is not; [`Error::Sample`] for one that
+/// cannot be read or decoded.
+pub fn sheet(pipeline: &Pipeline, request: &SheetRequest) -> Result<Vec<u8>> {
+    for (setting, number) in [("rows", request.rows), ("epochs", request.epochs)] {
+        if number == 0 {
+            return Err(Error::config(setting, "is 0, must be at least 1"));
+        }
+    }
+    let draws = draws(pipeline, request)?;
+    let views = pipeline.config().images.views().count() as u64;
+    let pictures =
+        (draws.len() as u64).saturating_mul(views.saturating_mul(request.epochs).saturating_add(1));
+    if pictures > MOST_PICTURES {
+        let setting = if request.samples.is_empty() { "rows" } else { "samples" };
+        let message = format!(
+            "asks for {} samples with {views} views in each of {} epochs, which makes {pictures} pictures: a sheet has \
+             at most {MOST_PICTURES}",
+            draws.len(),
+            request.epochs
+        );
+        return Err(Error::config(setting, message));
+    }
+    let mut canvas = Canvas::default();
+    for draw in draws {
+        let field = request.field.as_deref();
+        let whole = pipeline.whole_image(draw, field, LONGEST)?;
+        let mut row = vec![(whole, words::of_sample(pipeline.index(), draw))];
+        for epoch in (request.epoch..).take(request.epochs as usize) {
+            let preview = pipeline.preview(draw, epoch, request.world_size, field)?;
+            let mixed = preview
+                .mixed
+                .map(|mixed| words::of_mix(&mixed, |draw| words::of_sample(pipeline.index(), draw)));
+            for (number, (drawn, picture)) in preview.views.into_iter().enumerate() {
+                let mut lines = words::of_view(epoch, number, &drawn)?;
+                lines.extend(mixed.iter().flatten().cloned());
+                row.push((thinned(picture), lines));
+            }
+        }
+        canvas.add_row(row);
+    }
+    canvas.png()
+}
+
+/// The samples that are shown.
+fn draws(pipeline: &Pipeline, request: &SheetRequest) -> Result<Vec<Draw>> {
+    if !request.samples.is_empty() {
+        return Ok(request.samples.iter().map(|&sample| Draw { sample, occurrence: 0 }).collect());
+    }
+    pipeline.first_draws(request.epoch, request.world_size, request.rows)
+}
+
+/// The picture by every n-th pixel, so that no side is too long.
+fn thinned(picture: PreviewImage) -> PreviewImage {
+    let step = picture.width.max(picture.height).div_ceil(LONGEST);
+    if step <= 1 {
+        return picture;
+    }
+    let (width, height) = (picture.width.div_ceil(step), picture.height.div_ceil(step));
+    let pixel = |x: u32, y: u32| {
+        let at = 3 * ((y * step) as usize * picture.width as usize + (x * step) as usize);
+        &picture.levels[at..at + 3]
+    };
+    let levels = (0..height).flat_map(|y| (0..width).flat_map(move |x| pixel(x, y)).copied()).collect();
+    PreviewImage { width, height, levels }
+}

@@ -1,0 +1,290 @@
+//! Whoever looks at the loaders: asks all processes at once, waits for none of them for long, and believes nothing.
+
+use super::server::name_of;
+use super::snapshot::{LoaderSnapshot, ProcessSnapshot};
+use super::{LoaderRates, PURPOSE, VERSION, exists, process_of};
+use base::error::Result;
+use base::node::{PeerProcess, RuntimeDirectory, SocketContact, connect};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::SocketType;
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The most bytes of an answer, and how many are read of one before it is the others' turn.
+const LONGEST: usize = 4 << 20;
+const PIECE: usize = 64 << 10;
+
+/// The most processes that are looked at, and the most loaders and tiers of each.
+const MOST_PROCESSES: usize = 1000;
+const MOST_LOADERS: usize = 1000;
+const MOST_TIERS: usize = 16;
+
+/// The most characters of a text.
+const LONGEST_TEXT: usize = 1000;
+
+/// A process with loaders, or with a socket that looks as if.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SeenProcess {
+    pub pid: u32,
+    /// The name of its program.
+    pub program: String,
+    pub state: ProcessState,
+}
+
+/// What became of the question to a process.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ProcessState {
+    /// It answered: its loaders, and what each did since the answer before.
+    Answered(Vec<(LoaderSnapshot, LoaderRates)>),
+    /// It does not answer, for so long.
+    Silent(Duration),
+    /// Its answer is not to be used, for this reason.
+    Unreadable(String),
+}
+
+/// Looks at all processes of this user, time and again.
+pub struct StatusWatch {
+    directory: RuntimeDirectory,
+    /// The processes that were asked and have not answered, by the names of their sockets.
+    asked: BTreeMap<String, Question>,
+    /// The latest answers, by the names of the sockets.
+    answers: BTreeMap<String, Vec<LoaderSnapshot>>,
+}
+
+/// A question on its way. Nobody is asked a second one before the first is answered.
+struct Question {
+    stream: UnixStream,
+    peer: PeerProcess,
+    since: Instant,
+    answer: Vec<u8>,
+}
+
+/// What is known of an answer so far.
+enum Heard {
+    Incomplete,
+    Complete,
+    TooLong,
+    BrokenOff(std::io::Error),
+}
+
+impl StatusWatch {
+    /// Looks from now on.
+    ///
+    /// # Errors
+    /// [`base::error::Error::Unavailable`] where no process can be found, with what to do.
+    pub fn new() -> Result<Self> {
+        Ok(Self::within(RuntimeDirectory::open(PURPOSE)?))
+    }
+
+    pub(super) fn within(directory: RuntimeDirectory) -> Self {
+        Self { directory, asked: BTreeMap::new(), answers: BTreeMap::new() }
+    }
+
+    /// The directory in which processes are found.
+    pub fn place(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Asks all processes, and waits for those that answer within `patience`. Who was silent before is not waited for
+    /// again. They come in the order of their numbers.
+    pub fn look(&mut self, patience: Duration) -> Vec<SeenProcess> {
+        let now = Instant::now();
+        let mut names: Vec<(u32, String)> =
+            self.directory.names().into_iter().filter_map(|name| Some((process_of(&name)?, name))).collect();
+        names.sort();
+        names.truncate(MOST_PROCESSES);
+        self.asked.retain(|name, _| names.iter().any(|(_, there)| there == name));
+        self.answers.retain(|name, _| names.iter().any(|(_, there)| there == name));
+        let mut seen = BTreeMap::new();
+        for (pid, name) in &names {
+            if self.asked.contains_key(name) {
+                continue;
+            }
+            let mut is =
+                |pid, state| seen.insert(name.clone(), SeenProcess { pid, program: program(pid), state });
+            match connect(&self.directory, name, SocketType::STREAM) {
+                Ok(SocketContact::Listens(socket, peer)) => {
+                    let stream = socket.into();
+                    self.asked
+                        .insert(name.clone(), Question { stream, peer, since: now, answer: Vec::new() });
+                }
+                Ok(SocketContact::OfAnother(peer)) => {
+                    let why = format!("belongs to another user, {}", peer.user);
+                    is(*pid, ProcessState::Unreadable(why));
+                }
+                Ok(SocketContact::Crowded) => drop(is(*pid, ProcessState::Silent(Duration::ZERO))),
+                Ok(SocketContact::Nobody) => self.directory.remove(name),
+                Ok(SocketContact::Missing) => {}
+                Err(error) => drop(is(*pid, ProcessState::Unreadable(format!("cannot be asked: {error}")))),
+            }
+        }
+        let heard = self.listen(now, patience);
+        for (pid, name) in names {
+            if let Some(process) = self.judge(pid, &name, &heard) {
+                seen.insert(name, process);
+            }
+        }
+        let mut seen: Vec<SeenProcess> = seen.into_values().collect();
+        seen.sort_by_key(|process| process.pid);
+        seen
+    }
+
+    /// Reads what the processes that were asked answer, until all whom it is worth waiting for have.
+    fn listen(&mut self, asked: Instant, patience: Duration) -> BTreeMap<String, Heard> {
+        let deadline = asked + patience;
+        let mut heard = BTreeMap::new();
+        loop {
+            let open: Vec<&String> = self.asked.keys().filter(|name| !heard.contains_key(*name)).collect();
+            let is_new = |name: &&String| self.asked[*name].since == asked;
+            let left = if open.iter().any(is_new) {
+                deadline.saturating_duration_since(Instant::now())
+            } else {
+                Duration::ZERO
+            };
+            let mut polled: Vec<PollFd<'_>> =
+                open.iter().map(|name| PollFd::new(&self.asked[*name].stream, PollFlags::IN)).collect();
+            let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
+            let answering = poll(&mut polled, Some(&timeout)).unwrap_or(0);
+            let ready: Vec<String> = polled
+                .iter()
+                .zip(&open)
+                .filter(|(polled, _)| !polled.revents().is_empty())
+                .map(|(_, name)| (*name).clone())
+                .collect();
+            drop(polled);
+            for name in ready {
+                match self.asked.get_mut(&name).map_or(Heard::Complete, Question::read) {
+                    Heard::Incomplete => {}
+                    known => drop(heard.insert(name, known)),
+                }
+            }
+            let is_over = left.is_zero() && (answering == 0 || Instant::now() >= deadline);
+            if is_over || heard.len() == self.asked.len() {
+                return heard;
+            }
+        }
+    }
+
+    /// What is to be said of the process behind `name`, which was asked; `None` of one that was not, or is gone.
+    fn judge(&mut self, pid: u32, name: &str, heard: &BTreeMap<String, Heard>) -> Option<SeenProcess> {
+        let question = self.asked.get(name)?;
+        // The kernel knows better than the name, except of what is in another container.
+        let pid = if question.peer.pid == 0 { pid } else { question.peer.pid };
+        let state = match heard.get(name) {
+            None if question.peer.pid != 0 && !exists(pid) => {
+                // Its child has the socket, and will never answer.
+                self.asked.remove(name);
+                self.directory.remove(name);
+                return None;
+            }
+            None | Some(Heard::Incomplete) => {
+                return Some(SeenProcess {
+                    pid,
+                    program: program(pid),
+                    state: ProcessState::Silent(question.since.elapsed()),
+                });
+            }
+            Some(Heard::BrokenOff(why)) => Err(format!("breaks off its answer: {why}")),
+            Some(Heard::TooLong) => Err(format!("answers more than {} MiB", LONGEST >> 20)),
+            Some(Heard::Complete) => parse(&question.answer),
+        };
+        let broke_off = matches!(heard.get(name), Some(Heard::BrokenOff(_))) || question.answer.is_empty();
+        self.asked.remove(name);
+        match state {
+            Ok(answer) => {
+                let before = self.answers.insert(name.to_owned(), answer.loaders.clone()).unwrap_or_default();
+                let rates = |loader: LoaderSnapshot| {
+                    let before = before.iter().find(|before| before.number == loader.number);
+                    let rates = LoaderRates::between(before, &loader);
+                    (loader, rates)
+                };
+                let loaders = answer.loaders.into_iter().map(rates).collect();
+                Some(SeenProcess { pid, program: answer.program, state: ProcessState::Answered(loaders) })
+            }
+            // It ended just now, or closed its socket.
+            Err(_) if broke_off && self.is_gone(name) => None,
+            Err(why) => {
+                Some(SeenProcess { pid, program: program(pid), state: ProcessState::Unreadable(why) })
+            }
+        }
+    }
+
+    /// Whether nobody listens behind `name` any more. Then it is removed.
+    fn is_gone(&self, name: &str) -> bool {
+        match connect(&self.directory, name, SocketType::STREAM) {
+            Ok(SocketContact::Nobody) => self.directory.remove(name),
+            Ok(SocketContact::Missing) => {}
+            _ => return false,
+        }
+        true
+    }
+}
+
+impl Question {
+    /// Reads a piece of what is there.
+    fn read(&mut self) -> Heard {
+        let mut piece = [0; PIECE];
+        match self.stream.read(&mut piece) {
+            Ok(0) => Heard::Complete,
+            Ok(length) if self.answer.len() + length > LONGEST => Heard::TooLong,
+            Ok(length) => {
+                self.answer.extend_from_slice(&piece[..length]);
+                Heard::Incomplete
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                Heard::Incomplete
+            }
+            Err(error) => Heard::BrokenOff(error),
+        }
+    }
+}
+
+/// The answer that these bytes are, within bounds.
+fn parse(bytes: &[u8]) -> std::result::Result<ProcessSnapshot, String> {
+    let parsed: serde_json::Result<ProcessSnapshot> = serde_json::from_slice(bytes);
+    let mut answer =
+        parsed.map_err(|error| format!("answers what is no snapshot: {}", error_words(&error)))?;
+    if answer.version != VERSION {
+        return Err(format!(
+            "speaks version {} and this program {VERSION}: use the `foreload` of its environment",
+            answer.version
+        ));
+    }
+    answer.loaders.truncate(MOST_LOADERS);
+    shorten(&mut answer.program);
+    for loader in &mut answer.loaders {
+        loader.tiers.truncate(MOST_TIERS);
+        let texts = [&mut loader.kind, &mut loader.dataset, &mut loader.device];
+        texts.into_iter().for_each(shorten);
+        loader.tiers.iter_mut().for_each(|tier| shorten(&mut tier.name));
+    }
+    Ok(answer)
+}
+
+/// The place of an error, without what stands there.
+fn error_words(error: &serde_json::Error) -> String {
+    format!("{:?} error at byte {} of line {}", error.classify(), error.column(), error.line()).to_lowercase()
+}
+
+fn shorten(text: &mut String) {
+    if let Some((end, _)) = text.char_indices().nth(LONGEST_TEXT) {
+        text.truncate(end);
+        text.push('…');
+    }
+}
+
+/// The name of the program of a process that does not tell.
+fn program(pid: u32) -> String {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words: Vec<String> = line
+        .split(|byte| *byte == 0)
+        .take(8)
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect();
+    let mut name = name_of(&words);
+    shorten(&mut name);
+    name
+}

@@ -1,0 +1,241 @@
+//! Images that are padded before they are resized: where such an image lies on its canvas, and how the part of the
+//! canvas that is resized is painted. A painted canvas is an image itself, so that what resizes knows nothing of it.
+
+use super::kernels;
+use super::upsample::{PADDING, Upsampler};
+use super::weights::Resize;
+use super::{Axis, DrawnViews, Filter, Padding};
+use crate::decode::{ColorModel, Planes, Region};
+use base::simd::Level;
+use std::ops::Range;
+
+/// An image on the canvas that a view resizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PaddedCanvas {
+    /// The columns.
+    pub x: CanvasAxis,
+    /// The rows.
+    pub y: CanvasAxis,
+    /// What the canvas shows outside of the image.
+    pub padding: Padding,
+    /// The grey levels of R, G and B there, for [`Padding::Constant`].
+    pub fill: [u8; 3],
+}
+
+/// One axis of a canvas, whose pixels are counted from the first one that the view resizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CanvasAxis {
+    /// The first pixel of the image that is on the canvas.
+    pub first: u32,
+    /// The number of pixels of the image that are on it.
+    pub length: u32,
+    /// The pixel of the canvas that shows the first of them. It is negative where the canvas was cut there, but shows
+    /// the image mirrored on its other side.
+    pub at: i32,
+}
+
+impl PaddedCanvas {
+    /// What `region` of the canvas shows of the image; a single pixel where it shows nothing of it.
+    pub(super) fn of_image(&self, region: &Region) -> Region {
+        let along = |axis: &CanvasAxis, first: u32, n: u32| {
+            axis.sources(self.padding, &(first..first + n)).unwrap_or(axis.first..axis.first + 1)
+        };
+        let (x, y) = (along(&self.x, region.x, region.width), along(&self.y, region.y, region.height));
+        Region { x: x.start, y: y.start, width: x.len() as u32, height: y.len() as u32 }
+    }
+}
+
+impl CanvasAxis {
+    /// The axis with only those pixels of the image that are on a canvas of `length` pixels itself. The same where
+    /// none is.
+    pub(super) fn trimmed(self, length: u32) -> Self {
+        let Range { start, end } = self.inside(&(0..length));
+        if start == end {
+            return self;
+        }
+        let cut = (i64::from(start) - i64::from(self.at)) as u32;
+        Self { first: self.first + cut, length: end - start, at: start as i32 }
+    }
+
+    /// The pixel of the image that `pixel` of the canvas shows; `None` where the fill is.
+    pub(super) fn source(&self, padding: Padding, pixel: u32) -> Option<u32> {
+        let pixel = i64::from(pixel) - i64::from(self.at);
+        padding.source(pixel, self.length).map(|pixel| self.first + pixel)
+    }
+
+    /// The range of the image's pixels that these pixels of the canvas show; `None` if they are all filled.
+    pub(super) fn sources(&self, padding: Padding, pixels: &Range<u32>) -> Option<Range<u32>> {
+        let shown = || pixels.clone().filter_map(|pixel| self.source(padding, pixel));
+        Some(shown().min()?..shown().max()? + 1)
+    }
+
+    /// Those of these pixels of the canvas that show the image itself, and not what pads it.
+    pub(super) fn inside(&self, pixels: &Range<u32>) -> Range<u32> {
+        let clip = |edge: i64| edge.clamp(i64::from(pixels.start), i64::from(pixels.end)) as u32;
+        clip(self.at.into())..clip(i64::from(self.at) + i64::from(self.length))
+    }
+
+    /// The number of pixels at the beginning and at the end of `axis`, which resizes the canvas, in which a `filter`
+    /// sees nothing of the image.
+    pub(super) fn filled(&self, filter: Filter, axis: &Axis) -> [u32; 2] {
+        let resize = Resize::new(filter, axis.length, axis.resized);
+        let (first, end) = (i64::from(self.at), i64::from(self.at) + i64::from(self.length));
+        let before = first_that(axis.resized, |pixel| i64::from(resize.bounds(pixel).end) > first);
+        let behind = first_that(axis.resized, |pixel| i64::from(resize.bounds(pixel).start) >= end);
+        [before, axis.resized - behind]
+    }
+}
+
+/// The first number below `n` of which `holds` holds, which does of all that follow; `n` if there is none.
+fn first_that(n: u32, holds: impl Fn(u32) -> bool) -> u32 {
+    let (mut low, mut high) = (0, n);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if holds(middle) { high = middle } else { low = middle + 1 }
+    }
+    low
+}
+
+/// Paints canvases, one after another; owns scratch memory. Each thread has one.
+#[derive(Debug)]
+pub struct CanvasPainter {
+    rows: ColourRows,
+    canvas: Planes,
+}
+
+/// Makes rows of R, G and B from planes, as libjpeg does.
+#[derive(Debug)]
+struct ColourRows {
+    level: Level,
+    upsamplers: [Upsampler; 3],
+    converted: [Vec<u8>; 3],
+}
+
+impl CanvasPainter {
+    /// A painter with the instructions of `level`, or the best below it that this processor has.
+    pub fn new(level: Level) -> Self {
+        let (upsamplers, converted) = Default::default();
+        Self { rows: ColourRows { level: level.lowered(), upsamplers, converted }, canvas: Planes::default() }
+    }
+
+    /// Replaces `planes`, which hold [`DrawnViews::region`] of an image, by the canvas of which the views are, if they
+    /// are of one: R, G and B at the image's own resolution, so that no colour of the fill runs into the image or out
+    /// of it before the resize.
+    pub fn paint(&mut self, planes: &mut Planes, drawn: &DrawnViews) {
+        let Some((region, parts)) = drawn.canvas() else { return };
+        self.canvas.shape_rgb(region);
+        for (view, part) in drawn.views().iter().zip(parts) {
+            if let Some(canvas) = &view.canvas {
+                let corner = [part.x - view.view.x.start, part.y - view.view.y.start];
+                self.paint_part(planes, canvas, corner, part);
+            }
+        }
+        std::mem::swap(planes, &mut self.canvas);
+    }
+
+    /// Paints the `part` that a view needs, which begins at the pixel `corner` of the view's own canvas.
+    fn paint_part(&mut self, planes: &Planes, canvas: &PaddedCanvas, [left, top]: [u32; 2], part: &Region) {
+        let PaddedCanvas { x, y, padding, fill } = canvas;
+        let columns = left..left + part.width;
+        let (across, inside) = (x.sources(*padding, &columns), x.inside(&columns));
+        for row in 0..part.height {
+            let source = y.source(*padding, top + row).zip(across.clone()).map(|(y, across)| {
+                let region = Region { x: across.start, y, width: across.len() as u32, height: 1 };
+                (self.rows.row(planes, &region), across.start)
+            });
+            for (c, plane) in self.canvas.planes.iter_mut().enumerate() {
+                let begin = (part.y + row - plane.y0) as usize * plane.stride + (part.x - plane.x0) as usize;
+                let to = &mut plane.data[begin..][..part.width as usize];
+                let Some((levels, first)) = source else {
+                    to.fill(fill[c]);
+                    continue;
+                };
+                let margins = (columns.start..inside.start).chain(inside.end..columns.end);
+                for column in margins {
+                    let shown = x.source(*padding, column);
+                    to[(column - left) as usize] =
+                        shown.map_or(fill[c], |shown| levels[c][(shown - first) as usize]);
+                }
+                if let Some(shown) = x.source(*padding, inside.start).filter(|_| !inside.is_empty()) {
+                    let from = &levels[c][(shown - first) as usize..][..inside.len()];
+                    to[(inside.start - left) as usize..][..inside.len()].copy_from_slice(from);
+                }
+            }
+        }
+    }
+}
+
+impl ColourRows {
+    /// R, G and B of the pixels of `region`, which is one row of the image.
+    fn row<'a>(&'a mut self, planes: &'a Planes, region: &Region) -> [&'a [u8]; 3] {
+        let (level, [first, second, third]) = (self.level, &mut self.upsamplers);
+        let first = first.row(level, &planes.planes[0], region, region.y);
+        if planes.color == ColorModel::Gray {
+            return [first; 3];
+        }
+        let second = second.row(level, &planes.planes[1], region, region.y);
+        let third = third.row(level, &planes.planes[2], region, region.y);
+        if planes.color == ColorModel::Rgb {
+            return [first, second, third];
+        }
+        let padded = (region.width as usize).next_multiple_of(PADDING);
+        let converted = self.converted.each_mut().map(|row| {
+            row.resize(row.len().max(padded), 0);
+            &mut row[..padded]
+        });
+        kernels::convert(level, [first, second, third], converted);
+        self.converted.each_ref().map(Vec::as_slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The image lies where the padding puts it, and is continued as `Padding` says.
+    #[test]
+    fn a_pixel_of_the_canvas_shows_the_image_or_what_pads_it() {
+        let axis = CanvasAxis { first: 10, length: 4, at: 2 };
+        let shown = |padding| (0..8).map(|pixel| axis.source(padding, pixel)).collect::<Vec<_>>();
+        let some = |pixels: [u32; 8]| pixels.map(Some).to_vec();
+        let image = [10, 11, 12, 13].map(Some);
+        assert_eq!(shown(Padding::Constant), [&[None; 2][..], &image, &[None; 2]].concat());
+        assert_eq!(shown(Padding::Edge), some([10, 10, 10, 11, 12, 13, 13, 13]));
+        assert_eq!(shown(Padding::Reflect), some([12, 11, 10, 11, 12, 13, 12, 11]));
+        assert_eq!(axis.sources(Padding::Constant, &(0..8)), Some(10..14));
+        assert_eq!(axis.sources(Padding::Constant, &(0..2)), None);
+        assert_eq!(axis.sources(Padding::Reflect, &(0..2)), Some(11..13));
+        assert_eq!((axis.inside(&(0..8)), axis.inside(&(4..5)), axis.inside(&(6..8))), (2..6, 4..5, 6..6));
+    }
+
+    #[test]
+    fn what_a_canvas_cuts_off_is_no_part_of_it() {
+        let of = |at| CanvasAxis { first: 10, length: 20, at }.trimmed(8);
+        assert_eq!(of(-5), CanvasAxis { first: 15, length: 8, at: 0 });
+        assert_eq!(of(3), CanvasAxis { first: 10, length: 5, at: 3 });
+        assert_eq!(of(-15), CanvasAxis { first: 25, length: 5, at: 0 });
+        assert_eq!(of(9), CanvasAxis { first: 10, length: 20, at: 9 });
+    }
+
+    /// Only pixels whose filter sees the image are computed, one by one compared with what each filter sees.
+    #[test]
+    fn what_shows_no_image_is_filled() {
+        for filter in
+            [Filter::Nearest, Filter::NearestExact, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos]
+        {
+            for (length, resized) in [(50, 10), (50, 50), (20, 60), (33, 7), (40, 1)] {
+                for (at, n) in [(0, 5), (12, 1), (7, 30), (-9, 20), (31, 2), (60, 9), (-20, 5)] {
+                    let axis = Axis { start: 0, length, resized, offset: 0, filled: [0; 2] };
+                    let canvas = CanvasAxis { first: 3, length: n, at };
+                    let resize = Resize::new(filter, length, resized);
+                    let image = at..at + n as i32;
+                    let sees = |pixel: &u32| resize.bounds(*pixel).any(|seen| image.contains(&(seen as i32)));
+                    let seeing: Vec<u32> = (0..resized).filter(sees).collect();
+                    let [before, behind] = canvas.filled(filter, &axis);
+                    let computed: Vec<u32> = (before..resized - behind).collect();
+                    assert_eq!(computed, seeing, "{filter:?}, {n} at {at} of {length} to {resized}");
+                }
+            }
+        }
+    }
+}

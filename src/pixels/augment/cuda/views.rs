@@ -1,0 +1,150 @@
+//! Launches the kernels that make the images of one view: the pass, and what runs the images' programs behind it.
+
+use super::super::{Output, RecipeView};
+use super::launcher::{Kernels, Launcher, parts};
+use super::params::{ImageParams, OutputParams};
+use super::program::{SPAN_BYTES, most_sets};
+use crate::gpu::{Arg, Function, Stream};
+use base::error::Result;
+
+/// The name of the kernel that makes images of grey levels by their programs, and of the one that changes finished
+/// images.
+pub(super) const OPS: &str = "foreload_ops";
+pub(super) const ERASE: &str = "foreload_erase";
+
+/// The most threads of a block of both, each of which makes four pixels at a time; and the bytes that they share.
+const MOST_THREADS: u32 = 512;
+const PIXELS: u32 = 4;
+pub(super) const SHARED_BYTES: u32 = 3 * (256 + 4 * 256) + 2 * 3 * 4 + 8;
+
+/// The room that is kept for each image's program in a lane's table, in bytes. It grows for longer ones.
+const USUAL_PROGRAM: usize = 2048;
+
+/// Makes the images of one view on one device.
+pub struct ViewLauncher {
+    /// The launcher of the pass, which writes the output, or the grey levels that programs begin with.
+    pass: Launcher,
+    /// What runs programs on grey levels, or else on finished images.
+    programs: Function,
+    /// The sets of levels that images work with; none where programs have only finished images.
+    most_sets: usize,
+    params: OutputParams,
+}
+
+/// Where the programs of a view's images are in device memory; see [`Programs`](super::Programs).
+#[derive(Debug, Clone, Copy)]
+pub struct ProgramsAt {
+    /// The address of the view's spans.
+    pub spans: u64,
+    /// The address that spans count words from.
+    pub words: u64,
+}
+
+/// Where the grey levels of a batch are in device memory.
+#[derive(Debug, Clone, Copy)]
+pub struct LevelsAt {
+    /// The address of the first set of the first image.
+    pub address: u64,
+    /// The number of images for which each set has room.
+    pub capacity: usize,
+}
+
+impl ViewLauncher {
+    /// Finds the kernels for `view`, whose size all images have. The error is
+    /// [`Error::Gpu`](base::error::Error::Gpu) if the driver fails.
+    pub fn new(kernels: &Kernels, view: &RecipeView) -> Result<Self> {
+        let (levels, output) = (view.levels(), size_of::<OutputParams>());
+        let programs = match levels.is_some() {
+            true => kernels.module.function(OPS, &[8, 8, 8, 8, 8, 8, output]),
+            false => kernels.module.function(ERASE, &[8, 8, 8, 8, output]),
+        }?;
+        let most_sets = levels.as_ref().map_or(0, |_| most_sets(view));
+        let params = OutputParams::new(view.fixed_output());
+        let pass = Launcher::new(kernels, levels.unwrap_or_else(|| view.fixed_output().clone()))?;
+        Ok(Self { pass, programs, most_sets, params })
+    }
+
+    /// The output of the pass, for which an image's [`ImageParams`] are made.
+    pub fn pass_output(&self) -> &Output {
+        self.pass.output()
+    }
+
+    /// The most sets of grey levels that an image works with; none where programs have only finished images.
+    pub fn most_sets(&self) -> usize {
+        self.most_sets
+    }
+
+    /// Queues the launches that make `n` images, like [`Launcher::launch`]. The images' `programs` are `None` where no
+    /// image has one. The levels are not needed afterwards.
+    ///
+    /// # Safety
+    ///
+    /// The rules of [`Launcher::launch`] apply, also to programs and levels, of which there must be
+    /// [as many as are needed](LaneMemory::levels).
+    pub unsafe fn launch(
+        &self,
+        stream: &Stream,
+        table: u64,
+        n: usize,
+        programs: Option<ProgramsAt>,
+        levels: LevelsAt,
+        images: u64,
+    ) -> Result<()> {
+        let has_levels = self.most_sets > 0;
+        let written = if has_levels { levels.address } else { images };
+        // SAFETY: the caller's promise, of the images or the levels.
+        unsafe { self.pass.launch(stream, table, n, written) }?;
+        let Some(ProgramsAt { spans, words }) = programs else { return Ok(()) };
+        let threads = threads(self.params.width * self.params.height);
+        for (first, images_of_part) in parts(n) {
+            let table = Arg::Pointer(table + (first * ImageParams::BYTES) as u64);
+            let spans = Arg::Pointer(spans + (first * SPAN_BYTES) as u64);
+            let (words, images) = (Arg::Pointer(words), Arg::Pointer(images));
+            let set_bytes = ((levels.capacity * self.pass.output().bytes()) as u64).to_ne_bytes();
+            let (address, set_bytes) = (Arg::Pointer(levels.address), Arg::Bytes(&set_bytes));
+            let output = Arg::Bytes(self.params.as_bytes());
+            let on_levels = [table, spans, words, address, set_bytes, images, output];
+            let on_finished = [table, spans, words, images, output];
+            let arguments = if has_levels { &on_levels[..] } else { &on_finished };
+            let (grid, block) = ([images_of_part, 1, 1], [threads, 1, 1]);
+            // SAFETY: the arguments are the kernel's; what they point to is the caller's promise.
+            unsafe { self.programs.launch(stream, grid, block, SHARED_BYTES, arguments) }?;
+        }
+        Ok(())
+    }
+}
+
+/// The threads of a block that runs the program of an image of so many pixels.
+pub(super) fn threads(pixels: u32) -> u32 {
+    pixels.div_ceil(PIXELS).next_multiple_of(32).min(MOST_THREADS)
+}
+
+/// The device memory that the making of a batch takes, without the images and what they are made of.
+#[derive(Debug, Clone, Copy)]
+pub struct LaneMemory {
+    /// The bytes of a table: an entry for each image, with those of a view together, and the usual room for programs.
+    pub table: usize,
+    /// The bytes of the levels between the kernels of a view, which serve one view after another.
+    pub levels: usize,
+}
+
+impl LaneMemory {
+    /// The memory for batches of `capacity` samples, each of whose images has its part of `views`. Saturates instead of
+    /// overflowing, so that it can be compared with the memory there is.
+    pub fn new<'a>(views: impl Iterator<Item = &'a RecipeView>, capacity: usize) -> Self {
+        let (mut entry, mut levels) = (0, 0);
+        for view in views {
+            entry += ImageParams::BYTES;
+            if let Some(output) = view.levels() {
+                entry += SPAN_BYTES + USUAL_PROGRAM;
+                levels = levels.max(output.bytes().saturating_mul(most_sets(view)));
+            }
+        }
+        Self { table: capacity.saturating_mul(entry), levels: capacity.saturating_mul(levels) }
+    }
+
+    /// The bytes of all of it.
+    pub fn bytes(self) -> usize {
+        self.table.saturating_add(self.levels)
+    }
+}

@@ -1,0 +1,192 @@
+//! The arithmetic of the pass. Each kernel is written once over [`simd::Simd`] and compiled for every level; integers
+//! and a fixed order of floating-point operations make all levels agree bit for bit.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod blur;
+mod columns;
+mod element;
+mod finish;
+mod pixels;
+mod portable;
+mod rows;
+mod simd;
+
+pub(super) use blur::{PairedWeights, words};
+pub(super) use columns::{ColumnTaps, Shape};
+pub(super) use finish::{Colour, FRACTION, Finish, fill, filling, scaling};
+pub(super) use pixels::Blend;
+pub(super) use rows::{ResizedRows, RowTaps};
+
+use base::simd::Level;
+
+/// The most columns of a vector.
+pub(super) const VECTOR: usize = 16;
+
+/// Calls a kernel in the build for `$level`.
+macro_rules! dispatch {
+    ($level:expr, $kernel:ident($($argument:expr),* $(,)?)) => {
+        match $level {
+            // SAFETY: `Augmenter::new`, `PixelPass::new` and `CanvasPainter::new` lower the level to what this
+            // processor has.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => unsafe { avx512::$kernel($($argument),*) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => unsafe { avx2::$kernel($($argument),*) },
+            _ => portable::$kernel($($argument),*),
+        }
+    };
+}
+
+/// Compiles every kernel for one level: `$simd` is its type of vectors, `$features` are the instructions that it may
+/// use.
+macro_rules! kernels {
+    ($simd:expr $(, #[$features:meta])?) => {
+        use super::{
+            Blend, ColumnTaps, Finish, PairedWeights, ResizedRows, Shape, blur, columns, finish, pixels, simd,
+        };
+
+        pub(super) fn shape() -> Shape {
+            columns::shape($simd)
+        }
+
+        $(#[$features])?
+        pub(in crate::augment) fn resize_columns(rows: [&[u8]; 2], columns: &ColumnTaps, shift: u32, out: &mut [i32]) {
+            columns::resize($simd, rows, columns, shift, out);
+        }
+
+        $(#[$features])?
+        pub(in crate::augment) fn finish_row(
+            sources: [ResizedRows; 3],
+            finish: &Finish,
+            row: usize,
+            values: &mut Vec<u8>,
+            out: &mut [u8],
+        ) {
+            finish::row($simd, sources, finish, row, values, out);
+        }
+
+        $(#[$features])?
+        pub(in crate::augment) fn store(levels: [&[u8]; 3], finish: &Finish, out: &mut [u8]) {
+            finish::stored($simd, levels, finish, out);
+        }
+
+        $(#[$features])?
+        pub(in crate::augment) fn fence() {
+            simd::Simd::fence($simd);
+        }
+
+        $(#[$features])?
+        pub(in crate::augment) fn sum_rows(near: &[u8], next: Option<&[u8]>, count: usize, out: &mut [i16]) {
+            pixels::sum_rows($simd, near, next, count, out);
+        }
+
+        $(#[$features])?
+        pub(in crate::augment) fn blend_rows(near: &[u8], next: &[u8], bias: i16, out: &mut [u8]) {
+            pixels::blend_rows($simd, near, next, bias, out);
+        }
+
+        $(#[$features])?
+        pub(in crate::augment) fn blend_columns(sums: &[i16], blend: Blend, out: &mut [u8]) {
+            pixels::blend_columns($simd, sums, blend, out);
+        }
+
+        $(#[$features])?
+        pub(in crate::augment) fn convert(from: [&[u8]; 3], to: [&mut [u8]; 3]) {
+            pixels::convert($simd, from, to);
+        }
+
+        $(#[$features])?
+        pub(in crate::augment) fn blur_along(rows: [&[i16]; 2], weights: &PairedWeights, to: &mut [i32]) {
+            blur::along($simd, rows, weights, to);
+        }
+
+        $(#[$features])?
+        pub(in crate::augment) fn blur_down(pairs: &[i32], weights: &PairedWeights, odd: bool, to: &mut [u8]) {
+            blur::down($simd, pairs, weights, odd, to);
+        }
+    };
+}
+use kernels;
+
+/// How the vectors of `level` read a row.
+pub(super) fn shape(level: Level) -> Shape {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => avx512::shape(),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => avx2::shape(),
+        _ => portable::shape(),
+    }
+}
+
+/// Resizes two rows to the output's columns: `out[x]` holds both results, the first row's in the low half.
+#[inline(always)]
+pub(super) fn resize_columns(
+    level: Level,
+    rows: [&[u8]; 2],
+    columns: &ColumnTaps,
+    shift: u32,
+    out: &mut [i32],
+) {
+    dispatch!(level, resize_columns(rows, columns, shift, out));
+}
+
+/// Resizes to one row of the view, converts, normalises, casts and stores it as row `row` of the output; `values` is
+/// scratch.
+pub(super) fn finish_row(
+    level: Level,
+    sources: [ResizedRows; 3],
+    finish: &Finish,
+    row: usize,
+    values: &mut Vec<u8>,
+    out: &mut [u8],
+) {
+    dispatch!(level, finish_row(sources, finish, row, values, out));
+}
+
+/// Normalises, casts and stores an image of grey levels, planes of R, G and B.
+pub(super) fn store(level: Level, levels: [&[u8]; 3], finish: &Finish, out: &mut [u8]) {
+    dispatch!(level, store(levels, finish, out));
+}
+
+/// Makes what was written past the caches visible to any thread that sees what is stored after this.
+pub(super) fn fence(level: Level) {
+    dispatch!(level, fence());
+}
+
+/// Computes `count` sums 3·near + next, or just the samples if there is no next row.
+pub(super) fn sum_rows(level: Level, near: &[u8], next: Option<&[u8]>, count: usize, out: &mut [i16]) {
+    dispatch!(level, sum_rows(near, next, count, out));
+}
+
+/// Makes rows of twice the height: (3·near + next + bias) / 4 for every byte of `out`.
+pub(super) fn blend_rows(level: Level, near: &[u8], next: &[u8], bias: i16, out: &mut [u8]) {
+    dispatch!(level, blend_rows(near, next, bias, out));
+}
+
+/// Makes rows of twice the width from `sums`, which begin one before the first.
+pub(super) fn blend_columns(level: Level, sums: &[i16], blend: Blend, out: &mut [u8]) {
+    dispatch!(level, blend_columns(sums, blend, out));
+}
+
+/// Converts Y, Cb, Cr to R, G, B for every byte of `to`, bit for bit as libjpeg's tables do.
+pub(super) fn convert(level: Level, from: [&[u8]; 3], to: [&mut [u8]; 3]) {
+    dispatch!(level, convert(from, to));
+}
+
+/// Sums two rows of levels along their columns: a pair of rows of [`words`] in `to`. Each row holds the levels of its
+/// columns behind `weights.reach` others, then those of as many, and what vectors may read: two values more than the
+/// columns of `to`.
+pub(super) fn blur_along(level: Level, rows: [&[i16]; 2], weights: &PairedWeights, to: &mut [i32]) {
+    dispatch!(level, blur_along(rows, weights, to));
+}
+
+/// Sums pairs of rows down each column to a row of levels. The sums begin with the first row of `pairs`, or with the
+/// second if that is `odd`.
+pub(super) fn blur_down(level: Level, pairs: &[i32], weights: &PairedWeights, odd: bool, to: &mut [u8]) {
+    dispatch!(level, blur_down(pairs, weights, odd, to));
+}

@@ -1,0 +1,167 @@
+//! From resized columns to the output's rows: the vertical half of the resize.
+
+use super::VECTOR;
+use super::simd::Simd;
+use crate::augment::taps::Taps;
+
+/// The taps of the output's rows, in pairs of source rows.
+#[derive(Debug, Default)]
+pub(in crate::augment) struct RowTaps {
+    pub(in crate::augment) taps: Taps,
+    /// The first pair of source rows and the range in `weights` of each output row.
+    spans: Vec<RowSpan>,
+    /// For each pair of source rows its two weights.
+    weights: Vec<i32>,
+    /// The number of pairs of source rows that must be kept at a time.
+    pub(in crate::augment) depth: usize,
+}
+
+/// The pairs of source rows under an output row.
+#[derive(Debug, Clone, Copy)]
+struct RowSpan {
+    first: usize,
+    /// No later row needs a pair before this one.
+    keep: usize,
+    weights: (usize, usize),
+}
+
+impl RowTaps {
+    /// Lays out `taps`, which were just built. Pairs are counted from row `taps.reach.start`.
+    pub(in crate::augment) fn lay_out(&mut self) {
+        self.spans.clear();
+        self.weights.clear();
+        let mut from = 0;
+        for o in 0..self.taps.start.len() {
+            let begin = self.weights.len();
+            let taps = self.taps.of(o);
+            // A row of padding is made of nothing and begins where the row above it does: below the image it would
+            // otherwise keep all rows.
+            if !taps.is_empty() {
+                from = (self.taps.start[o] - self.taps.reach.start) as usize;
+            }
+            // If the first row is odd, it is the second of its pair.
+            let odd = from % 2;
+            let at = |i: usize| if i >= odd && i - odd < taps.len() { taps[i - odd] } else { 0 };
+            self.weights.extend(
+                (0..(taps.len() + odd).div_ceil(2)).map(|p| super::columns::couple(at(2 * p), at(2 * p + 1))),
+            );
+            self.spans.push(RowSpan { first: from / 2, keep: 0, weights: (begin, self.weights.len()) });
+        }
+        // Rows come in order, but rounding may let a filter begin a little before that of the row above.
+        let mut keep = usize::MAX;
+        for span in self.spans.iter_mut().rev() {
+            keep = keep.min(span.first);
+            span.keep = keep;
+        }
+        (self.depth, keep) = (1, 0);
+        for span in &self.spans {
+            keep = keep.max(span.first + span.weights.1 - span.weights.0);
+            self.depth = self.depth.max(keep - span.keep);
+        }
+    }
+
+    /// The number of pairs of source rows that must have been resized before output row `o`.
+    pub(in crate::augment) fn needed(&self, o: usize) -> usize {
+        let span = self.spans[o];
+        span.first + span.weights.1 - span.weights.0
+    }
+}
+
+/// The resized rows of one component: a ring of the latest pairs.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::augment) struct ResizedRows<'a> {
+    /// The ring. Pair p lies at `(p % capacity) * stride`; each word holds the values of two rows.
+    pub ring: &'a [i32],
+    /// The pairs that the ring holds, a power of two.
+    pub capacity: usize,
+    /// The words of a pair of rows.
+    pub stride: usize,
+    /// The taps of the view's rows.
+    pub rows: &'a RowTaps,
+    /// The row of the view that is made of them.
+    pub row: usize,
+}
+
+impl<'a> ResizedRows<'a> {
+    /// The number of pairs of source rows under the row of the view.
+    #[inline(always)]
+    pub(super) fn pairs(&self) -> usize {
+        let (begin, end) = self.rows.spans[self.row].weights;
+        end - begin
+    }
+
+    /// The blocks of one of the pairs, and its two weights; behind the last pair it is any one without weight.
+    #[inline(always)]
+    fn pair(&self, p: usize) -> (&'a [[i32; VECTOR]], i32) {
+        let RowSpan { first, weights: (begin, end), .. } = self.rows.spans[self.row];
+        let slot = (first + p) & (self.capacity - 1);
+        let (blocks, _) = self.ring[slot * self.stride..][..self.stride].as_chunks();
+        (blocks, self.rows.weights[begin..end].get(p).copied().unwrap_or(0))
+    }
+}
+
+/// The weighted sums of the source rows under a row of the view, over a start. `PAIRS` is no less than the pairs of
+/// rows, or 0 for any number of them.
+pub(super) struct RowSums<'a, S: Simd, const PAIRS: usize> {
+    source: ResizedRows<'a>,
+    start: S::I,
+    rows: [&'a [[i32; VECTOR]]; PAIRS],
+    weights: [S::I; PAIRS],
+}
+
+impl<'a, S: Simd, const PAIRS: usize> RowSums<'a, S, PAIRS> {
+    #[inline(always)]
+    pub(super) fn new(s: S, source: ResizedRows<'a>, start: i32) -> Self {
+        let (mut rows, mut weights): ([&[_]; PAIRS], _) = ([&[]; PAIRS], [s.splat(0); PAIRS]);
+        for p in 0..PAIRS {
+            let (row, weight) = source.pair(p);
+            (rows[p], weights[p]) = (row, s.splat(weight));
+        }
+        Self { source, start: s.splat(start), rows, weights }
+    }
+
+    /// The sums of the vector of columns from column `x` of a block on.
+    #[inline(always)]
+    pub(super) fn at(&self, s: S, block: usize, x: usize) -> S::I {
+        let mut sum = self.start;
+        if PAIRS == 0 {
+            for p in 0..self.source.pairs() {
+                let (row, weight) = self.source.pair(p);
+                sum = s.dot_add(sum, s.load(&row[block][x..]), s.splat(weight));
+            }
+        }
+        for (row, &weights) in self.rows.iter().zip(&self.weights) {
+            sum = s.dot_add(sum, s.load(&row[block][x..]), weights);
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::augment::view::ViewAxis;
+    use crate::augment::{Axis, Filter, Padding};
+    use crate::decode::Upsampling;
+    use base::simd::Level;
+
+    /// Below an image, padding once kept every row of it until the end.
+    #[test]
+    fn padding_does_not_keep_rows() {
+        let depth = |pixels, offset| {
+            let axis = Axis { start: 0, length: 300, resized: 200, offset, filled: [0; 2] };
+            let line = ViewAxis {
+                axis,
+                pixels,
+                mirror: false,
+                filter: Filter::Bilinear,
+                padding: Padding::Constant,
+            };
+            let mut rows = RowTaps::default();
+            rows.taps.build(Level::detect(), &line, Upsampling::None, 15);
+            rows.lay_out();
+            rows.depth
+        };
+        assert_eq!(depth(260, -30), depth(200, 0));
+    }
+}

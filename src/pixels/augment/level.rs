@@ -1,0 +1,41 @@
+//! Plain loops, each written once and compiled for every level of vector instructions.
+
+/// Defines a function that takes the [`Level`](base::simd::Level) before its other arguments, and runs its body in
+/// the build for that level. What the body calls in loops must be `#[inline(always)]`, so that it is compiled for the
+/// level, too. All builds give the same bits: a compiler neither reorders nor fuses arithmetic of floats.
+macro_rules! vectorised {
+    (
+        $(#[$attribute:meta])*
+        $visibility:vis fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block
+    ) => {
+        $(#[$attribute])*
+        $visibility fn $name(level: base::simd::Level, $($argument: $type),*) $(-> $result)? {
+            #[inline(always)]
+            fn portable($($argument: $type),*) $(-> $result)? $body
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+            fn avx2($($argument: $type),*) $(-> $result)? {
+                portable($($argument),*)
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,\
+                                       avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vnni")]
+            fn avx512($($argument: $type),*) $(-> $result)? {
+                portable($($argument),*)
+            }
+
+            match level {
+                // SAFETY: `Augmenter::new`, `PixelPass::new` and `erase` lower the level to what this processor has.
+                #[cfg(target_arch = "x86_64")]
+                base::simd::Level::Avx512 => unsafe { avx512($($argument),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                base::simd::Level::Avx2 => unsafe { avx2($($argument),*) },
+                _ => portable($($argument),*),
+            }
+        }
+    };
+}
+pub(super) use vectorised;

@@ -1,0 +1,155 @@
+//! Renders masks by the view of an image: the nearest value, never one that is not in the mask.
+
+use super::ops::PixelOp;
+use super::weights::Resize;
+use super::{Axis, CanvasAxis, DrawnView, Filter, View};
+
+/// Finds for each output pixel of an axis the source pixel that it shows; `None` if it shows the fill. `image` says
+/// where the image is if the axis is one of a canvas.
+fn sources(
+    (axis, image): (&Axis, Option<&CanvasAxis>),
+    view: &View,
+    n: u32,
+    mirror: bool,
+    is_resized_mirrored: bool,
+    nearest: Filter,
+) -> Vec<Option<u32>> {
+    let resize = Resize::new(nearest, axis.length, axis.resized);
+    let source = |o: u32| {
+        let o = if mirror { n - 1 - o } else { o };
+        let pixel = view.padding.source(i64::from(o) + i64::from(axis.offset), axis.resized)?;
+        // Without a resize torch copies, which is what the filter would do.
+        let first = match is_resized_mirrored {
+            _ if axis.length == axis.resized => pixel,
+            false => resize.bounds(pixel).start,
+            true => axis.length - 1 - resize.bounds(axis.resized - 1 - pixel).start,
+        };
+        match image {
+            None => Some(axis.start + first),
+            Some(image) => image.source(view.padding, first),
+        }
+    };
+    (0..n).map(source).collect()
+}
+
+/// Calls `put` with each output pixel's place and value. The value comes from the `values` (`width` a row) of a whole
+/// mask, seen as the image that was `drawn` is, by [`Filter::Nearest`] or [`Filter::NearestExact`], and moved with its
+/// pixels. It is `fill` where the image shows padding by a colour, or what lies outside of it.
+pub fn render_mask(
+    values: &[u16],
+    width: u32,
+    drawn: &DrawnView,
+    nearest: Filter,
+    fill: u16,
+    mut put: impl FnMut(usize, u16),
+) {
+    if !drawn.ops.iter().any(PixelOp::moves_pixels) {
+        return show(values, width, drawn, nearest, fill, put);
+    }
+    let size = (drawn.width, drawn.height);
+    let mut shown = vec![fill; drawn.width as usize * drawn.height as usize];
+    show(values, width, drawn, nearest, fill, |at, value| shown[at] = value);
+    for op in &drawn.ops {
+        op.move_mask(&mut shown, size, fill);
+    }
+    shown.into_iter().enumerate().for_each(|(at, value)| put(at, value));
+}
+
+/// Calls `put` with what the view shows, as [`render_mask`] does.
+fn show(
+    values: &[u16],
+    width: u32,
+    drawn: &DrawnView,
+    nearest: Filter,
+    fill: u16,
+    mut put: impl FnMut(usize, u16),
+) {
+    let view = &drawn.view;
+    let [across, down] = drawn.is_resized_mirrored;
+    let (x, y) = (drawn.canvas.as_ref().map(|on| &on.x), drawn.canvas.as_ref().map(|on| &on.y));
+    let columns = sources((&view.x, x), view, drawn.width, view.flip, across, nearest);
+    let rows = sources((&view.y, y), view, drawn.height, view.vertical_flip, down, nearest);
+    let mut at = 0;
+    for row in rows {
+        let row = row.map(|row| &values[row as usize * width as usize..][..width as usize]);
+        for column in &columns {
+            let value = match (row, column) {
+                (Some(row), Some(column)) => row[*column as usize],
+                _ => fill,
+            };
+            put(at, value);
+            at += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::augment::Padding;
+
+    fn render(axes: [Axis; 2], flip: bool, padding: Padding, nearest: Filter, size: (u32, u32)) -> Vec<u16> {
+        let [x, y] = axes;
+        let view = View { x, y, flip, vertical_flip: false, filter: Filter::Bilinear, padding };
+        let drawn = DrawnView {
+            view,
+            width: size.0,
+            height: size.1,
+            is_resized_mirrored: [false; 2],
+            canvas: None,
+            dropped: Vec::new(),
+            ops: Vec::new(),
+            erasures: Vec::new(),
+        };
+        let mut out = vec![0; (size.0 * size.1) as usize];
+        let values: Vec<u16> = (0..12).collect();
+        render_mask(&values, 4, &drawn, nearest, 99, |at, value| out[at] = value);
+        out
+    }
+
+    /// Mirrored and then resized, a mask has the nearest values of the mirrored one, as torchvision has it.
+    #[test]
+    fn a_mask_that_is_mirrored_first_is_sampled_mirrored() {
+        let long = Axis { start: 1, length: 10, resized: 5, offset: 0, filled: [0; 2] };
+        let short = Axis { start: 0, length: 1, resized: 1, offset: 0, filled: [0; 2] };
+        let values: Vec<u16> = (0..12).collect();
+        let (filter, padding) = (Filter::Bilinear, Padding::Constant);
+        let across = View { x: long, y: short, flip: true, vertical_flip: false, filter, padding };
+        let down = View { x: short, y: long, flip: false, vertical_flip: true, filter, padding };
+        for (view, mask_width, [width, height]) in [(across, 12, [5, 1]), (down, 1, [1, 5])] {
+            let seen = |is_resized_mirrored| {
+                let (canvas, dropped, ops, erasures) = Default::default();
+                let drawn =
+                    DrawnView { view, width, height, is_resized_mirrored, canvas, dropped, ops, erasures };
+                let mut line = [0; 5];
+                render_mask(&values, mask_width, &drawn, Filter::Nearest, 0, |at, value| line[at] = value);
+                line
+            };
+            // The first takes every other of 1 to 10, then backwards; the second every other of 10 to 1.
+            assert_eq!(seen([false; 2]), [9, 7, 5, 3, 1]);
+            assert_eq!(seen([true; 2]), [10, 8, 6, 4, 2]);
+        }
+    }
+
+    #[test]
+    fn a_mask_is_seen_as_its_image_is() {
+        let axis = |start, length, full, window| Axis {
+            start,
+            length,
+            resized: full,
+            offset: window,
+            filled: [0; 2],
+        };
+        // These are columns 1 and 2 of rows 0 and 1, as they are, and mirrored.
+        let crop = [axis(1, 2, 2, 0), axis(0, 2, 2, 0)];
+        assert_eq!(render(crop, false, Padding::Constant, Filter::Nearest, (2, 2)), [1, 2, 5, 6]);
+        assert_eq!(render(crop, true, Padding::Constant, Filter::Nearest, (2, 2)), [2, 1, 6, 5]);
+        // Three columns are made of four: pixels 0, 1.33, 2.67, or with halves 0.67, 2, 3.33.
+        let resized = [axis(0, 4, 3, 0), axis(2, 1, 1, 0)];
+        assert_eq!(render(resized, false, Padding::Constant, Filter::Nearest, (3, 1)), [8, 9, 10]);
+        assert_eq!(render(resized, false, Padding::Constant, Filter::NearestExact, (3, 1)), [8, 10, 11]);
+        // Here the padding is at the left.
+        let padded = [axis(0, 4, 4, -2), axis(0, 1, 1, 0)];
+        assert_eq!(render(padded, false, Padding::Constant, Filter::Nearest, (4, 1)), [99, 99, 0, 1]);
+    }
+}

@@ -1,0 +1,236 @@
+//! How a user asks for the images of a batch to be mixed: MixUp, CutMix, or a choice among such, with torchvision v2's
+//! names, parameters and defaults.
+
+use crate::augment::recipe::{BadParameter, check_choice};
+use base::error::{Error, Result};
+use base::json;
+use serde::{Deserialize, Serialize};
+use serde_json::Number;
+
+/// A transform of a batch, as it is written.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+enum MixTransform {
+    /// Blends two images.
+    MixUp {
+        /// Both parameters of the Beta distribution of the image's share.
+        #[serde(default = "one")]
+        alpha: f64,
+        /// The length of the soft labels; `None`: labels are not mixed, but handed over with the partners'.
+        #[serde(default)]
+        num_classes: Option<Number>,
+    },
+    /// Pastes a rectangle of the partner.
+    CutMix {
+        /// Both parameters of the Beta distribution of the share of the image that stays.
+        #[serde(default = "one")]
+        alpha: f64,
+        /// The length of the soft labels, as of `MixUp`.
+        #[serde(default)]
+        num_classes: Option<Number>,
+    },
+    /// One of several for each batch.
+    RandomChoice {
+        /// The transforms to choose from.
+        transforms: Vec<MixTransform>,
+        /// How often each is chosen compared with the others; `None`: all alike.
+        #[serde(default)]
+        p: Option<Vec<f64>>,
+    },
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// How the images of a batch are mixed: one of the [choices](MixChoice), at random.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mixing {
+    /// The list as it was asked for, in JSON.
+    text: String,
+    pub(super) choices: Vec<MixChoice>,
+    num_classes: Option<u32>,
+}
+
+/// A way of mixing that may be chosen for a batch.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct MixChoice {
+    pub kind: MixKind,
+    /// Both parameters of the Beta distribution.
+    pub alpha: f64,
+    /// Which of its kind it is in the list, by which its random numbers are keyed.
+    pub nth: u32,
+    /// The probability that this choice or one before it is taken; 1 for the last.
+    pub up_to: f64,
+}
+
+/// The kinds of mixing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MixKind {
+    MixUp,
+    CutMix,
+}
+
+impl MixKind {
+    /// The name that torchvision gives it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::MixUp => "MixUp",
+            Self::CutMix => "CutMix",
+        }
+    }
+}
+
+impl Mixing {
+    /// Reads a JSON text: a list of one transform, as `[{"MixUp": {"alpha": 0.2, "num_classes": 1000}}]` or
+    /// `[{"RandomChoice": {"transforms": [...], "p": [1, 3]}}]`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `mix`, naming the transform and its parameter.
+    pub fn from_json(text: &str) -> Result<Self> {
+        let list = json::settings(text).map_err(|wrong| refused(format!("is {wrong}")))?;
+        let list: Vec<MixTransform> = serde_json::from_value(list).map_err(|error| {
+            refused(format!("{error}: it takes one of MixUp, CutMix, or RandomChoice of these"))
+        })?;
+        Self::new(&list)
+    }
+
+    fn new(list: &[MixTransform]) -> Result<Self> {
+        let (transforms, weights) = match list {
+            [MixTransform::RandomChoice { transforms, p }] => (&transforms[..], p.as_deref()),
+            [_] => (list, None),
+            [] => return Err(refused("is empty: give one transform, or leave it out".into())),
+            _ => {
+                let message = "has several transforms, but a batch is mixed once: RandomChoice([...]) takes one of \
+                               them for each batch";
+                return Err(refused(message.into()));
+            }
+        };
+        check_choice(transforms.len(), weights).map_err(|BadParameter { parameter, message }| {
+            refused(format!("RandomChoice: {parameter}: {message}"))
+        })?;
+        let weight = |number: usize| weights.map_or(1.0, |weights| weights[number]);
+        let total: f64 = (0..transforms.len()).map(weight).sum();
+        let (mut choices, mut sum, mut lengths) = (Vec::<MixChoice>::new(), 0.0, Vec::new());
+        for (number, transform) in transforms.iter().enumerate() {
+            let (kind, &alpha, num_classes) = match transform {
+                MixTransform::MixUp { alpha, num_classes } => (MixKind::MixUp, alpha, num_classes),
+                MixTransform::CutMix { alpha, num_classes } => (MixKind::CutMix, alpha, num_classes),
+                MixTransform::RandomChoice { .. } => {
+                    let message = "RandomChoice: holds a RandomChoice, must hold MixUp and CutMix alone";
+                    return Err(refused(message.into()));
+                }
+            };
+            let name = kind.name();
+            if !(alpha > 0.0 && alpha.is_finite()) {
+                return Err(refused(format!("{name}: alpha: is {alpha}, must be a number above 0")));
+            }
+            lengths.push(
+                num_classes
+                    .as_ref()
+                    .map(classes)
+                    .transpose()
+                    .map_err(|wrong| refused(format!("{name}: num_classes: {wrong}")))?,
+            );
+            let nth = choices.iter().filter(|choice| choice.kind == kind).count() as u32;
+            sum += weight(number);
+            choices.push(MixChoice { kind, alpha, nth, up_to: sum / total });
+        }
+        let num_classes = lengths[0];
+        if let Some(other) = lengths.iter().find(|length| **length != num_classes) {
+            let shown = |length: &Option<u32>| length.map_or("None".to_owned(), |length| length.to_string());
+            return Err(refused(format!(
+                "RandomChoice: num_classes: is {} and {}, must be the same for all",
+                shown(&num_classes),
+                shown(other)
+            )));
+        }
+        // What is never chosen is left out, so that rounding cannot choose it.
+        let mut number = 0..;
+        choices.retain(|_| number.next().is_some_and(|number| weight(number) > 0.0));
+        if let Some(last) = choices.last_mut() {
+            last.up_to = 1.0;
+        }
+        let text = serde_json::to_string(list).map_err(|error| Error::Internal(error.to_string()))?;
+        Ok(Self { text, choices, num_classes })
+    }
+
+    /// The list in JSON, with all parameters: what a checkpoint keeps of it.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The length of the soft labels, where they are asked for.
+    pub fn num_classes(&self) -> Option<u32> {
+        self.num_classes
+    }
+
+    /// Whether a rectangle may be pasted, for which images must have one size.
+    pub fn pastes(&self) -> bool {
+        self.choices.iter().any(|choice| choice.kind == MixKind::CutMix)
+    }
+}
+
+/// The number of classes that is given as a number of JSON.
+fn classes(given: &Number) -> Result<u32, String> {
+    let number = given.as_u64().and_then(|number| u32::try_from(number).ok());
+    let wrong = || format!("is {given}, must be a whole number from 1 to {}, or None", u32::MAX);
+    number.filter(|number| *number > 0).ok_or_else(wrong)
+}
+
+fn refused(message: String) -> Error {
+    Error::config("mix", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_read_with_its_defaults() {
+        let mixing = Mixing::from_json(r#"[{"MixUp": {}}]"#).unwrap();
+        assert_eq!((mixing.choices[0].alpha, mixing.num_classes(), mixing.pastes()), (1.0, None, false));
+        assert_eq!(mixing.text(), r#"[{"MixUp":{"alpha":1.0,"num_classes":null}}]"#);
+        assert_eq!(Mixing::from_json(mixing.text()).unwrap(), mixing);
+        let choice = r#"[{"RandomChoice": {"transforms": [{"MixUp": {"alpha": 0.2, "num_classes": 7}},
+            {"CutMix": {"num_classes": 7}}, {"MixUp": {"num_classes": 7}}], "p": [1, 0, 3]}}]"#;
+        let mixing = Mixing::from_json(choice).unwrap();
+        let parts: Vec<_> = mixing.choices.iter().map(|c| (c.kind, c.alpha, c.nth, c.up_to)).collect();
+        assert_eq!(parts, [(MixKind::MixUp, 0.2, 0, 0.25), (MixKind::MixUp, 1.0, 1, 1.0)]);
+        assert_eq!((mixing.num_classes(), mixing.pastes()), (Some(7), false));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_name() {
+        for (list, said) in [
+            ("[]", "is empty"),
+            (r#"[{"MixUp": {}}, {"CutMix": {}}]"#, "several transforms"),
+            (r#"[{"MixUp": {"alpha": 0}}]"#, "MixUp: alpha: is 0"),
+            (r#"[{"CutMix": {"alpha": -1.5}}]"#, "CutMix: alpha: is -1.5"),
+            (
+                r#"[{"CutMix": {"num_classes": 0}}]"#,
+                "CutMix: num_classes: is 0, must be a whole number from 1 to",
+            ),
+            (r#"[{"CutMix": {"num_classes": -1}}]"#, "CutMix: num_classes: is -1, must be"),
+            (r#"[{"CutMix": {"num_classes": 1e30}}]"#, "CutMix: num_classes: is 1e+30, must be"),
+            (r#"[{"CutMix": {"beta": 1}}]"#, "unknown field `beta`"),
+            (r#"[{"Resize": {}}]"#, "unknown variant `Resize`"),
+            (r#"[{"RandomChoice": {"transforms": []}}]"#, "transforms: is empty"),
+            (r#"[{"RandomChoice": {"transforms": [{"MixUp": {}}], "p": [1, 2]}}]"#, "p: has 2 weights"),
+            (r#"[{"RandomChoice": {"transforms": [{"MixUp": {}}], "p": [-1]}}]"#, "p: is [-1.0]"),
+            (r#"[{"RandomChoice": {"transforms": [{"MixUp": {}}], "p": [0]}}]"#, "p: is [0.0]"),
+            (
+                r#"[{"RandomChoice": {"transforms": [{"MixUp": {"num_classes": 3}}, {"CutMix": {}}]}}]"#,
+                "num_classes: is 3 and None",
+            ),
+            (
+                r#"[{"RandomChoice": {"transforms": [{"RandomChoice": {"transforms": []}}]}}]"#,
+                "holds a RandomChoice",
+            ),
+            ("{", "no JSON"),
+        ] {
+            let error = Mixing::from_json(list).unwrap_err().to_string();
+            assert!(error.starts_with("config: mix: ") && error.contains(said), "{list}: {error}");
+        }
+    }
+}

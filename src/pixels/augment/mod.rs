@@ -1,0 +1,154 @@
+//! From pixels to the network's input: a recipe of transforms draws from (seed, epoch, sample) which part of an image
+//! is shown; then one fused pass resizes with antialiasing, converts colours, normalises, casts and stores.
+
+mod canvas;
+pub mod cuda;
+mod kernels;
+mod level;
+mod mask;
+mod mix;
+mod ops;
+mod recipe;
+mod render;
+mod size;
+mod taps;
+mod upsample;
+mod view;
+mod weights;
+
+pub use canvas::CanvasPainter;
+pub use canvas::{CanvasAxis, PaddedCanvas};
+pub use mask::render_mask;
+pub use mix::Mixing;
+pub use mix::{DrawnMix, MixKeys, MixRegion, MixWeights, RING, mix_images, partner};
+pub use ops::replay as replay_operations;
+pub use recipe::{BadParameter, CROP_RATIO, CROP_SCALE, Sides};
+pub use recipe::{CenterCrop, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToDtype, WholeResize};
+pub use recipe::{DrawnView, DrawnViews, LARGEST_SIDE, RecipeKeys, RecipeView};
+pub use recipe::{ImageTransforms, Recipe, Renderer, Transform, Transforms};
+pub use render::Augmenter;
+pub use size::ImageSize;
+pub use view::{Axis, Filter, Padding, View};
+
+use base::names::named;
+
+/// The element type of the images tensor.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum DType {
+    /// 32-bit float.
+    #[default]
+    F32,
+    /// IEEE half precision.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// Grey levels 0..=255, not normalised.
+    U8,
+}
+
+named!(DType: "float32" => F32, "float16" => F16, "bfloat16" => Bf16, "uint8" => U8);
+
+impl DType {
+    /// The bytes of an element.
+    pub fn size(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+            Self::U8 => 1,
+        }
+    }
+}
+
+/// The meaning of a box's four numbers, which are in pixels: torchvision's `BoundingBoxFormat`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum BoxFormat {
+    /// Left, top, right, bottom.
+    #[default]
+    Xyxy,
+    /// Left, top, width, height.
+    Xywh,
+    /// The centre's x and y, width, height.
+    Cxcywh,
+}
+
+named!(BoxFormat: "xyxy" => Xyxy, "xywh" => Xywh, "cxcywh" => Cxcywh);
+
+/// The order of the dimensions of one image.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MemoryFormat {
+    /// Channel, row, column.
+    #[default]
+    Nchw,
+    /// Row, column, channel.
+    Nhwc,
+}
+
+named!(MemoryFormat: "nchw" => Nchw, "nhwc" => Nhwc);
+
+/// How faithful the arithmetic is (the setting `decode`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Fidelity {
+    /// The planes are resized, and colours are converted at output size.
+    #[default]
+    Fast,
+    /// The arithmetic of PIL and torchvision: chroma is upsampled, colours are converted and clamped at source
+    /// resolution, and then resized, columns before rows, with whole grey levels between. (Pillow 13 resizes rows first
+    /// where the height shrinks by more than twice as many pixels as the width. There a fifth of the values differ by
+    /// one level, and with wider filters more where black and white meet, since overshoots are clamped there.)
+    Exact,
+}
+
+named!(Fidelity: "fast" => Fast, "exact" => Exact);
+
+/// The output of the pass for each image: always three channels, R, G, B.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Output {
+    /// The number of rows.
+    pub height: u32,
+    /// The number of columns.
+    pub width: u32,
+    /// The element type.
+    pub dtype: DType,
+    /// The order of dimensions.
+    pub format: MemoryFormat,
+    /// The mean of each channel, which is subtracted from values scaled to 0..1.
+    pub mean: [f64; 3],
+    /// The standard deviation of each channel, by which the difference is divided.
+    pub std: [f64; 3],
+    /// The grey levels of R, G and B, before normalisation, where a view shows no image and [`Padding::Constant`] pads.
+    pub fill: [u8; 3],
+    /// The arithmetic.
+    pub fidelity: Fidelity,
+}
+
+impl Output {
+    /// The bytes of one image.
+    pub fn bytes(&self) -> usize {
+        3 * self.height as usize * self.width as usize * self.dtype.size()
+    }
+
+    /// The grey levels that the values of a finished image stand for: R, G and B of each pixel, row by row.
+    pub fn levels_of(&self, image: &[u8]) -> Vec<u8> {
+        let (size, pixels) = (self.dtype.size(), self.width as usize * self.height as usize);
+        let level = |at: usize| {
+            let (pixel, channel) = (at / 3, at % 3);
+            let place = match self.format {
+                MemoryFormat::Nchw => channel * pixels + pixel,
+                MemoryFormat::Nhwc => at,
+            };
+            let value = match (self.dtype, &image[place * size..][..size]) {
+                (DType::U8, levels) => return levels[0],
+                (DType::F32, value) => f32::from_ne_bytes(value.try_into().expect("four bytes")),
+                (DType::F16, value) => {
+                    half::f16::from_ne_bytes(value.try_into().expect("two bytes")).to_f32()
+                }
+                (DType::Bf16, value) => {
+                    half::bf16::from_ne_bytes(value.try_into().expect("two bytes")).to_f32()
+                }
+            };
+            // The conversion to integers cuts what lies outside of 0..=255, as noise may.
+            ((f64::from(value) * self.std[channel] + self.mean[channel]) * 255.0).round() as u8
+        };
+        (0..3 * pixels).map(level).collect()
+    }
+}

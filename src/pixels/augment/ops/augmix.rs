@@ -1,0 +1,50 @@
+//! AugMix: the weighted sum of an image and what chains of operations made of it.
+
+use super::arithmetic::truncate;
+use crate::augment::level::vectorised;
+
+/// The weights as torch has them, in 32 bits: that of the image itself, and those of the chains.
+pub(in crate::augment) fn shares(weights: &[f64]) -> (f32, Vec<f32>) {
+    let of_image = 1.0 - weights.iter().sum::<f64>();
+    (of_image as f32, weights.iter().map(|&weight| weight as f32).collect())
+}
+
+/// Replaces `levels` by their weighted sum with those of the `chains`. Each product is rounded, then each sum in the
+/// order of chains; the result is truncated.
+pub(super) fn mix(level: base::simd::Level, levels: &mut [u8], chains: &[Vec<u8>], weights: &[f64]) {
+    const BLOCK: usize = 256;
+    let (of_image, weights) = shares(weights);
+    let mut sums = [0.0; BLOCK];
+    for (block, levels) in levels.chunks_mut(BLOCK).enumerate() {
+        let sums = &mut sums[..levels.len()];
+        scale(level, levels, of_image, sums);
+        for (chain, &weight) in chains.iter().zip(&weights) {
+            add(level, &chain[block * BLOCK..][..sums.len()], weight, sums);
+        }
+        store(level, sums, levels);
+    }
+}
+
+vectorised! {
+    fn scale(levels: &[u8], weight: f32, sums: &mut [f32]) {
+        for (&level, sum) in levels.iter().zip(sums) {
+            *sum = f32::from(level) * weight;
+        }
+    }
+}
+
+vectorised! {
+    fn add(levels: &[u8], weight: f32, sums: &mut [f32]) {
+        for (&level, sum) in levels.iter().zip(sums) {
+            *sum += f32::from(level) * weight;
+        }
+    }
+}
+
+vectorised! {
+    fn store(sums: &[f32], levels: &mut [u8]) {
+        for (&sum, level) in sums.iter().zip(levels) {
+            *level = truncate(sum);
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! The nearest pixels of shears. A line of the result shows a line of the image, moved along itself by a whole number
+//! of pixels: rows are copied, and the columns of a strip are moved together, by 1, 2, 4 and so on rows.
+
+use super::arithmetic::{nearest, rounded, within};
+use super::warp::Warp;
+use crate::augment::level::vectorised;
+use base::simd::Level;
+use std::ops::Range;
+
+/// The lines that a warp moves along themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::augment) enum Shear {
+    /// A shear along x.
+    Rows,
+    /// A shear along y.
+    Columns,
+}
+
+impl Shear {
+    /// What the matrix from pixels of the result to those of the image moves; `None` if it does more than that.
+    pub(super) fn of(matrix: [[f64; 3]; 2]) -> Option<Self> {
+        match matrix {
+            [[1.0, _, _], [0.0, 1.0, _]] => Some(Self::Rows),
+            [[1.0, 0.0, 0.0], [_, 1.0, _]] => Some(Self::Columns),
+            _ => None,
+        }
+    }
+}
+
+impl Warp {
+    /// By how much the nearest pixels of a line lie further along `axis`, for a line at `line` from the image's centre
+    /// with `length` pixels; `None` if they differ, or may differ by how places are rounded.
+    fn offset_of_line(&self, axis: usize, line: f32, length: usize) -> Option<isize> {
+        let factors = self.matrix[axis].map(f64::from);
+        let (along, across) = (factors[axis], f64::from(line) * factors[1 - axis]);
+        let (half, moved) = (length as f64 * 0.5, factors[2]);
+        let offset = |pixel: f64| ((pixel + 0.5 - half) * along + across + moved + 1.0) * half - 0.5 - pixel;
+        // [`Warp::place`] rounds five results in halves of the length and one in pixels, none of which is larger than
+        // this, and then one that may be larger by half a pixel; each of them by 2^-24 of it at most.
+        let largest = (half * along.abs() + across.abs() + moved.abs() + 1.0) * half;
+        let error = 8.0 * largest / f64::from(1 << 24);
+        // Without roundings the offset changes evenly from the first pixel to the last.
+        let (first, last) = (offset(0.0), offset(length as f64 - 1.0));
+        let whole = f64::from(nearest(within(first as f32, -FURTHEST, FURTHEST)));
+        let is_nearest = |offset: f64| (offset - whole).abs() + error < 0.5;
+        (is_nearest(first) && is_nearest(last)).then_some(whole as isize)
+    }
+
+    /// The nearest pixel along an axis of `length` pixels to what the one at `column` and `row` from the centre shows;
+    /// `None` if it lies outside.
+    fn nearest_along(&self, axis: usize, column: f32, row: f32, length: usize) -> Option<usize> {
+        let place = Self::place(self.matrix[axis], column, row, length as f32);
+        let pixel = nearest(within(place, -1.0, length as f32));
+        usize::try_from(pixel).ok().filter(|&pixel| pixel < length)
+    }
+}
+
+/// Lines of more pixels than there are in any image.
+const FURTHEST: f32 = (1 << 21) as f32;
+
+/// How far a pixel lies from the centre of a line.
+fn from_centre(pixel: usize, length: usize) -> f32 {
+    pixel as f32 - (length as f32 - 1.0) * 0.5
+}
+
+/// Shears three planes of `width` × `height` levels from `from` to `to`; `strip` is scratch.
+pub(super) fn shear(
+    level: Level,
+    warp: &Warp,
+    shear: Shear,
+    size: (usize, usize),
+    from: &[u8],
+    to: &mut [u8],
+    strip: &mut Vec<[u8; STRIP]>,
+) {
+    let nothing = warp.fill.map_or([0; 3], |fill| fill.map(rounded));
+    match shear {
+        Shear::Rows => move_rows(warp, size, nothing, from, to),
+        Shear::Columns => move_columns(level, warp, size, nothing, from, to, strip),
+    }
+}
+
+fn move_rows(warp: &Warp, (width, height): (usize, usize), nothing: [u8; 3], from: &[u8], to: &mut [u8]) {
+    for row in 0..height {
+        let line = from_centre(row, height);
+        let shown = warp.nearest_along(1, 0.0, line, height);
+        let offset = warp.offset_of_line(0, line, width);
+        for (c, &nothing) in nothing.iter().enumerate() {
+            let to = &mut to[(c * height + row) * width..][..width];
+            let Some(shown) = shown else {
+                to.fill(nothing);
+                continue;
+            };
+            let from = &from[(c * height + shown) * width..][..width];
+            match offset {
+                Some(offset) => copy_row(from, offset, nothing, to),
+                None => {
+                    for (column, to) in to.iter_mut().enumerate() {
+                        let pixel = warp.nearest_along(0, from_centre(column, width), line, width);
+                        *to = pixel.map_or(nothing, |pixel| from[pixel]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Makes each level of a row the one that lies `offset` further, where there is one.
+pub(super) fn copy_row(from: &[u8], offset: isize, nothing: u8, to: &mut [u8]) {
+    let width = from.len() as isize;
+    let first = (-offset).clamp(0, width) as usize;
+    let last = (width - offset).clamp(first as isize, width) as usize;
+    // Calls that fill nothing would take as long as the copy.
+    if first > 0 {
+        to[..first].fill(nothing);
+    }
+    if last < to.len() {
+        to[last..].fill(nothing);
+    }
+    if first < last {
+        to[first..last].copy_from_slice(&from[(first as isize + offset) as usize..][..last - first]);
+    }
+}
+
+/// The columns that are moved together.
+pub(super) const STRIP: usize = 64;
+
+fn move_columns(
+    level: Level,
+    warp: &Warp,
+    (width, height): (usize, usize),
+    nothing: [u8; 3],
+    from: &[u8],
+    to: &mut [u8],
+    strip: &mut Vec<[u8; STRIP]>,
+) {
+    let pixels = width * height;
+    for first in (0..width).step_by(STRIP) {
+        // Whole strips are copied faster, so the last one moves some columns again.
+        let first = first.min(width.saturating_sub(STRIP));
+        let columns = first..width.min(first + STRIP);
+        let offsets =
+            columns.clone().map(|column| warp.offset_of_line(1, from_centre(column, width), height));
+        let moves = StripMoves::new(offsets, height);
+        for (c, &nothing) in nothing.iter().enumerate() {
+            let (from, to) = (&from[c * pixels..][..pixels], &mut to[c * pixels..][..pixels]);
+            strip.resize(height + moves.reach(), [nothing; STRIP]);
+            take(from, width, columns.clone(), moves.least, nothing, strip);
+            moves.apply(level, strip);
+            put(strip, to, width, columns.clone());
+            for column in columns.clone().filter(|column| moves.is_unclear[column - first]) {
+                let line = from_centre(column, width);
+                for row in 0..height {
+                    let shown = warp.nearest_along(1, line, from_centre(row, height), height);
+                    to[row * width + column] = shown.map_or(nothing, |shown| from[shown * width + column]);
+                }
+            }
+        }
+    }
+}
+
+/// By how much the columns of a strip move.
+struct StripMoves {
+    /// The least offset of all.
+    least: isize,
+    /// For distances of 1, 2, 4 and so on, all bits of the columns that move by it beyond the least offset.
+    masks: Vec<[u8; STRIP]>,
+    /// Columns whose pixels must be found one by one.
+    is_unclear: [bool; STRIP],
+}
+
+impl StripMoves {
+    fn new(offsets: impl Iterator<Item = Option<isize>>, height: usize) -> Self {
+        let mut of_columns = [None; STRIP];
+        for (of_column, offset) in of_columns.iter_mut().zip(offsets) {
+            // Further away, nothing is shown either.
+            *of_column = offset.map(|offset| offset.clamp(-(height as isize), height as isize));
+        }
+        let least = of_columns.into_iter().flatten().min().unwrap_or(0);
+        let most = of_columns.into_iter().flatten().max().unwrap_or(0);
+        let bits = usize::BITS - ((most - least) as usize).leading_zeros();
+        let distances = of_columns.map(|offset| (offset.unwrap_or(least) - least) as usize);
+        let masks = (0..bits)
+            .map(|bit| distances.map(|distance| if distance >> bit & 1 == 1 { 255 } else { 0 }))
+            .collect();
+        let is_unclear = of_columns.map(|offset| offset.is_none());
+        Self { least, masks, is_unclear }
+    }
+
+    /// The rows that are needed below those of the result.
+    fn reach(&self) -> usize {
+        (1 << self.masks.len()) - 1
+    }
+
+    /// Moves the columns of a strip up, by how much their offsets are larger than the least one.
+    fn apply(&self, level: Level, mut strip: &mut [[u8; STRIP]]) {
+        for (bit, mask) in self.masks.iter().enumerate().rev() {
+            raise(level, strip, 1 << bit, mask);
+            let rows = strip.len() - (1 << bit);
+            strip = &mut strip[..rows];
+        }
+    }
+}
+
+vectorised! {
+    /// Moves some columns up by `distance` rows, those for which `mask` has all bits; the others stay.
+    fn raise(strip: &mut [[u8; STRIP]], distance: usize, mask: &[u8; STRIP]) {
+        for row in 0..strip.len() - distance {
+            let below = strip[row + distance];
+            for ((level, below), mask) in strip[row].iter_mut().zip(below).zip(mask) {
+                *level = *level & !mask | below & mask;
+            }
+        }
+    }
+}
+
+/// Fills a strip with columns of a plane from row `first` on, which may lie outside.
+fn take(
+    plane: &[u8],
+    width: usize,
+    columns: Range<usize>,
+    first: isize,
+    nothing: u8,
+    strip: &mut [[u8; STRIP]],
+) {
+    for (row, to) in strip.iter_mut().enumerate() {
+        let row = usize::try_from(row as isize + first).ok().filter(|row| row * width < plane.len());
+        let Some(row) = row else {
+            *to = [nothing; STRIP];
+            continue;
+        };
+        let from = &plane[row * width..][columns.clone()];
+        match from.first_chunk() {
+            Some(from) => *to = *from,
+            None => take_narrow(from, to),
+        }
+    }
+}
+
+#[cold]
+fn take_narrow(from: &[u8], to: &mut [u8; STRIP]) {
+    to[..from.len()].copy_from_slice(from);
+}
+
+/// Writes a strip to columns of a plane.
+fn put(strip: &[[u8; STRIP]], plane: &mut [u8], width: usize, columns: Range<usize>) {
+    for (from, to) in strip.iter().zip(plane.chunks_exact_mut(width)) {
+        let to = &mut to[columns.clone()];
+        match to.first_chunk_mut() {
+            Some(to) => *to = *from,
+            None => put_narrow(from, to),
+        }
+    }
+}
+
+#[cold]
+fn put_narrow(from: &[u8; STRIP], to: &mut [u8]) {
+    to.copy_from_slice(&from[..to.len()]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::seed;
+    use super::super::warp::Sampler;
+    use super::*;
+    use crate::augment::ops::resample;
+    use base::rng::{RandomKey, RandomStream, Use};
+
+    /// A factor of a shear, or a distance: any, or one that puts pixels right between two others.
+    fn number(stream: &mut RandomStream, most: f64) -> f64 {
+        let parts = 1.0 + stream.below(8) as f64;
+        let number = stream.uniform(-most, most);
+        if stream.below(2) == 0 { number } else { (number * parts).round() / parts }
+    }
+
+    #[test]
+    fn lines_move_as_pixels_do() {
+        let seed = seed();
+        let mut stream = RandomKey::new(&[], seed, 0, Use::Augment).stream(0);
+        // Lines that are moved as a whole, and others.
+        let mut lines = [0; 2];
+        for round in 0..400 {
+            let most = [4, 70, 300][round % 3];
+            let size = [1 + stream.below(most) as usize, 1 + stream.below(most) as usize];
+            let half = size.map(|length| length as f32 * 0.5);
+            let (factor, moved) = (number(&mut stream, 2.0), number(&mut stream, most as f64));
+            let matrix = match stream.below(2) {
+                0 => [[1.0, factor, moved], [0.0, 1.0, number(&mut stream, most as f64)]],
+                _ => [[1.0, 0.0, 0.0], [factor, 1.0, moved]],
+            };
+            let shear = Shear::of(matrix).unwrap();
+            let warp = Warp {
+                matrix: [0, 1].map(|axis| matrix[axis].map(|value| value as f32 / half[axis])),
+                shift: None,
+                shear: Some(shear),
+                sampler: Sampler::Nearest,
+                fill: [None, Some([124.0, 116.25, 255.0])][stream.below(2) as usize],
+            };
+            let axis = if shear == Shear::Rows { 0 } else { 1 };
+            for line in 0..size[1 - axis] {
+                let offset = warp.offset_of_line(axis, from_centre(line, size[1 - axis]), size[axis]);
+                lines[usize::from(offset.is_none())] += 1;
+            }
+            let [width, height] = size;
+            let image: Vec<u8> = (0..3 * width * height).map(|_| stream.next_u32() as u8).collect();
+            for level in Level::available() {
+                let mut wanted = image.clone();
+                resample::warp(
+                    level,
+                    &warp,
+                    &mut wanted,
+                    (width as u32, height as u32),
+                    &mut Default::default(),
+                );
+                let mut found = vec![1; image.len()];
+                super::shear(level, &warp, shear, (width, height), &image, &mut found, &mut Vec::new());
+                let name = level.name();
+                assert!(
+                    found == wanted,
+                    "FORELOAD_TEST_SEED={seed} round {round}, {name}: {matrix:?} of {size:?}"
+                );
+            }
+        }
+        assert!(lines[0] > 10 * lines[1] && lines[1] > 10, "{lines:?}");
+    }
+}

@@ -1,0 +1,134 @@
+//! Draws the operations on pixels: what a list's transforms do to one image behind its geometry.
+
+use super::transform::Transform;
+use super::{DrawStage, DrawnView, FinishedScale, RecipeStep, StepKeys};
+use crate::augment::ImageSize;
+use crate::augment::ops::{ErasedBy, Erasure, PixelOp};
+use base::rng::RandomStream;
+
+/// What one step draws from, and what it adds to.
+pub(super) struct PixelDraw<'a> {
+    /// The step's own random numbers.
+    pub(super) stream: RandomStream,
+    step: &'a RecipeStep,
+    keys: &'a StepKeys,
+    sample: u64,
+    occurrence: u32,
+    drawn: &'a mut DrawnView,
+}
+
+/// Draws what `steps` do to the pixels of `sample`, the `occurrence`-th time that it comes up, and adds it to `drawn`,
+/// whose size is known.
+///
+/// # Errors
+/// Which step cannot be done to an image of that size, and why.
+pub(super) fn pixels<'a>(
+    steps: impl Iterator<Item = (&'a RecipeStep, &'a StepKeys)>,
+    sample: u64,
+    occurrence: u32,
+    drawn: &mut DrawnView,
+) -> Result<(), String> {
+    for (step, keys) in steps {
+        let stream = keys.own.stream_of(sample, occurrence);
+        PixelDraw { stream, step, keys, sample, occurrence, drawn: &mut *drawn }.draw()?;
+    }
+    Ok(())
+}
+
+impl PixelDraw<'_> {
+    fn draw(mut self) -> Result<(), String> {
+        let step = self.step;
+        match &step.transform {
+            Transform::RandomHorizontalFlip(flip) if self.happens(flip.p) => self.drawn.mirror_columns(),
+            Transform::RandomVerticalFlip(flip) if self.happens(flip.p) => self.drawn.mirror_rows(),
+            _ => {}
+        }
+        let Some(transform) = step.transform.pixels() else { return Ok(()) };
+        transform.draw(&mut self).map_err(|why| format!("{} {why}", step.transform.name()))
+    }
+
+    /// Whether what has this probability happens.
+    pub(super) fn happens(&mut self, p: f64) -> bool {
+        self.stream.unit() < p
+    }
+
+    /// The size of the image.
+    pub(super) fn size(&self) -> ImageSize {
+        ImageSize { width: self.drawn.width, height: self.drawn.height }
+    }
+
+    /// Adds an operation.
+    pub(super) fn push(&mut self, op: PixelOp) {
+        self.drawn.ops.push(op);
+    }
+
+    /// Adds an operation, if there is one.
+    pub(super) fn extend(&mut self, op: Option<PixelOp>) {
+        self.drawn.ops.extend(op);
+    }
+
+    /// Adds an operation with this probability.
+    ///
+    /// # Errors
+    /// None: it ends what draws no more.
+    pub(super) fn push_at_random(&mut self, p: f64, op: PixelOp) -> Result<(), String> {
+        if self.happens(p) {
+            self.push(op);
+        }
+        Ok(())
+    }
+
+    /// Adds a rectangle that is overwritten when the image is finished.
+    pub(super) fn erase(&mut self, erasure: Erasure) {
+        self.drawn.erasures.push(erasure);
+    }
+
+    /// What finished values are made of those at the step's place; `None` where those are grey levels.
+    pub(super) fn finished(&self) -> Option<FinishedScale> {
+        match self.step.stage {
+            DrawStage::Finished(scale) => Some(scale),
+            _ => None,
+        }
+    }
+
+    /// Draws child number `child` of the step.
+    pub(super) fn child(&mut self, child: usize) -> Result<(), String> {
+        let of_child = (&self.step.children[child], &self.keys.children[child]);
+        pixels(std::iter::once(of_child), self.sample, self.occurrence, self.drawn)
+    }
+}
+
+impl DrawnView {
+    /// Mirrors left and right behind what is drawn already.
+    fn mirror_columns(&mut self) {
+        self.ops.push(PixelOp::HorizontalFlip);
+        // Operations come before the finished image, so that rectangles go to the other side by themselves. What is
+        // random in one stays as likely.
+        for Erasure { rectangle, .. } in &mut self.erasures {
+            rectangle.j = self.width - rectangle.j - rectangle.w;
+        }
+    }
+
+    /// Mirrors top and bottom behind what is drawn already, as [`DrawnView::mirror_columns`] does left and right.
+    fn mirror_rows(&mut self) {
+        self.ops.push(PixelOp::VerticalFlip);
+        for Erasure { rectangle, .. } in &mut self.erasures {
+            rectangle.i = self.height - rectangle.i - rectangle.h;
+        }
+    }
+}
+
+impl FinishedScale {
+    /// What is written to the finished image where `value` is written at the step's place.
+    pub(super) fn finish(&self, value: ErasedBy) -> ErasedBy {
+        let Self { mean, std } = self;
+        let normalised = |values: [f32; 3]| [0, 1, 2].map(|c| (values[c] - mean[c]) / std[c]);
+        match value {
+            ErasedBy::Values(values) => ErasedBy::Values(normalised(values)),
+            ErasedBy::Noise { key, mean: centre, std: spread } => {
+                let spread = [0, 1, 2].map(|c| spread[c] / std[c]);
+                ErasedBy::Noise { key, mean: normalised(centre), std: spread }
+            }
+        }
+    }
+}

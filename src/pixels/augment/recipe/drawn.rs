@@ -1,0 +1,161 @@
+//! What was drawn of one image: what each view shows, and what must be decoded for all of them.
+
+use super::RecipeView;
+use crate::augment::ops::{Erasure, PixelOp};
+use crate::augment::{Axis, CanvasAxis, PaddedCanvas, View};
+use crate::decode::Region;
+
+/// The part of one image that one view shows, and how.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DrawnView {
+    /// Which source pixels become which pixels of the output.
+    pub view: View,
+    /// The number of columns of the output.
+    pub width: u32,
+    /// The number of rows of the output.
+    pub height: u32,
+    /// Whether left and right, and whether top and bottom, were mirrored before the image was resized. The nearest
+    /// pixels, by which masks are resized, are others then.
+    pub is_resized_mirrored: [bool; 2],
+    /// Where the image is on the canvas of which `view` is, if it was padded before it was resized. Otherwise the view
+    /// is one of the image itself.
+    pub canvas: Option<PaddedCanvas>,
+    /// Whether a transform has dropped each of the sample's boxes; those without a value stay.
+    pub dropped: Vec<bool>,
+    /// What is done to its grey levels then, in order.
+    pub ops: Vec<PixelOp>,
+    /// What is overwritten in the finished image, in order.
+    pub erasures: Vec<Erasure>,
+}
+
+/// The part of one image that each view of a recipe shows, and the region that must be decoded for them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DrawnViews {
+    views: Vec<DrawnView>,
+    image_size: (u32, u32),
+    region: Region,
+    sheet: Option<CanvasSheet>,
+}
+
+/// The canvases of an image's views, of each only what it needs, one below the other in one picture, so that all views
+/// are made from the same planes.
+#[derive(Debug, Clone, PartialEq)]
+struct CanvasSheet {
+    whole: Region,
+    /// The part of each view.
+    parts: Vec<Region>,
+}
+
+/// The most pixels of all canvases of an image: a side of each plane of them has 32 bits for its bytes.
+const MOST_PIXELS: u64 = 1 << 28;
+
+impl DrawnView {
+    /// The first column and row of the source that are resized.
+    pub fn first_pixel(&self) -> [u32; 2] {
+        let axis = |of: fn(&PaddedCanvas) -> &CanvasAxis, start| {
+            self.canvas.as_ref().map_or(start, |on| of(on).first)
+        };
+        [axis(|on| &on.x, self.view.x.start), axis(|on| &on.y, self.view.y.start)]
+    }
+
+    /// The number of columns and rows of the source that are resized, with the padding around them.
+    pub fn source_pixels(&self) -> [u32; 2] {
+        let axis =
+            |of: fn(&PaddedCanvas) -> &CanvasAxis, n| self.canvas.as_ref().map_or(n, |on| of(on).length);
+        [axis(|on| &on.x, self.view.x.length), axis(|on| &on.y, self.view.y.length)]
+    }
+
+    /// The pixels that are added to those of the source before they are resized: left, top, right, bottom. They are
+    /// negative where pixels are taken away that padding has repeated.
+    pub fn added_before_resize(&self) -> [i64; 4] {
+        let Some(PaddedCanvas { x, y, .. }) = &self.canvas else { return [0; 4] };
+        let behind = |on: &CanvasAxis, length| i64::from(length) - i64::from(on.at) - i64::from(on.length);
+        let View { x: across, y: down, .. } = &self.view;
+        [x.at.into(), y.at.into(), behind(x, across.length), behind(y, down.length)]
+    }
+}
+
+impl DrawnViews {
+    /// The views that were drawn of an image of this size for each of `recipes`.
+    ///
+    /// # Errors
+    /// The message why they cannot be made together.
+    pub(super) fn new(
+        mut views: Vec<DrawnView>,
+        recipes: &[RecipeView],
+        image_size: (u32, u32),
+    ) -> Result<Self, String> {
+        let is_on_canvas = views.iter().any(|drawn| drawn.canvas.is_some());
+        if is_on_canvas {
+            views.iter_mut().for_each(DrawnView::lay_on_canvas);
+        }
+        let of_view = |(drawn, recipe): (&DrawnView, &RecipeView)| drawn.view.region(&recipe.output(drawn));
+        let mut needed: Vec<Region> = views.iter().zip(recipes).map(of_view).collect();
+        let sheet = if is_on_canvas { Some(CanvasSheet::new(&mut views, &mut needed)?) } else { None };
+        let region = needed.into_iter().reduce(Region::union).ok_or("a recipe has no view")?;
+        Ok(Self { views, image_size, region, sheet })
+    }
+
+    /// The part that each view shows, in the order of the recipe.
+    pub fn views(&self) -> &[DrawnView] {
+        &self.views
+    }
+
+    /// The width and height of the image.
+    pub fn image_size(&self) -> (u32, u32) {
+        self.image_size
+    }
+
+    /// The region of the image that the views need together, which is decoded.
+    pub fn region(&self) -> Region {
+        self.region
+    }
+
+    /// The part of the canvas that the views need, and what of it each needs. `None` where they are of the image
+    /// itself; where one is not, none is.
+    pub fn canvas(&self) -> Option<(Region, &[Region])> {
+        self.sheet.as_ref().map(|sheet| (sheet.whole, sheet.parts.as_slice()))
+    }
+}
+
+impl DrawnView {
+    /// Makes a view of the image one of a canvas that holds just what is resized of the image.
+    fn lay_on_canvas(&mut self) {
+        if self.canvas.is_none() {
+            let View { x, y, padding, .. } = &mut self.view;
+            let all_of = |axis: &mut Axis| {
+                let first = std::mem::take(&mut axis.start);
+                CanvasAxis { first, length: axis.length, at: 0 }
+            };
+            self.canvas = Some(PaddedCanvas { x: all_of(x), y: all_of(y), padding: *padding, fill: [0; 3] });
+        }
+    }
+}
+
+impl CanvasSheet {
+    /// Gives each of the `views` of canvases a place for what it has `needed` of its own, and says in that place what
+    /// it needs of the image.
+    fn new(views: &mut [DrawnView], needed: &mut [Region]) -> Result<Self, String> {
+        // A view's first pixel may lie before what it needs, and no pixel has a negative number.
+        let far = |of: fn(&Region) -> u32| needed.iter().map(of).max().unwrap_or(0);
+        let (x, y) = (far(|region| region.x), far(|region| region.y));
+        let (width, rows) =
+            (far(|region| region.width), needed.iter().map(|region| u64::from(region.height)));
+        let rows: u64 = rows.sum();
+        if u64::from(width) * rows > MOST_PIXELS {
+            return Err(format!(
+                "the image would be resized with {width}×{rows} pixels of padding and views, more than {MOST_PIXELS}: \
+                 pad it less, or after the resize"
+            ));
+        }
+        let (mut parts, mut end) = (Vec::with_capacity(views.len()), y);
+        for (drawn, needed) in views.iter_mut().zip(needed) {
+            let part = Region { x, y: end, ..*needed };
+            (drawn.view.x.start, drawn.view.y.start) = (part.x - needed.x, part.y - needed.y);
+            end += part.height;
+            parts.push(part);
+            *needed = drawn.canvas.as_ref().map_or(*needed, |canvas| canvas.of_image(needed));
+        }
+        Ok(Self { whole: Region { x, y, width, height: rows as u32 }, parts })
+    }
+}

@@ -1,0 +1,91 @@
+//! Renders the images of a recipe's views from decoded planes.
+
+use super::{DrawnView, Recipe, RecipeView};
+use crate::augment::Augmenter;
+use crate::augment::ops::{PixelPass, erase};
+use crate::decode::Planes;
+use base::simd::Level;
+
+/// Renders the views of a recipe, one image after another; owns tables and scratch memory. Each thread has one.
+#[derive(Debug)]
+pub struct Renderer {
+    /// A renderer for each list of views.
+    lists: Vec<ListRenderer>,
+    /// The list of each view.
+    list_of: Vec<usize>,
+}
+
+/// Renders the views of one list.
+#[derive(Debug)]
+struct ListRenderer {
+    level: Level,
+    /// Writes the output.
+    augmenter: Augmenter,
+    /// Of lists that change pixels behind the geometry.
+    levels: Option<LevelsRenderer>,
+}
+
+/// Makes the grey levels that operations change, between the resize and the output.
+#[derive(Debug)]
+struct LevelsRenderer {
+    /// Writes the levels, a plane of each colour.
+    augmenter: Augmenter,
+    pass: PixelPass,
+}
+
+impl Renderer {
+    /// A renderer of `recipe`, with the instructions of `level` or the best below it that this processor has.
+    pub fn new(recipe: &Recipe, level: Level) -> Self {
+        let mut lists: Vec<ListRenderer> = Vec::new();
+        let mut list_of = Vec::new();
+        for view in recipe.views() {
+            let list = view.id[0] as usize;
+            if list == lists.len() {
+                lists.push(ListRenderer::new(view, level));
+            }
+            list_of.push(list);
+        }
+        Self { lists, list_of }
+    }
+
+    /// Makes images stay in the caches, for who reads them again at once. Otherwise large ones are written past them.
+    #[must_use]
+    pub fn kept_in_caches(mut self, kept: bool) -> Self {
+        for list in &mut self.lists {
+            list.augmenter.keep_in_caches(kept);
+        }
+        self
+    }
+
+    /// Writes the image of view number `view`, which was `drawn`, to `out`: exactly
+    /// [`Output::bytes`](crate::augment::Output::bytes) bytes of [`RecipeView::output`], all of which are written.
+    ///
+    /// # Panics
+    /// As [`Augmenter::render`], when `planes` do not hold [`DrawnViews::region`](super::DrawnViews::region), or
+    /// there is no such view.
+    pub fn render(&mut self, view: usize, planes: &Planes, drawn: &DrawnView, out: &mut [u8]) {
+        self.lists[self.list_of[view]].render(planes, drawn, out);
+    }
+}
+
+impl ListRenderer {
+    fn new(view: &RecipeView, level: Level) -> Self {
+        let output = view.output.clone();
+        let levels =
+            |levels| LevelsRenderer { augmenter: Augmenter::new(levels, level), pass: PixelPass::new(level) };
+        Self { level, augmenter: Augmenter::new(output, level), levels: view.levels().map(levels) }
+    }
+
+    fn render(&mut self, planes: &Planes, drawn: &DrawnView, out: &mut [u8]) {
+        let DrawnView { view, width, height, ops, erasures, .. } = drawn;
+        self.augmenter.set_size(*height, *width);
+        if let Some(LevelsRenderer { augmenter, pass }) = &mut self.levels {
+            augmenter.set_size(*height, *width);
+            augmenter.render(planes, view, pass.levels(*width as usize * *height as usize));
+            self.augmenter.store(pass.run(ops, (*width, *height)), out);
+        } else {
+            self.augmenter.render(planes, view, out);
+        }
+        erase(self.level, erasures, self.augmenter.output(), out);
+    }
+}

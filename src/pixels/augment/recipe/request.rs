@@ -1,0 +1,170 @@
+//! What a user asks for of images: lists of transforms, views, and which images are meant, as one JSON text that goes
+//! from Python or a file to here.
+
+use super::transform::{BadParameter, Transform};
+use base::error::{Error, Result};
+use base::json;
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Several views of an image, each of which is an independent draw of one list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Views {
+    /// The number of views.
+    pub n: u32,
+    /// The transforms that make each view.
+    pub transforms: Vec<Transform>,
+}
+
+/// What a user asks for: one list for one image, or views of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Transforms {
+    /// Whether batches hold a tuple of views, even of one.
+    pub(super) is_plural: bool,
+    /// The lists, each with the number of its views.
+    pub(super) views: Vec<Views>,
+}
+
+/// The most views of an image.
+const MOST_VIEWS: u32 = 64;
+
+impl Transforms {
+    /// One list, which makes one image of each.
+    pub fn single(transforms: Vec<Transform>) -> Self {
+        Self { is_plural: false, views: vec![Views { n: 1, transforms }] }
+    }
+
+    /// Several views of each image; batches then hold a tensor for each view.
+    pub fn views(views: Vec<Views>) -> Self {
+        Self { is_plural: true, views }
+    }
+
+    /// Reads a JSON text: a list of transforms, each `{"NAME": {PARAMETERS}}`; or
+    /// `{"Views": {"n": 2, "transforms": [...]}}`, or a list of such.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `transforms`, naming the transform and its place in the list.
+    pub fn from_json(text: &str) -> Result<Self> {
+        Self::from_value(&parsed(text)?)
+    }
+
+    fn from_value(value: &Value) -> Result<Self> {
+        if let Some(views) = of_views(value)? {
+            return Ok(Self::views(vec![views]));
+        }
+        let Value::Array(list) = value else {
+            return Err(refused("must be a list of transforms, or Views"));
+        };
+        let views = list.iter().map(of_views).collect::<Result<Vec<_>>>()?;
+        let count = views.iter().flatten().count();
+        if count == 0 {
+            return Ok(Self::single(of_list(list, "")?));
+        }
+        if count < list.len() {
+            return Err(refused(
+                "has Views beside other transforms: put those into the Views, each list its own",
+            ));
+        }
+        Ok(Self::views(views.into_iter().flatten().collect()))
+    }
+
+    /// Checks what can be wrong with each transform by itself, and the number of views.
+    pub(super) fn check(&self) -> Result<()> {
+        let all: u64 = self.views.iter().map(|views| u64::from(views.n)).sum();
+        if self.views.iter().any(|views| views.n == 0) || all == 0 {
+            return Err(refused("Views: n: is 0, must be at least 1"));
+        } else if all > u64::from(MOST_VIEWS) {
+            return Err(refused(&format!("Views: n: is {all} in all, must be at most {MOST_VIEWS}")));
+        }
+        for (group, views) in self.views.iter().enumerate() {
+            for (number, transform) in views.transforms.iter().enumerate() {
+                transform.check().map_err(|BadParameter { parameter, message }| {
+                    self.refusal(group, number, &format!("{parameter}: {message}"))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The error that says by `message` what is wrong with transform `number` of list `group`.
+    pub(super) fn refusal(&self, group: usize, number: usize, message: &str) -> Error {
+        let list = &self.views[group].transforms;
+        let within = match self.views.len() {
+            1 => String::new(),
+            all => format!("Views {} of {all}, ", group + 1),
+        };
+        refused(&format!("{within}{}: {message}", place(number, list.len(), list[number].name())))
+    }
+}
+
+/// What a user asks for of a sample's images.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ImageTransforms {
+    /// One list for all image fields: the first of them leads, and the others follow its geometry.
+    Same(Transforms),
+    /// A list, or views, for each image field by its name.
+    ByField(BTreeMap<String, Transforms>),
+}
+
+impl ImageTransforms {
+    /// Reads a JSON text: what [`Transforms::from_json`] reads, or an object of such, `{"left.jpg": [...]}`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `transforms`, naming the field, the transform and its place in the list.
+    pub fn from_json(text: &str) -> Result<Self> {
+        match parsed(text)? {
+            // No field is called so: the keys of members are in lower case.
+            Value::Object(fields) if !fields.contains_key("Views") => {
+                let entry = |(field, value): (String, Value)| {
+                    let transforms =
+                        Transforms::from_value(&value).map_err(|error| error.of_field(&field))?;
+                    Ok((field, transforms))
+                };
+                fields.into_iter().map(entry).collect::<Result<_>>().map(Self::ByField)
+            }
+            value => Transforms::from_value(&value).map(Self::Same),
+        }
+    }
+}
+
+impl From<Transforms> for ImageTransforms {
+    fn from(all: Transforms) -> Self {
+        Self::Same(all)
+    }
+}
+
+fn parsed(text: &str) -> Result<Value> {
+    json::settings(text).map_err(|wrong| refused(&format!("is {wrong}")))
+}
+
+fn place(number: usize, all: usize, name: &str) -> String {
+    format!("step {} of {all}, {name}", number + 1)
+}
+
+fn refused(message: &str) -> Error {
+    Error::config("transforms", message)
+}
+
+/// Reads `{"Views": {"n": 2, "transforms": [...]}}`; `None` for anything else.
+fn of_views(value: &Value) -> Result<Option<Views>> {
+    let Some(request) = value.get("Views") else { return Ok(None) };
+    let n = request.get("n").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
+    let list = request.get("transforms").and_then(Value::as_array);
+    let (Some(n), Some(list)) = (n, list) else {
+        return Err(refused("Views: must have n, a whole number, and transforms, a list"));
+    };
+    Ok(Some(Views { n, transforms: of_list(list, "Views: ")? }))
+}
+
+fn of_list(list: &[Value], within: &str) -> Result<Vec<Transform>> {
+    let transform = |(number, value): (usize, &Value)| {
+        let name = match value {
+            Value::Object(map) => map.keys().next().map_or("{}", String::as_str),
+            _ => "a transform",
+        };
+        Transform::deserialize(value)
+            .map_err(|error| refused(&format!("{within}{}: {error}", place(number, list.len(), name))))
+    };
+    list.iter().enumerate().map(transform).collect()
+}

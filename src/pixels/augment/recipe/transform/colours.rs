@@ -1,0 +1,236 @@
+//! Transforms of colours: grey, jitter, the order of the channels.
+
+use super::values::{BadParameter, Spread, half, ordered, probability};
+use super::{PixelDraw, PixelTransform};
+use crate::augment::ops::PixelOp;
+use crate::augment::recipe::distributions::shuffle;
+use base::rng::RandomStream;
+use serde::Deserialize;
+
+/// Makes colours grey.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Grayscale {
+    /// The channels of the result: 3.
+    #[serde(default = "three")]
+    num_output_channels: u32,
+}
+
+fn three() -> u32 {
+    3
+}
+
+impl PixelTransform for Grayscale {
+    fn check(&self) -> Result<(), BadParameter> {
+        match self.num_output_channels {
+            3 => Ok(()),
+            n => {
+                let message = format!("is {n}, must be 3: images have R, G and B, here all the same");
+                Err(BadParameter::new("num_output_channels", message))
+            }
+        }
+    }
+
+    fn is_random(&self) -> bool {
+        false
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        draw.push(PixelOp::RgbToGrayscale);
+        Ok(())
+    }
+}
+
+/// Makes colours grey at random.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomGrayscale {
+    /// The probability of grey.
+    #[serde(default = "tenth")]
+    p: f64,
+}
+
+fn tenth() -> f64 {
+    0.1
+}
+
+impl PixelTransform for RandomGrayscale {
+    fn check(&self) -> Result<(), BadParameter> {
+        probability("p", self.p)
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        draw.push_at_random(self.p, PixelOp::RgbToGrayscale)
+    }
+}
+
+/// Changes brightness, contrast, saturation and hue by random factors, in random order.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ColorJitter {
+    /// The factors of brightness: how far they go from 1, or the least and the largest.
+    #[serde(default)]
+    brightness: Option<Spread>,
+    /// The factors of contrast, likewise.
+    #[serde(default)]
+    contrast: Option<Spread>,
+    /// The factors of saturation, likewise.
+    #[serde(default)]
+    saturation: Option<Spread>,
+    /// The shares of a full turn of the hue: how far they go from 0, or the least and the largest.
+    #[serde(default)]
+    hue: Option<Spread>,
+}
+
+/// What factors of brightness, contrast and saturation must be.
+const FACTORS: &str = "a number from 0 on, or two, 0 <= low <= high";
+
+/// What shares of a turn must be.
+const TURNS: &str = "a number from 0 to 0.5, or two, -0.5 <= low <= high <= 0.5";
+
+impl ColorJitter {
+    /// Brightness, contrast, saturation and hue, each with the least and the largest factor; `None` where it does not
+    /// change.
+    fn ranges(&self) -> [Option<[f64; 2]>; 4] {
+        let factors = |spread: Option<Spread>| {
+            let [low, high] = spread?.around(1.0);
+            Some([if matches!(spread, Some(Spread::One(_))) { low.max(0.0) } else { low }, high])
+        };
+        let turns = self.hue.map(|spread| spread.around(0.0));
+        let changes = |range: Option<[f64; 2]>, nothing| range.filter(|range| *range != [nothing; 2]);
+        [
+            changes(factors(self.brightness), 1.0),
+            changes(factors(self.contrast), 1.0),
+            changes(factors(self.saturation), 1.0),
+            changes(turns, 0.0),
+        ]
+    }
+}
+
+impl PixelTransform for ColorJitter {
+    fn check(&self) -> Result<(), BadParameter> {
+        let names = ["brightness", "contrast", "saturation", "hue"];
+        let given = [self.brightness, self.contrast, self.saturation, self.hue];
+        for ((name, given), range) in names.into_iter().zip(given).zip(self.ranges()) {
+            let (low, high, what) = if name == "hue" { (-0.5, 0.5, TURNS) } else { (0.0, f64::MAX, FACTORS) };
+            match (given, range) {
+                (Some(Spread::One(far)), _) if !(0.0..=high).contains(&far) => {
+                    return Err(BadParameter::new(name, format!("is {far}, must be {what}")));
+                }
+                (_, Some(range)) => ordered(name, range, low, high, what)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn is_random(&self) -> bool {
+        let ranges = self.ranges();
+        let mut changing = ranges.iter().flatten();
+        // Of several changes the order is random.
+        changing.clone().count() > 1 || changing.any(|[low, high]| low < high)
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        let mut order = [0, 1, 2, 3];
+        shuffle(&mut draw.stream, &mut order);
+        let factors = self.ranges().map(|range| range.map(|range| between(&mut draw.stream, range)));
+        for kind in order {
+            if let Some(factor) = factors[kind] {
+                draw.push(ADJUSTMENTS[kind](factor));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The operations with a factor: of brightness, contrast, saturation and hue.
+const ADJUSTMENTS: [fn(f64) -> PixelOp; 4] = [
+    |brightness_factor| PixelOp::AdjustBrightness { brightness_factor },
+    |contrast_factor| PixelOp::AdjustContrast { contrast_factor },
+    |saturation_factor| PixelOp::AdjustSaturation { saturation_factor },
+    |hue_factor| PixelOp::AdjustHue { hue_factor },
+];
+
+fn between(stream: &mut RandomStream, [low, high]: [f64; 2]) -> f64 {
+    stream.uniform(low, high)
+}
+
+/// The distortion of colours of SSD.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomPhotometricDistort {
+    /// The least and the largest factor of brightness.
+    #[serde(default = "distorted_brightness")]
+    brightness: [f64; 2],
+    /// The least and the largest factor of contrast.
+    #[serde(default = "distorted_contrast")]
+    contrast: [f64; 2],
+    /// The least and the largest factor of saturation.
+    #[serde(default = "distorted_contrast")]
+    saturation: [f64; 2],
+    /// The least and the largest share of a full turn.
+    #[serde(default = "distorted_hue")]
+    hue: [f64; 2],
+    /// The probability of each change.
+    #[serde(default = "half")]
+    p: f64,
+}
+
+fn distorted_brightness() -> [f64; 2] {
+    [0.875, 1.125]
+}
+
+fn distorted_contrast() -> [f64; 2] {
+    [0.5, 1.5]
+}
+
+fn distorted_hue() -> [f64; 2] {
+    [-0.05, 0.05]
+}
+
+impl PixelTransform for RandomPhotometricDistort {
+    fn check(&self) -> Result<(), BadParameter> {
+        let factors = "0 <= low <= high";
+        ordered("brightness", self.brightness, 0.0, f64::MAX, factors)?;
+        ordered("contrast", self.contrast, 0.0, f64::MAX, factors)?;
+        ordered("saturation", self.saturation, 0.0, f64::MAX, factors)?;
+        ordered("hue", self.hue, -0.5, 0.5, "-0.5 <= low <= high <= 0.5")?;
+        probability("p", self.p)
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        let ranges = [self.brightness, self.contrast, self.saturation, self.hue];
+        let factors = ranges.map(|range| draw.happens(self.p).then(|| between(&mut draw.stream, range)));
+        let order = if draw.happens(0.5) { [0, 1, 2, 3] } else { [0, 2, 3, 1] };
+        for kind in order {
+            if let Some(factor) = factors[kind] {
+                draw.push(ADJUSTMENTS[kind](factor));
+            }
+        }
+        if draw.happens(self.p) {
+            let op = permuted(&mut draw.stream);
+            draw.push(op);
+        }
+        Ok(())
+    }
+}
+
+/// Puts the channels into random order.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomChannelPermutation {}
+
+impl PixelTransform for RandomChannelPermutation {
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        let op = permuted(&mut draw.stream);
+        draw.push(op);
+        Ok(())
+    }
+}
+
+fn permuted(stream: &mut RandomStream) -> PixelOp {
+    let mut permutation = [0, 1, 2];
+    shuffle(stream, &mut permutation);
+    PixelOp::PermuteChannels { permutation }
+}

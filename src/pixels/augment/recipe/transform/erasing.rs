@@ -1,0 +1,167 @@
+//! Overwrites a random rectangle: of grey levels, or of finished values.
+
+use super::values::{BadParameter, bounds, half, ordered, probability};
+use super::{PixelDraw, PixelPlace, PixelTransform};
+use crate::augment::ImageSize;
+use crate::augment::ops::{ErasedBy, Erasure, PixelOp, Rectangle};
+use crate::augment::recipe::distributions::normal;
+use base::names::named;
+use serde::Deserialize;
+
+/// The number of attempts at a rectangle that fits, before nothing is erased.
+const TRIES: usize = 10;
+
+/// Overwrites a random rectangle at random (Zhong et al., "Random Erasing Data Augmentation", 2017).
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomErasing {
+    /// The probability of a rectangle.
+    #[serde(default = "half")]
+    p: f64,
+    /// Bounds of the rectangle's share of the area.
+    #[serde(default = "erased_scale")]
+    scale: [f64; 2],
+    /// Bounds of the rectangle's height / width, as torchvision has it.
+    #[serde(default = "erased_ratio")]
+    ratio: (f64, f64),
+    /// What is written.
+    #[serde(default)]
+    value: ErasingValue,
+}
+
+fn erased_scale() -> [f64; 2] {
+    [0.02, 0.33]
+}
+
+fn erased_ratio() -> (f64, f64) {
+    (0.3, 3.3)
+}
+
+/// What is written, on the scale of the values at the transform's place.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(untagged, expecting = "must be a number, or three, or \"random\", \"pixel\" or \"color\"")]
+enum ErasingValue {
+    /// One value for all channels.
+    One(f64),
+    /// One value for each channel.
+    Three([f64; 3]),
+    /// Standard normal numbers.
+    Noise(ErasingNoise),
+}
+
+impl Default for ErasingValue {
+    fn default() -> Self {
+        Self::One(0.0)
+    }
+}
+
+/// What has a normal number of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ErasingNoise {
+    /// Each value of each channel.
+    Values,
+    /// Each channel.
+    Channels,
+}
+
+// torchvision says "random" and timm "pixel" for the same.
+named!(ErasingNoise: "random" => Values, "pixel" => Values, "color" => Channels);
+
+impl PixelTransform for RandomErasing {
+    fn check(&self) -> Result<(), BadParameter> {
+        probability("p", self.p)?;
+        ordered("scale", self.scale, 0.0, 1.0, "0 <= low <= high <= 1")?;
+        bounds("ratio", self.ratio, 1e6)?;
+        let values = self.value.channels();
+        match values.into_iter().flatten().find(|value| !value.is_finite()) {
+            Some(value) => Err(BadParameter::new("value", format!("is {value}, must be a finite number"))),
+            None => Ok(()),
+        }
+    }
+
+    fn suits(&self, place: PixelPlace) -> Result<(), String> {
+        if place.is_float {
+            return Ok(());
+        }
+        let Some(values) = self.value.channels() else {
+            return Err("writes normal numbers, which grey levels cannot be: put it after ToDtype".into());
+        };
+        match values.into_iter().find(|value| !(0.0..=255.0).contains(value) || value.fract() != 0.0) {
+            Some(value) => Err(format!(
+                "value: is {value}, must be a grey level from 0 to 255, or come after ToDtype, on the scale of floats"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        if !draw.happens(self.p) {
+            return Ok(());
+        }
+        for _ in 0..TRIES {
+            let Some((height, width)) = self.try_sides(draw) else { continue };
+            let noise = self.noise(draw);
+            let ImageSize { width: all_width, height: all_height } = draw.size();
+            let i = draw.stream.below(u64::from(all_height - height) + 1) as u32;
+            let j = draw.stream.below(u64::from(all_width - width) + 1) as u32;
+            self.erase(draw, Rectangle { i, j, h: height, w: width }, noise);
+            break;
+        }
+        Ok(())
+    }
+}
+
+impl ErasingValue {
+    /// The values of R, G and B; `None` for noise.
+    fn channels(self) -> Option<[f64; 3]> {
+        match self {
+            Self::One(value) => Some([value; 3]),
+            Self::Three(values) => Some(values),
+            Self::Noise(_) => None,
+        }
+    }
+}
+
+impl RandomErasing {
+    /// Draws the number of rows and columns of a rectangle, if it is smaller than the image along both.
+    fn try_sides(&self, draw: &mut PixelDraw<'_>) -> Option<(u32, u32)> {
+        let ImageSize { width, height } = draw.size();
+        let ([least, largest], (narrow, wide)) = (self.scale, self.ratio);
+        let area = f64::from(width) * f64::from(height) * draw.stream.uniform(least, largest);
+        // These are libm's functions and not the system's, because two machines must not disagree about a rectangle by
+        // a last digit.
+        let aspect = libm::exp(draw.stream.uniform(libm::log(narrow), libm::log(wide)));
+        let rows = (area * aspect).sqrt().round_ties_even() as u32;
+        let columns = (area / aspect).sqrt().round_ties_even() as u32;
+        (rows < height && columns < width).then_some((rows, columns))
+    }
+
+    /// Draws the noise that is written, which a rectangle of one colour does not have.
+    fn noise(&self, draw: &mut PixelDraw<'_>) -> Option<ErasedBy> {
+        match self.value {
+            ErasingValue::Noise(ErasingNoise::Values) => {
+                let key = [draw.stream.next_u32(), draw.stream.next_u32()];
+                Some(ErasedBy::Noise { key, mean: [0.0; 3], std: [1.0; 3] })
+            }
+            ErasingValue::Noise(ErasingNoise::Channels) => {
+                Some(ErasedBy::Values([0; 3].map(|_| normal(&mut draw.stream) as f32)))
+            }
+            ErasingValue::One(_) | ErasingValue::Three(_) => None,
+        }
+    }
+
+    /// Adds the rectangle to what is drawn: an operation on grey levels, or values of the finished image.
+    fn erase(&self, draw: &mut PixelDraw<'_>, rectangle: Rectangle, noise: Option<ErasedBy>) {
+        if rectangle.h == 0 || rectangle.w == 0 {
+            return;
+        }
+        let values = self.value.channels().unwrap_or_default();
+        match draw.finished() {
+            None => draw.push(PixelOp::Erase { rectangle, v: values.map(|value| value as u8) }),
+            Some(scale) => {
+                let v = noise.unwrap_or(ErasedBy::Values(values.map(|value| value as f32)));
+                draw.erase(Erasure { rectangle, v: scale.finish(v) });
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The crop that is chosen by the boxes of a sample, as SSD trains with it.
+
+use super::values::{BadParameter, bounds};
+use super::{GeometryBuilder, GeometryDraw, GeometryTransform};
+use crate::augment::ImageSize;
+use base::rng::RandomStream;
+use serde::Deserialize;
+
+/// The number of times that an option is chosen before the image stays whole. torchvision chooses for ever, so that an
+/// image of which no crop suits hangs it unless some option is 1. With its own options the chance to get here is 2e-7.
+const MOST_CHOICES: usize = 100;
+
+/// The most trials for an option.
+const MOST_TRIALS: u32 = 1000;
+
+/// Crops a part that shares enough of its area with one of the sample's boxes.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RandomIoUCrop {
+    /// The least share of a side.
+    min_scale: f64,
+    /// The largest share of a side.
+    max_scale: f64,
+    /// The least width / height.
+    min_aspect_ratio: f64,
+    /// The largest width / height.
+    max_aspect_ratio: f64,
+    /// The overlaps of which one is asked for: the area that crop and box share, by that which they cover together.
+    /// From 1 on an option leaves the image as it is.
+    sampler_options: Option<Vec<f64>>,
+    /// The crops that are tried for an option.
+    trials: u32,
+}
+
+impl Default for RandomIoUCrop {
+    fn default() -> Self {
+        let (min_scale, max_scale, min_aspect_ratio, max_aspect_ratio) = (0.3, 1.0, 0.5, 2.0);
+        Self { min_scale, max_scale, min_aspect_ratio, max_aspect_ratio, sampler_options: None, trials: 40 }
+    }
+}
+
+/// A crop that suits the boxes of an image.
+#[derive(Debug, Clone, PartialEq)]
+struct IouCrop {
+    /// Left, top, width and height.
+    part: [u32; 4],
+    /// Whether the centre of each box is outside of it.
+    dropped: Vec<bool>,
+}
+
+impl GeometryTransform for RandomIoUCrop {
+    fn check(&self) -> Result<(), BadParameter> {
+        let Self { min_scale, max_scale, min_aspect_ratio, max_aspect_ratio, .. } = *self;
+        if !(0.0 < min_scale && min_scale <= max_scale && max_scale <= 1.0) {
+            let wrong =
+                format!("is {min_scale} with max_scale={max_scale}, must be 0 < min_scale <= max_scale <= 1");
+            return Err(BadParameter::new("min_scale", wrong));
+        }
+        bounds("min_aspect_ratio", (min_aspect_ratio, max_aspect_ratio), 1e6)?;
+        if self.options().is_empty() || !self.options().iter().all(|option| option.is_finite()) {
+            let wrong = format!("is {:?}, must be overlaps, at least one", self.options());
+            return Err(BadParameter::new("sampler_options", wrong));
+        }
+        if !(1..=MOST_TRIALS).contains(&self.trials) {
+            let wrong = format!("is {}, must be from 1 to {MOST_TRIALS}", self.trials);
+            return Err(BadParameter::new("trials", wrong));
+        }
+        Ok(())
+    }
+
+    fn join(&self, list: &mut GeometryBuilder) -> Result<(), String> {
+        list.cut(None);
+        Ok(())
+    }
+
+    fn apply(&self, draw: &mut GeometryDraw<'_>) -> Result<(), String> {
+        let (size, boxes) = (draw.fold.size(), draw.boxes());
+        if let Some(IouCrop { part, dropped }) = self.draw(&mut draw.stream, size, &boxes) {
+            draw.fold.crop(part);
+            draw.drop_boxes(dropped);
+        }
+        Ok(())
+    }
+}
+
+impl RandomIoUCrop {
+    const OPTIONS: [f64; 7] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0];
+
+    fn options(&self) -> &[f64] {
+        self.sampler_options.as_deref().unwrap_or(&Self::OPTIONS)
+    }
+
+    /// Draws a crop of an image of `size` with these `boxes` (left, top, right, bottom). `None`
+    /// leaves the image as it is; so does an image without a box whose centre is inside of it, to which torchvision
+    /// comes back until it chooses such an option.
+    ///
+    /// It reads the option, then for each trial the shares of the width and the height, and for those of an aspect
+    /// ratio within the bounds the left and the top. They are tensors in torchvision, so that products have 32 bits.
+    fn draw(&self, stream: &mut RandomStream, size: ImageSize, boxes: &[[f32; 4]]) -> Option<IouCrop> {
+        // Numbers that are none are inside of nothing.
+        let whole = [0, 0, size.width, size.height];
+        let candidates: Vec<&[f32; 4]> = boxes.iter().filter(|of| has_centre_of(whole, of)).collect();
+        if candidates.is_empty() {
+            return None;
+        }
+        let options = self.options();
+        for _ in 0..MOST_CHOICES {
+            let least = options[stream.below(options.len() as u64) as usize];
+            if least >= 1.0 {
+                return None;
+            }
+            for _ in 0..self.trials {
+                let Some(part) = self.try_part(stream, size) else { continue };
+                let mut within = candidates.iter().filter(|of| has_centre_of(part, of));
+                if within.any(|of| overlap(part, of) >= least) {
+                    let dropped = boxes.iter().map(|of| !has_centre_of(part, of)).collect();
+                    return Some(IouCrop { part, dropped });
+                }
+            }
+        }
+        None
+    }
+
+    /// Tries a part of an image; `None` if its shape does not suit, or it has no pixel.
+    fn try_part(
+        &self,
+        stream: &mut RandomStream,
+        ImageSize { width, height }: ImageSize,
+    ) -> Option<[u32; 4]> {
+        let (low, range) = (self.min_scale as f32, (self.max_scale - self.min_scale) as f32);
+        let mut side = |full: u32| {
+            let share = low + range * stream.unit() as f32;
+            ((full as f32 * share) as u32).min(full)
+        };
+        let (w, h) = (side(width), side(height));
+        let ratio = f64::from(w) / f64::from(h);
+        if w == 0 || h == 0 || !(self.min_aspect_ratio..=self.max_aspect_ratio).contains(&ratio) {
+            return None;
+        }
+        let mut place = |room: u32| ((room as f32 * stream.unit() as f32) as u32).min(room);
+        let (left, top) = (place(width - w), place(height - h));
+        Some([left, top, w, h])
+    }
+}
+
+/// Whether the centre of a box is inside of a part of the image.
+fn has_centre_of([left, top, width, height]: [u32; 4], [x1, y1, x2, y2]: &[f32; 4]) -> bool {
+    let inside = |at: f32, first: u32, n: u32| (first as f32) < at && at < (first + n) as f32;
+    inside(0.5 * (x1 + x2), left, width) && inside(0.5 * (y1 + y2), top, height)
+}
+
+/// The area that a part of the image and a box share, by that which they cover together.
+fn overlap([left, top, width, height]: [u32; 4], of: &[f32; 4]) -> f64 {
+    let [x1, y1, x2, y2] = of.map(f64::from);
+    let [x, y, w, h] = [left, top, width, height].map(f64::from);
+    let shared = (x2.min(x + w) - x1.max(x)).max(0.0) * (y2.min(y + h) - y1.max(y)).max(0.0);
+    shared / (w * h + (x2 - x1) * (y2 - y1) - shared)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::rng::{RandomKey, Use};
+
+    const SIZE: ImageSize = ImageSize { width: 100, height: 80 };
+
+    fn stream(number: u64) -> RandomStream {
+        RandomKey::new(b"iou", 1, 0, Use::Augment).stream(number)
+    }
+
+    #[test]
+    fn a_crop_suits_a_box_and_drops_those_whose_centre_is_outside() {
+        let half = RandomIoUCrop { sampler_options: Some(vec![0.5]), ..Default::default() };
+        let boxes = [[10.0, 10.0, 60.0, 70.0], [80.0, 5.0, 95.0, 20.0], [0.0; 4]];
+        let mut dropped = [0; 3];
+        for number in 0..200 {
+            let IouCrop { part, dropped: of } = half.draw(&mut stream(number), SIZE, &boxes).unwrap();
+            let [left, top, w, h] = part;
+            assert!(left + w <= 100 && top + h <= 80 && (30..=100).contains(&w) && (24..=80).contains(&h));
+            assert!((0.5..=2.0).contains(&(f64::from(w) / f64::from(h))));
+            let kept = boxes.iter().zip(&of).filter(|(_, dropped)| !**dropped);
+            assert!(kept.map(|(of, _)| overlap(part, of)).fold(0.0, f64::max) >= 0.5);
+            for (dropped, of) in dropped.iter_mut().zip(of) {
+                *dropped += u32::from(of);
+            }
+        }
+        assert!(dropped[0] < 10 && (20..200).contains(&dropped[1]) && dropped[2] == 200, "{dropped:?}");
+    }
+
+    #[test]
+    fn hostile_boxes_leave_the_image_whole() {
+        let (nan, huge) = (f32::NAN, f32::MAX);
+        let never = RandomIoUCrop { sampler_options: Some(vec![0.99]), trials: 5, ..Default::default() };
+        for boxes in [
+            &[][..],
+            &[[nan; 4], [nan, 0.0, 10.0, 10.0]],
+            &[[-huge, -huge, -huge, -huge], [huge; 4], [f32::NEG_INFINITY, 0.0, f32::INFINITY, 9.0]],
+            &[[0.0; 4]],
+            // A point has no area, which no crop can overlap.
+            &[[20.0, 20.0, 20.0, 20.0], [-huge, -huge, huge, huge]],
+        ] {
+            assert_eq!(never.draw(&mut stream(1), SIZE, boxes), None, "{boxes:?}");
+        }
+        let any = RandomIoUCrop { sampler_options: Some(vec![0.0]), ..Default::default() };
+        // A side of such images becomes nothing, by which torchvision would divide.
+        assert_eq!(
+            any.draw(&mut stream(1), ImageSize { width: 9, height: 1 }, &[[2.0, 0.0, 7.0, 1.0]]),
+            None
+        );
+    }
+}

@@ -1,0 +1,139 @@
+//! AugMix: an image, mixed with what several chains of operations make of it.
+
+use super::super::values::{BadParameter, FillValues};
+use super::super::{PixelDraw, PixelTransform};
+use super::magnitudes::{
+    LargestTranslation, MagnitudeBin, MagnitudeTable, PolicyMagnitude, PolicyOp, PolicyWarp,
+};
+use crate::augment::ops::PixelOp;
+use crate::augment::recipe::distributions::dirichlet;
+use crate::augment::{Filter, ImageSize};
+use base::rng::RandomStream;
+use serde::Deserialize;
+
+/// Mixes an image with what chains of operations make of it (Hendrycks et al., "AugMix: A Simple Data Processing Method
+/// to Improve Robustness and Uncertainty", 2019).
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AugMix {
+    /// How many of the ten magnitudes are drawn from, the weakest first.
+    #[serde(default = "three")]
+    severity: u32,
+    /// The number of chains.
+    #[serde(default = "three")]
+    mixture_width: u32,
+    /// The number of operations of a chain; 1 to 3 at random where it is not above 0.
+    #[serde(default = "any_depth")]
+    chain_depth: i32,
+    /// The parameter of the distributions of weights.
+    #[serde(default = "one")]
+    alpha: f64,
+    /// Whether brightness, colour, contrast and sharpness are among the operations.
+    #[serde(default = "yes")]
+    all_ops: bool,
+    /// How warps find pixels.
+    #[serde(default = "bilinear")]
+    interpolation: Filter,
+    /// What warps show outside of the image.
+    #[serde(default)]
+    fill: Option<FillValues>,
+}
+
+fn three() -> u32 {
+    3
+}
+
+fn any_depth() -> i32 {
+    -1
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn bilinear() -> Filter {
+    Filter::Bilinear
+}
+
+/// The number of magnitudes.
+const BINS: u32 = 10;
+
+/// The most chains, and the most operations of one.
+const MOST: u32 = 16;
+
+/// All operations; without the last four where `all_ops` is false.
+const OPS: [PolicyOp; 13] = [
+    PolicyOp::ShearX,
+    PolicyOp::ShearY,
+    PolicyOp::TranslateX,
+    PolicyOp::TranslateY,
+    PolicyOp::Rotate,
+    PolicyOp::Posterize,
+    PolicyOp::Solarize,
+    PolicyOp::AutoContrast,
+    PolicyOp::Equalize,
+    PolicyOp::Brightness,
+    PolicyOp::Color,
+    PolicyOp::Contrast,
+    PolicyOp::Sharpness,
+];
+
+const MAGNITUDES: MagnitudeTable = MagnitudeTable {
+    shear: 0.3,
+    translate: LargestTranslation::Part(3.0),
+    rotate: 30.0,
+    factor: 0.9,
+    posterize: (4, 4),
+};
+
+impl PixelTransform for AugMix {
+    fn check(&self) -> Result<(), BadParameter> {
+        if !(1..=BINS).contains(&self.severity) {
+            let message = format!("is {}, must be from 1 to {BINS}", self.severity);
+            return Err(BadParameter::new("severity", message));
+        } else if !(1..=MOST).contains(&self.mixture_width) {
+            let message = format!("is {}, must be from 1 to {MOST}", self.mixture_width);
+            return Err(BadParameter::new("mixture_width", message));
+        } else if self.chain_depth > MOST as i32 {
+            let message = format!("is {}, must be at most {MOST}", self.chain_depth);
+            return Err(BadParameter::new("chain_depth", message));
+        } else if !(self.alpha > 0.0 && self.alpha.is_finite()) {
+            return Err(BadParameter::new("alpha", format!("is {}, must be above 0", self.alpha)));
+        }
+        PolicyWarp { interpolation: self.interpolation, fill: self.fill }.check()
+    }
+
+    fn most_chains(&self) -> usize {
+        self.mixture_width as usize
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        let size = draw.size();
+        let mixed = dirichlet(&mut draw.stream, self.alpha, 2)[1];
+        let shares = dirichlet(&mut draw.stream, self.alpha, self.mixture_width as usize);
+        let weights: Vec<f64> = shares.into_iter().map(|share| share * mixed).collect();
+        let chains = weights.iter().map(|_| self.chain(size, &mut draw.stream)).collect();
+        draw.push(PixelOp::Augmix { weights, chains });
+        Ok(())
+    }
+}
+
+impl AugMix {
+    fn chain(&self, size: ImageSize, stream: &mut RandomStream) -> Vec<PixelOp> {
+        let warp = PolicyWarp { interpolation: self.interpolation, fill: self.fill };
+        let ops = if self.all_ops { &OPS[..] } else { &OPS[..9] };
+        let depth = u32::try_from(self.chain_depth).ok().filter(|depth| *depth > 0);
+        let depth = depth.unwrap_or_else(|| 1 + stream.below(3) as u32);
+        let weak = PolicyMagnitude { bins: BINS, bin: MagnitudeBin::Below(self.severity) };
+        let mut chain = Vec::new();
+        for _ in 0..depth {
+            let op = ops[stream.below(ops.len() as u64) as usize];
+            chain.extend(MAGNITUDES.draw(op, weak, size, warp, stream));
+        }
+        chain
+    }
+}

@@ -1,0 +1,244 @@
+//! The operations of torchvision's policies by its names, and how strong each of their magnitudes is.
+
+use super::super::values::{BadParameter, FillValues};
+use super::super::warps::{check_sampling, sampling};
+use crate::augment::ops::{Affine, PixelOp, WarpSampling};
+use crate::augment::{Filter, ImageSize};
+use base::rng::RandomStream;
+
+/// An operation of a policy, by the name that torchvision gives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PolicyOp {
+    Identity,
+    ShearX,
+    ShearY,
+    TranslateX,
+    TranslateY,
+    Rotate,
+    Brightness,
+    Color,
+    Contrast,
+    Sharpness,
+    Posterize,
+    Solarize,
+    AutoContrast,
+    Equalize,
+    Invert,
+}
+
+/// How strong the largest magnitude of each operation is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct MagnitudeTable {
+    /// The tangent of a shear's angle.
+    pub(super) shear: f64,
+    /// The pixels of a translation.
+    pub(super) translate: LargestTranslation,
+    /// The degrees of a rotation.
+    pub(super) rotate: f64,
+    /// How far factors go from 1.
+    pub(super) factor: f64,
+    /// The bits that the smallest magnitude keeps, and how many fewer the largest keeps.
+    pub(super) posterize: (u8, u8),
+}
+
+/// The magnitudes of a policy, and which of them an operation has.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct PolicyMagnitude {
+    /// The number of magnitudes, the weakest first.
+    pub(super) bins: u32,
+    pub(super) bin: MagnitudeBin,
+}
+
+/// The number of a magnitude among those of a policy.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum MagnitudeBin {
+    /// This one.
+    Fixed(u32),
+    /// One of so many, the weakest first, at random.
+    Below(u32),
+}
+
+/// The largest translation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum LargestTranslation {
+    /// A number of pixels.
+    Pixels(f64),
+    /// A share of the image's side.
+    Share(f64),
+    /// The image's side divided by this.
+    Part(f64),
+}
+
+/// How the warps of a policy find pixels.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct PolicyWarp {
+    pub(super) interpolation: Filter,
+    pub(super) fill: Option<FillValues>,
+}
+
+impl PolicyWarp {
+    pub(super) fn check(self) -> Result<(), BadParameter> {
+        check_sampling(self.interpolation, self.fill)
+    }
+
+    pub(super) fn about(self, center: Option<[f64; 2]>) -> WarpSampling {
+        sampling(self.interpolation, self.fill, center)
+    }
+
+    /// A shear along x by the angle whose tangent is `tangent`, about the image's corner.
+    pub(super) fn shear_x(self, tangent: f64) -> PixelOp {
+        self.shear([degrees_of(tangent), 0.0])
+    }
+
+    /// A shear along y by the angle whose tangent is `tangent`, about the image's corner.
+    pub(super) fn shear_y(self, tangent: f64) -> PixelOp {
+        self.shear([0.0, degrees_of(tangent)])
+    }
+
+    fn shear(self, shear: [f64; 2]) -> PixelOp {
+        let sampling = self.about(Some([0.0; 2]));
+        PixelOp::Affine(Affine { angle: 0.0, translate: [0.0; 2], scale: 1.0, shear, sampling })
+    }
+
+    /// A translation by so many pixels to the right and down.
+    pub(super) fn translate(self, translate: [f64; 2]) -> PixelOp {
+        let sampling = self.about(None);
+        PixelOp::Affine(Affine { angle: 0.0, translate, scale: 1.0, shear: [0.0; 2], sampling })
+    }
+
+    /// A rotation about the centre, counter-clockwise.
+    pub(super) fn rotate(self, angle: f64) -> PixelOp {
+        PixelOp::Rotate { angle, sampling: self.about(None) }
+    }
+}
+
+/// The angle in degrees. It is libm's function and not the system's, because two machines must not disagree about a
+/// shear by a last digit.
+fn degrees_of(tangent: f64) -> f64 {
+    libm::atan(tangent).to_degrees()
+}
+
+impl PolicyOp {
+    /// Whether the operation has magnitudes, and whether they get a random sign.
+    fn is_signed(self) -> Option<bool> {
+        match self {
+            Self::Identity | Self::AutoContrast | Self::Equalize | Self::Invert => None,
+            Self::Posterize | Self::Solarize => Some(false),
+            _ => Some(true),
+        }
+    }
+
+    /// The operation with a magnitude; `None` for no operation.
+    fn with(self, magnitude: f64, warp: PolicyWarp) -> Option<PixelOp> {
+        let factor = 1.0 + magnitude;
+        Some(match self {
+            Self::Identity => return None,
+            Self::ShearX => warp.shear_x(magnitude),
+            Self::ShearY => warp.shear_y(magnitude),
+            Self::TranslateX => warp.translate([magnitude.trunc(), 0.0]),
+            Self::TranslateY => warp.translate([0.0, magnitude.trunc()]),
+            Self::Rotate => warp.rotate(magnitude),
+            Self::Brightness => PixelOp::AdjustBrightness { brightness_factor: factor },
+            Self::Color => PixelOp::AdjustSaturation { saturation_factor: factor },
+            Self::Contrast => PixelOp::AdjustContrast { contrast_factor: factor },
+            Self::Sharpness => PixelOp::AdjustSharpness { sharpness_factor: factor },
+            Self::Posterize => PixelOp::Posterize { bits: magnitude as u32 },
+            Self::Solarize => PixelOp::Solarize { threshold: 255.0 * magnitude },
+            Self::AutoContrast => PixelOp::Autocontrast,
+            Self::Equalize => PixelOp::Equalize,
+            Self::Invert => PixelOp::Invert,
+        })
+    }
+}
+
+impl MagnitudeTable {
+    /// Draws what remains to be drawn of an operation for an image of `size`: which `magnitude` it
+    /// has, if that is random, and its sign. `None` is no operation.
+    pub(super) fn draw(
+        &self,
+        op: PolicyOp,
+        PolicyMagnitude { bins, bin }: PolicyMagnitude,
+        size: ImageSize,
+        warp: PolicyWarp,
+        stream: &mut RandomStream,
+    ) -> Option<PixelOp> {
+        let Some(is_signed) = op.is_signed() else { return op.with(0.0, warp) };
+        let bin = match bin {
+            MagnitudeBin::Fixed(bin) => bin,
+            MagnitudeBin::Below(count) => stream.below(count.into()) as u32,
+        };
+        let mut magnitude = self.magnitude(op, bins, bin, size);
+        if is_signed && stream.unit() <= 0.5 {
+            magnitude = -magnitude;
+        }
+        op.with(magnitude, warp)
+    }
+
+    /// Magnitude number `bin` of `bins`, in 32 bits, as torch computes it.
+    fn magnitude(&self, op: PolicyOp, bins: u32, bin: u32, ImageSize { width, height }: ImageSize) -> f64 {
+        let up_to = |most: f64| linspace(0.0, most as f32, bins, bin).into();
+        match op {
+            PolicyOp::ShearX | PolicyOp::ShearY => up_to(self.shear),
+            PolicyOp::TranslateX => up_to(self.translate.along(width)),
+            PolicyOp::TranslateY => up_to(self.translate.along(height)),
+            PolicyOp::Rotate => up_to(self.rotate),
+            PolicyOp::Brightness | PolicyOp::Color | PolicyOp::Contrast | PolicyOp::Sharpness => {
+                up_to(self.factor)
+            }
+            PolicyOp::Posterize => {
+                let (most, fewer) = (f32::from(self.posterize.0), f64::from(self.posterize.1));
+                let step = (f64::from(bins - 1) / fewer) as f32;
+                (most - bin as f32 / step).round_ties_even().into()
+            }
+            PolicyOp::Solarize => linspace(1.0, 0.0, bins, bin).into(),
+            PolicyOp::Identity | PolicyOp::AutoContrast | PolicyOp::Equalize | PolicyOp::Invert => 0.0,
+        }
+    }
+}
+
+impl LargestTranslation {
+    /// The pixels along a side of the image.
+    fn along(self, side: u32) -> f64 {
+        match self {
+            Self::Pixels(pixels) => pixels,
+            Self::Share(share) => share * f64::from(side),
+            Self::Part(part) => f64::from(side) / part,
+        }
+    }
+}
+
+/// Number `at` of `count` numbers spread evenly from `start` to `end`: torch's `linspace`, which counts from the nearer
+/// end, and rounds once. So does f64, which holds the product and the sum exactly before it is rounded.
+fn linspace(start: f32, end: f32, count: u32, at: u32) -> f32 {
+    let step = f64::from((end - start) / (count - 1) as f32);
+    let number = if at < count / 2 {
+        f64::from(start) + step * f64::from(at)
+    } else {
+        f64::from(end) - step * f64::from(count - at - 1)
+    };
+    number as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn magnitudes_are_torchs() {
+        // `torch.linspace` of torch 2.x, and torchvision's formula for the bits of Posterize.
+        let all =
+            |start, end, count| (0..count).map(|at| linspace(start, end, count, at)).collect::<Vec<_>>();
+        assert_eq!(all(0.0, 0.9, 4), [0.0, 0.299_999_98, 0.6, 0.9]);
+        assert_eq!(all(1.0, 0.0, 5), [1.0, 0.75, 0.5, 0.25, 0.0]);
+        // Truncated, this one is another number of pixels than 16.
+        assert_eq!(linspace(0.0, 32.0, 31, 15), 15.999_999);
+        let bits = |posterize, bins| {
+            let table = MagnitudeTable { posterize, ..super::super::rand_augment::MAGNITUDES };
+            let bits =
+                |bin| table.magnitude(PolicyOp::Posterize, bins, bin, ImageSize { width: 1, height: 1 });
+            (0..bins).map(bits).collect::<Vec<_>>()
+        };
+        assert_eq!(bits((8, 4), 10), [8.0, 8.0, 7.0, 7.0, 6.0, 6.0, 5.0, 5.0, 4.0, 4.0]);
+        assert_eq!(bits((4, 4), 10), [4.0, 4.0, 3.0, 3.0, 2.0, 2.0, 1.0, 1.0, 0.0, 0.0]);
+    }
+}

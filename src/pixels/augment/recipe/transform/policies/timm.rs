@@ -1,0 +1,226 @@
+//! timm's RandAugment, which has another distribution than torchvision's: fifteen operations, each applied with a
+//! probability, whose strengths have a normal distribution.
+
+use super::super::values::{BadParameter, FillValues, probability, within};
+use super::super::{PixelDraw, PixelTransform};
+use super::magnitudes::PolicyWarp;
+use crate::augment::ops::PixelOp;
+use crate::augment::recipe::distributions::normal;
+use crate::augment::{Filter, ImageSize};
+use base::names::named;
+use base::rng::RandomStream;
+use serde::Deserialize;
+
+/// Applies some operations, as timm's `rand_augment_transform` does.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TimmRandAugment {
+    /// The number of operations that are drawn.
+    #[serde(default = "two")]
+    num_ops: u32,
+    /// The mean of magnitudes.
+    #[serde(default = "ten")]
+    magnitude: f64,
+    /// The standard deviation of magnitudes; above 100 they are uniform from 0 to `magnitude`.
+    #[serde(default)]
+    magnitude_std: f64,
+    /// The largest magnitude.
+    #[serde(default = "ten")]
+    magnitude_max: f64,
+    /// Whether all operations become stronger with their magnitude.
+    #[serde(default)]
+    increasing: bool,
+    /// The probability of each operation that is drawn.
+    #[serde(default = "half")]
+    p: f64,
+    /// How warps find pixels.
+    #[serde(default)]
+    interpolation: TimmInterpolation,
+    /// What warps show outside of the image.
+    #[serde(default = "grey")]
+    fill: FillValues,
+}
+
+fn two() -> u32 {
+    2
+}
+
+fn ten() -> f64 {
+    SCALE
+}
+
+fn half() -> f64 {
+    0.5
+}
+
+fn grey() -> FillValues {
+    FillValues::One(128.0)
+}
+
+/// How the warps of timm's policies find pixels.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum TimmInterpolation {
+    /// By the nearest one.
+    Nearest,
+    /// By a bilinear filter.
+    Bilinear,
+    /// By a bicubic filter.
+    Bicubic,
+    /// By a bilinear or a bicubic filter, each time at random.
+    #[default]
+    Random,
+}
+
+named!(TimmInterpolation: "nearest" => Nearest, "bilinear" => Bilinear, "bicubic" => Bicubic, "random" => Random);
+
+/// The magnitude that is the full strength of most operations.
+const SCALE: f64 = 10.0;
+
+/// The deviation above which magnitudes are uniform.
+const UNIFORM_ABOVE: f64 = 100.0;
+
+/// The largest share of an image's side by which it is moved.
+const TRANSLATE: f64 = 0.45;
+
+/// The most operations on an image.
+const MOST: u32 = 1000;
+
+/// An operation, by the name that timm gives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TimmOp {
+    AutoContrast,
+    Equalize,
+    Invert,
+    Rotate,
+    Posterize,
+    Solarize,
+    SolarizeAdd,
+    Color,
+    Contrast,
+    Brightness,
+    Sharpness,
+    ShearX,
+    ShearY,
+    TranslateXRel,
+    TranslateYRel,
+}
+
+const OPS: [TimmOp; 15] = [
+    TimmOp::AutoContrast,
+    TimmOp::Equalize,
+    TimmOp::Invert,
+    TimmOp::Rotate,
+    TimmOp::Posterize,
+    TimmOp::Solarize,
+    TimmOp::SolarizeAdd,
+    TimmOp::Color,
+    TimmOp::Contrast,
+    TimmOp::Brightness,
+    TimmOp::Sharpness,
+    TimmOp::ShearX,
+    TimmOp::ShearY,
+    TimmOp::TranslateXRel,
+    TimmOp::TranslateYRel,
+];
+
+impl PixelTransform for TimmRandAugment {
+    fn check(&self) -> Result<(), BadParameter> {
+        if self.num_ops > MOST {
+            return Err(BadParameter::new("num_ops", format!("is {}, must be at most {MOST}", self.num_ops)));
+        }
+        let from_0 = |parameter, value| within(parameter, value, 0.0, f64::MAX, "a number from 0 on");
+        from_0("magnitude", self.magnitude)?;
+        from_0("magnitude_std", self.magnitude_std)?;
+        from_0("magnitude_max", self.magnitude_max)?;
+        probability("p", self.p)?;
+        self.fill.check()
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        for _ in 0..self.num_ops {
+            let op = OPS[draw.stream.below(OPS.len() as u64) as usize];
+            if draw.happens(self.p) {
+                let op = self.op(op, draw.size(), &mut draw.stream);
+                draw.push(op);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TimmRandAugment {
+    /// Draws how strong an operation is: a share of the full strength.
+    fn strength(&self, stream: &mut RandomStream) -> f64 {
+        let magnitude = match self.magnitude_std {
+            std if std > UNIFORM_ABOVE => stream.uniform(0.0, self.magnitude),
+            std if std > 0.0 => self.magnitude + std * normal(stream),
+            _ => self.magnitude,
+        };
+        magnitude.clamp(0.0, self.magnitude_max) / SCALE
+    }
+
+    fn op(&self, op: TimmOp, ImageSize { width, height }: ImageSize, stream: &mut RandomStream) -> PixelOp {
+        let strength = self.strength(stream);
+        match op {
+            TimmOp::AutoContrast => PixelOp::Autocontrast,
+            TimmOp::Equalize => PixelOp::Equalize,
+            TimmOp::Invert => PixelOp::Invert,
+            TimmOp::Posterize => {
+                let bits = (strength * 4.0) as u32;
+                PixelOp::Posterize {
+                    bits: if self.increasing { 4_u32.saturating_sub(bits) } else { bits.min(8) },
+                }
+            }
+            TimmOp::Solarize => {
+                let threshold = ((strength * 256.0) as u32).min(256);
+                PixelOp::Solarize {
+                    threshold: if self.increasing { 256 - threshold } else { threshold }.into(),
+                }
+            }
+            TimmOp::SolarizeAdd => {
+                PixelOp::SolarizeAdd { addition: ((strength * 110.0) as i32).min(128), threshold: 128 }
+            }
+            TimmOp::Color => PixelOp::AdjustSaturation { saturation_factor: self.factor(strength, stream) },
+            TimmOp::Contrast => PixelOp::AdjustContrast { contrast_factor: self.factor(strength, stream) },
+            TimmOp::Brightness => {
+                PixelOp::AdjustBrightness { brightness_factor: self.factor(strength, stream) }
+            }
+            TimmOp::Sharpness => PixelOp::AdjustSharpness { sharpness_factor: self.factor(strength, stream) },
+            TimmOp::Rotate
+            | TimmOp::ShearX
+            | TimmOp::ShearY
+            | TimmOp::TranslateXRel
+            | TimmOp::TranslateYRel => {
+                let strength = signed(strength, stream);
+                let warp = self.warp(stream);
+                let pixels = |side: u32| strength * TRANSLATE * f64::from(side);
+                match op {
+                    TimmOp::Rotate => warp.rotate(strength * 30.0),
+                    TimmOp::ShearX => warp.shear_x(strength * 0.3),
+                    TimmOp::ShearY => warp.shear_y(strength * 0.3),
+                    TimmOp::TranslateXRel => warp.translate([pixels(width), 0.0]),
+                    _ => warp.translate([0.0, pixels(height)]),
+                }
+            }
+        }
+    }
+
+    /// The factor of a strength: from .1 to 1.9, or increasingly away from 1, but at least .1.
+    fn factor(&self, strength: f64, stream: &mut RandomStream) -> f64 {
+        if self.increasing { (1.0 + signed(strength * 0.9, stream)).max(0.1) } else { strength * 1.8 + 0.1 }
+    }
+
+    fn warp(&self, stream: &mut RandomStream) -> PolicyWarp {
+        let interpolation = match self.interpolation {
+            TimmInterpolation::Nearest => Filter::Nearest,
+            TimmInterpolation::Bilinear => Filter::Bilinear,
+            TimmInterpolation::Bicubic => Filter::Bicubic,
+            TimmInterpolation::Random => [Filter::Bilinear, Filter::Bicubic][stream.below(2) as usize],
+        };
+        PolicyWarp { interpolation, fill: Some(self.fill) }
+    }
+}
+
+fn signed(value: f64, stream: &mut RandomStream) -> f64 {
+    if stream.unit() > 0.5 { -value } else { value }
+}

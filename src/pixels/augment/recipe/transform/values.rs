@@ -1,0 +1,269 @@
+//! The values that parameters of transforms take, in the forms in which users give them, and what they may be.
+
+use crate::augment::ImageSize;
+use serde::Deserialize;
+
+/// The longest side of an output image in pixels. One image with such sides already has 805 MB of grey levels.
+pub const LARGEST_SIDE: u32 = 16_384;
+
+/// A size as a user gives it: one number, or height and width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "must be a number of pixels, or a height and a width")]
+pub enum Sides {
+    /// The side of a square; for Resize the shorter side.
+    One(u32),
+    /// The height and the width.
+    Both([u32; 2]),
+}
+
+impl Sides {
+    /// The size, where one number means a square.
+    pub(super) fn square(self) -> ImageSize {
+        match self {
+            Self::One(side) => ImageSize { width: side, height: side },
+            Self::Both([height, width]) => ImageSize { width, height },
+        }
+    }
+
+    pub(super) fn check(self) -> Result<(), BadParameter> {
+        let ImageSize { width, height } = self.square();
+        [height, width].into_iter().try_for_each(|side| check_length("size", side))
+    }
+}
+
+/// One length in pixels, or several of which one is drawn.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "must be a number of pixels, or a list of such")]
+pub(super) enum Lengths {
+    /// The only one.
+    One(u32),
+    /// Each as likely as any other.
+    Several(Vec<u32>),
+}
+
+impl Lengths {
+    /// All lengths.
+    pub(super) fn list(&self) -> &[u32] {
+        match self {
+            Self::One(length) => std::slice::from_ref(length),
+            Self::Several(lengths) => lengths,
+        }
+    }
+
+    pub(super) fn check(&self, parameter: &'static str) -> Result<(), BadParameter> {
+        if self.list().is_empty() {
+            return Err(BadParameter::new(parameter, "is empty, must hold a length"));
+        }
+        self.list().iter().try_for_each(|&length| check_length(parameter, length))
+    }
+}
+
+/// Pixels that are added around an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "must be a number of pixels, or two (left and right, top and bottom), or four (left, top, \
+                               right, bottom)"
+)]
+pub(super) enum Margins {
+    /// The same number on every side.
+    All(u32),
+    /// The number at the left and the right, then at the top and the bottom.
+    Two([u32; 2]),
+    /// The numbers at the left, top, right and bottom.
+    Four([u32; 4]),
+}
+
+impl Margins {
+    /// The numbers at the left, top, right and bottom.
+    pub(super) fn sides(self) -> [u32; 4] {
+        match self {
+            Self::All(n) => [n; 4],
+            Self::Two([x, y]) => [x, y, x, y],
+            Self::Four(sides) => sides,
+        }
+    }
+
+    pub(super) fn check(self) -> Result<(), BadParameter> {
+        match self.sides().into_iter().find(|&side| side > LARGEST_SIDE) {
+            Some(side) => {
+                Err(BadParameter::new("padding", format!("is {side}, must be at most {LARGEST_SIDE}")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The grey levels of constant padding: one for all channels, or one for each of R, G and B.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "must be one or three grey levels from 0 to 255")]
+pub(super) enum FillLevels {
+    /// The level of all channels.
+    One(u8),
+    /// The levels of R, G and B.
+    Three([u8; 3]),
+}
+
+impl Default for FillLevels {
+    fn default() -> Self {
+        Self::One(0)
+    }
+}
+
+impl FillLevels {
+    /// The levels of R, G and B.
+    pub(super) fn channels(self) -> [u8; 3] {
+        match self {
+            Self::One(level) => [level; 3],
+            Self::Three(levels) => levels,
+        }
+    }
+}
+
+/// One number, or the least and the largest between which one is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(untagged, expecting = "must be a number, or two: the least and the largest")]
+pub(super) enum Spread {
+    /// What one number means, the transform says: itself, or how far it goes from what changes nothing.
+    One(f64),
+    /// The least and the largest.
+    Both([f64; 2]),
+}
+
+impl Spread {
+    /// The least and the largest, where one number is both.
+    pub(super) fn fixed(self) -> [f64; 2] {
+        match self {
+            Self::One(value) => [value; 2],
+            Self::Both(ends) => ends,
+        }
+    }
+
+    /// The least and the largest, where one number is the distance of both from `centre`.
+    pub(super) fn around(self, centre: f64) -> [f64; 2] {
+        match self {
+            Self::One(distance) => [centre - distance, centre + distance],
+            Self::Both(ends) => ends,
+        }
+    }
+}
+
+/// The values that a warp shows outside of the image: one for all channels, or one for each of R, G and B.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(untagged, expecting = "must be one or three numbers from 0 to 255, or None")]
+pub(super) enum FillValues {
+    /// The value of all channels.
+    One(f64),
+    /// The values of R, G and B.
+    Three([f64; 3]),
+}
+
+impl FillValues {
+    /// The values of R, G and B.
+    pub(super) fn channels(self) -> [f64; 3] {
+        match self {
+            Self::One(value) => [value; 3],
+            Self::Three(values) => values,
+        }
+    }
+
+    pub(super) fn check(self) -> Result<(), BadParameter> {
+        match self.channels().into_iter().find(|value| !(0.0..=255.0).contains(value)) {
+            Some(value) => Err(BadParameter::new("fill", format!("is {value}, must be from 0 to 255"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// An error about a parameter whose value cannot work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadParameter {
+    /// The name of the parameter.
+    pub parameter: &'static str,
+    /// What is wrong and what would be right: "is 0, must be at least 1".
+    pub message: String,
+}
+
+impl BadParameter {
+    pub(super) fn new(parameter: &'static str, message: impl Into<String>) -> Self {
+        Self { parameter, message: message.into() }
+    }
+}
+
+/// Checks that a side can have this length.
+pub(super) fn check_length(parameter: &'static str, length: u32) -> Result<(), BadParameter> {
+    match length {
+        0 => Err(BadParameter::new(parameter, "is 0, must be at least 1")),
+        1..=LARGEST_SIDE => Ok(()),
+        _ => Err(BadParameter::new(parameter, format!("is {length}, must be at most {LARGEST_SIDE}"))),
+    }
+}
+
+/// Checks that 0 < low <= high <= `most`.
+pub(super) fn bounds(
+    parameter: &'static str,
+    (low, high): (f64, f64),
+    most: f64,
+) -> Result<(), BadParameter> {
+    if low > 0.0 && low <= high && high <= most {
+        return Ok(());
+    }
+    let message = format!("is ({low}, {high}), must be 0 < low <= high <= {most}");
+    Err(BadParameter::new(parameter, message))
+}
+
+/// Checks that a number is a probability.
+pub(super) fn probability(parameter: &'static str, p: f64) -> Result<(), BadParameter> {
+    within(parameter, p, 0.0, 1.0, "a probability")
+}
+
+/// Checks that a number is `low` to `high`, which is `what` it must be.
+pub(super) fn within(
+    parameter: &'static str,
+    value: f64,
+    low: f64,
+    high: f64,
+    what: &str,
+) -> Result<(), BadParameter> {
+    if (low..=high).contains(&value) {
+        return Ok(());
+    }
+    Err(BadParameter::new(parameter, format!("is {value}, must be {what}")))
+}
+
+/// Checks that two numbers are in order and `low` to `high`, which is `what` they must be.
+pub(super) fn ordered(
+    parameter: &'static str,
+    [least, largest]: [f64; 2],
+    low: f64,
+    high: f64,
+    what: &str,
+) -> Result<(), BadParameter> {
+    if low <= least && least <= largest && largest <= high {
+        return Ok(());
+    }
+    Err(BadParameter::new(parameter, format!("is ({least}, {largest}), must be {what}")))
+}
+
+/// Checks a choice among this many transforms, by these weights if there are some.
+pub(crate) fn check_choice(transforms: usize, weights: Option<&[f64]>) -> Result<(), BadParameter> {
+    if transforms == 0 {
+        return Err(BadParameter::new("transforms", "is empty, must have at least one transform"));
+    }
+    let Some(weights) = weights else { return Ok(()) };
+    let wrong = |message: String| Err(BadParameter::new("p", message));
+    if weights.len() != transforms {
+        let weights = weights.len();
+        return wrong(format!("has {weights} weights, must have one for each of {transforms} transforms"));
+    }
+    let sum: f64 = weights.iter().sum();
+    if weights.iter().any(|weight| *weight < 0.0) || !(sum > 0.0 && sum.is_finite()) {
+        return wrong(format!("is {weights:?}, must be weights from 0 on, not all 0"));
+    }
+    Ok(())
+}
+
+/// The default probability of most transforms.
+pub(super) fn half() -> f64 {
+    0.5
+}

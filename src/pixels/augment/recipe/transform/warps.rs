@@ -1,0 +1,190 @@
+//! Transforms that turn, shear, scale and move an image, at the output's size.
+
+use super::values::{BadParameter, FillValues, Spread, ordered};
+use super::{PixelDraw, PixelTransform};
+use crate::augment::ops::{Affine, PixelOp, WarpSampling};
+use crate::augment::{Filter, ImageSize};
+use base::names::NamedValue;
+use serde::Deserialize;
+
+/// Rotates by a random angle.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomRotation {
+    /// How far the angle goes from 0, or the least and the largest; in degrees, counter-clockwise.
+    degrees: Spread,
+    /// How pixels are found.
+    #[serde(default = "nearest")]
+    interpolation: Filter,
+    /// Whether the image becomes large enough for all of it: no.
+    #[serde(default)]
+    expand: bool,
+    /// The fixed point in pixels from the left and the top; without, the centre.
+    #[serde(default)]
+    center: Option<[f64; 2]>,
+    /// What is shown outside of the image.
+    #[serde(default = "black")]
+    fill: Option<FillValues>,
+}
+
+/// Rotates, moves, scales and shears by random amounts.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomAffine {
+    /// How far the angle goes from 0, or the least and the largest; in degrees, clockwise.
+    degrees: Spread,
+    /// How far the image moves along x and y, as shares of its width and height.
+    #[serde(default)]
+    translate: Option<[f64; 2]>,
+    /// The least and the largest factor of the size.
+    #[serde(default)]
+    scale: Option<[f64; 2]>,
+    /// The angles in degrees by which it is sheared.
+    #[serde(default)]
+    shear: Option<ShearAngles>,
+    /// How pixels are found.
+    #[serde(default = "nearest")]
+    interpolation: Filter,
+    /// What is shown outside of the image.
+    #[serde(default = "black")]
+    fill: Option<FillValues>,
+    /// The fixed point in pixels from the left and the top; without, the centre.
+    #[serde(default)]
+    center: Option<[f64; 2]>,
+}
+
+/// The angles by which an image is sheared, in degrees.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "must be a number, or two (the least and the largest along x), or four (and those along y)"
+)]
+enum ShearAngles {
+    /// How far it goes from 0 along x.
+    One(f64),
+    /// The least and the largest along x.
+    Two([f64; 2]),
+    /// The least and the largest along x, then along y.
+    Four([f64; 4]),
+}
+
+pub(super) fn nearest() -> Filter {
+    Filter::Nearest
+}
+
+fn black() -> Option<FillValues> {
+    Some(FillValues::One(0.0))
+}
+
+/// Checks how a warp finds pixels, and what it shows outside.
+pub(super) fn check_sampling(interpolation: Filter, fill: Option<FillValues>) -> Result<(), BadParameter> {
+    if !matches!(interpolation, Filter::Nearest | Filter::Bilinear | Filter::Bicubic) {
+        let message = format!("is {:?}, must be one of nearest, bilinear, bicubic", interpolation.name());
+        return Err(BadParameter::new("interpolation", message));
+    }
+    fill.map_or(Ok(()), FillValues::check)
+}
+
+/// How a warp about `center` finds pixels.
+pub(super) fn sampling(
+    interpolation: Filter,
+    fill: Option<FillValues>,
+    center: Option<[f64; 2]>,
+) -> WarpSampling {
+    WarpSampling { interpolation, fill: fill.map(FillValues::channels), center }
+}
+
+/// Checks angles that are given as one number or two.
+fn check_angles(parameter: &'static str, angles: Spread) -> Result<(), BadParameter> {
+    let what = "a number of degrees from 0 on, or two, low <= high";
+    match angles {
+        Spread::One(far) if far.is_nan() || far < 0.0 => {
+            Err(BadParameter::new(parameter, format!("is {far}, must be {what}")))
+        }
+        _ => ordered(parameter, angles.around(0.0), f64::MIN, f64::MAX, what),
+    }
+}
+
+impl PixelTransform for RandomRotation {
+    fn check(&self) -> Result<(), BadParameter> {
+        if self.expand {
+            let message =
+                "is True, must be False: all images of a batch have one size, which a rotation keeps";
+            return Err(BadParameter::new("expand", message));
+        }
+        check_angles("degrees", self.degrees)?;
+        check_sampling(self.interpolation, self.fill)
+    }
+
+    fn is_random(&self) -> bool {
+        let [low, high] = self.degrees.around(0.0);
+        low < high
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        let [low, high] = self.degrees.around(0.0);
+        let angle = draw.stream.uniform(low, high);
+        let sampling = sampling(self.interpolation, self.fill, self.center);
+        draw.push(PixelOp::Rotate { angle, sampling });
+        Ok(())
+    }
+}
+
+impl ShearAngles {
+    /// The least and the largest along x, and along y where that is sheared, too.
+    fn along(self) -> (Spread, Option<Spread>) {
+        match self {
+            Self::One(far) => (Spread::One(far), None),
+            Self::Two(x) => (Spread::Both(x), None),
+            Self::Four([left, right, up, down]) => {
+                (Spread::Both([left, right]), Some(Spread::Both([up, down])))
+            }
+        }
+    }
+}
+
+impl PixelTransform for RandomAffine {
+    fn check(&self) -> Result<(), BadParameter> {
+        check_angles("degrees", self.degrees)?;
+        if let Some(translate @ [x, y]) = self.translate {
+            let is_share = |share: f64| (0.0..=1.0).contains(&share);
+            if !is_share(x) || !is_share(y) {
+                let message =
+                    format!("is {translate:?}, must be two shares from 0 to 1, of width and height");
+                return Err(BadParameter::new("translate", message));
+            }
+        }
+        if let Some(scale) = self.scale {
+            ordered("scale", scale, f64::MIN_POSITIVE, f64::MAX, "0 < low <= high")?;
+        }
+        if let Some((x, y)) = self.shear.map(ShearAngles::along) {
+            check_angles("shear", x)?;
+            y.map_or(Ok(()), |y| check_angles("shear", y))?;
+        }
+        check_sampling(self.interpolation, self.fill)
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        let ImageSize { width, height } = draw.size();
+        let stream = &mut draw.stream;
+        let mut within = |[low, high]: [f64; 2]| stream.uniform(low, high);
+        let angle = within(self.degrees.around(0.0));
+        let [tx, ty] = self.translate.unwrap_or_default();
+        let mut pixels = |share: f64, side: u32| {
+            let most = share * f64::from(side);
+            // torchvision draws nothing for an image that does not move.
+            if self.translate.is_none() { 0.0 } else { within([-most, most]).round_ties_even() }
+        };
+        let translate = [pixels(tx, width), pixels(ty, height)];
+        let scale = self.scale.map_or(1.0, &mut within);
+        let (x, y) = self.shear.map_or((None, None), |shear| {
+            let (x, y) = shear.along();
+            (Some(x), y)
+        });
+        let mut sheared = |spread: Option<Spread>| spread.map_or(0.0, |spread| within(spread.around(0.0)));
+        let shear = [sheared(x), sheared(y)];
+        let sampling = sampling(self.interpolation, self.fill, self.center);
+        draw.push(PixelOp::Affine(Affine { angle, translate, scale, shear, sampling }));
+        Ok(())
+    }
+}

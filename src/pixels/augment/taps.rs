@@ -1,0 +1,475 @@
+//! What each pixel of a resized axis is made of: the filters of a resize as 16-bit weights, with libjpeg's upsampling
+//! folded in for subsampled components.
+
+use std::array::from_fn;
+use std::ops::Range;
+
+use super::Filter;
+use super::level::vectorised;
+use super::view::ViewAxis;
+use super::weights::{Resize, cubic, lanczos, triangle, truncated};
+use crate::decode::Upsampling;
+use base::simd::Level;
+
+/// The fewest bits after the binary point of weights. All weights are below 2, which fits 16 signed bits with these.
+pub(super) const MIN_BITS: u32 = 14;
+
+/// For every output pixel of an axis, the samples that it is made of and their weights, in fixed point.
+///
+/// The weights of a pixel sum to exactly 2^bits, so flat areas keep their value; if no weight is negative, no result
+/// leaves the range of the samples. They are rounded along the running sum: an error never exceeds one unit, and
+/// neighbours cancel.
+#[derive(Debug, Default)]
+pub(super) struct Taps {
+    /// The first sample of each output pixel.
+    pub start: Vec<u32>,
+    /// The number of samples that each output pixel is made of; 0 in padding.
+    pub count: Vec<u32>,
+    /// The weights: `stride` for each output pixel, zero after the last one used.
+    pub weights: Vec<i16>,
+    /// The number of weights kept for each pixel, a multiple of 16.
+    pub stride: usize,
+    /// The most samples that any pixel has.
+    pub longest: usize,
+    /// The bits after the binary point.
+    pub bits: u32,
+    /// The range of all samples that are read.
+    pub reach: Range<u32>,
+    /// The weights of samples before rounding: a row for each sample under the filters of some pixels.
+    exact: Vec<Lanes<f64>>,
+    /// The weights of pixels that samples become. The first row is before all of them, and stays 0.
+    pixels: Vec<Lanes<f64>>,
+    rounded: Vec<Lanes<i32>>,
+    spans: Vec<WeightSpans>,
+}
+
+/// The output pixels that are computed together: so many that compilers keep the loops over them, and vectorise those.
+const LANES: usize = 32;
+
+/// The most rows of numbers of a kind that are kept for the next image: 8 MB of them.
+const MOST_KEPT: usize = 1 << 15;
+
+/// A value for each of them.
+type Lanes<T> = [T; LANES];
+
+/// The weights of pixels before rounding: the samples that they belong to, and the factor that makes their sum 1.
+#[derive(Debug, Clone, Copy)]
+struct WeightSpans {
+    first: Lanes<u32>,
+    count: Lanes<u32>,
+    normalise: Lanes<f64>,
+}
+
+impl Taps {
+    /// Computes the taps of the pixels of `line` over the samples that `upsampling` turns into pixels. Samples are
+    /// numbered from the image's first. Weights have at most `max_bits`. All levels give the same.
+    pub(super) fn build(&mut self, level: Level, line: &ViewAxis, upsampling: Upsampling, max_bits: u32) {
+        let (n, room) = (line.pixels as usize, line.resize().widest() + 2);
+        self.exact.resize(n.div_ceil(LANES) * room, [0.0; LANES]);
+        self.pixels.resize(2 * room + 2, [0.0; LANES]);
+        self.spans.clear();
+        let largest = weigh(level, line, upsampling, &mut self.exact, &mut self.pixels, &mut self.spans);
+        self.bits = (MIN_BITS..=max_bits)
+            .rev()
+            .find(|&bits| largest * f64::from(1u32 << bits) < 32_766.0)
+            .unwrap_or(MIN_BITS);
+        let widest = self.spans.iter().map(|spans| most(&spans.count)).max().unwrap_or(0);
+        self.stride = widest.max(1).next_multiple_of(16);
+        self.start.clear();
+        self.count.clear();
+        self.weights.clear();
+        self.weights.resize(self.stride * n, 0);
+        round(level, self, n, room, line.filter.overshoots());
+        self.measure();
+        // Only extreme reductions need so much memory, which nobody should keep who met one.
+        for rows in [&mut self.exact, &mut self.pixels] {
+            if rows.len() > MOST_KEPT {
+                *rows = Vec::new();
+            }
+        }
+        if self.rounded.len() > MOST_KEPT {
+            self.rounded = Vec::new();
+        }
+    }
+
+    /// Notes the longest filter, and what samples are read.
+    fn measure(&mut self) {
+        self.longest = 1;
+        let (mut lowest, mut end) = (u32::MAX, 0);
+        for (&start, &count) in self.start.iter().zip(&self.count) {
+            if count > 0 {
+                self.longest = self.longest.max(count as usize);
+                lowest = lowest.min(start);
+                end = end.max(start + count);
+            }
+        }
+        self.reach = lowest.min(end)..end;
+        // Pixels of padding have no weights; let them start where others do.
+        for (start, &count) in self.start.iter_mut().zip(&self.count) {
+            if count == 0 {
+                *start = self.reach.start;
+            }
+        }
+    }
+
+    /// The weights of output pixel `o`.
+    pub(super) fn of(&self, o: usize) -> &[i16] {
+        &self.weights[o * self.stride..][..self.count[o] as usize]
+    }
+
+    /// The weights of output pixel `o`, with zeros to a multiple of 16.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn padded(&self, o: usize) -> &[i16] {
+        &self.weights[o * self.stride..][..(self.count[o] as usize).next_multiple_of(16)]
+    }
+}
+
+vectorised! {
+    /// Computes the weights of the samples under all filters of `line`, not yet normalised: some rows of `exact` for
+    /// each [`LANES`] of them. Row 0 of `pixels`, which is scratch, is 0. Returns the largest normalised weight.
+    fn weigh(
+        line: &ViewAxis,
+        upsampling: Upsampling,
+        exact: &mut [Lanes<f64>],
+        pixels: &mut [Lanes<f64>],
+        spans: &mut Vec<WeightSpans>,
+    ) -> f64 {
+        match line.filter {
+            Filter::Nearest | Filter::NearestExact => {
+                weigh_with(|_| 1.0, line, upsampling, exact, pixels, spans)
+            }
+            Filter::Bilinear => weigh_with(triangle, line, upsampling, exact, pixels, spans),
+            Filter::Bicubic => weigh_with(cubic, line, upsampling, exact, pixels, spans),
+            Filter::Lanczos => weigh_with(lanczos, line, upsampling, exact, pixels, spans),
+        }
+    }
+}
+
+/// As [`weigh`], by the filter's weight at a distance from its centre.
+#[inline(always)]
+fn weigh_with(
+    weight: impl Fn(f64) -> f64 + Copy,
+    line: &ViewAxis,
+    upsampling: Upsampling,
+    exact: &mut [Lanes<f64>],
+    pixels: &mut [Lanes<f64>],
+    spans: &mut Vec<WeightSpans>,
+) -> f64 {
+    let resize = line.resize();
+    let mut largest = [0f64; LANES];
+    for (vector, exact) in exact.chunks_exact_mut(resize.widest() + 2).enumerate() {
+        let filters = PixelFilters::new(&resize, line, vector * LANES);
+        let (first, count) = filters.samples(upsampling);
+        let exact = &mut exact[..most(&count)];
+        let sums = match upsampling {
+            Upsampling::None => filters.weigh(weight, &[0; LANES], exact),
+            Upsampling::Linear { samples } => {
+                // By this many pixels the filter begins behind those of the first sample.
+                let behind = from_fn(|lane| filters.first[lane] - 2 * first[lane]);
+                let sums = filters.weigh(weight, &behind, &mut pixels[1..][..2 * exact.len() + 1]);
+                gather_linear(pixels, &count, exact);
+                // The image's first and last pixels have one neighbour and count it twice.
+                for lane in 0..LANES {
+                    let (begin, end) = (filters.first[lane], filters.first[lane] + filters.count[lane]);
+                    if count[lane] > 0 && begin == 0 {
+                        exact[0][lane] += 0.25 * pixels[1][lane];
+                    }
+                    if count[lane] > 0 && end == 2 * samples {
+                        let last = (behind[lane] + filters.count[lane]) as usize;
+                        exact[count[lane] as usize - 1][lane] += 0.25 * pixels[last][lane];
+                    }
+                }
+                sums
+            }
+            Upsampling::Repeat(step) => {
+                let pixels = &mut pixels[1..][..most(&filters.count)];
+                let sums = filters.weigh(weight, &[0; LANES], pixels);
+                exact.fill([0.0; LANES]);
+                for lane in 0..LANES {
+                    for i in 0..filters.count[lane] {
+                        let sample = (filters.first[lane] + i) / step - first[lane];
+                        exact[sample as usize][lane] += pixels[i as usize][lane];
+                    }
+                }
+                sums
+            }
+        };
+        let mut peaks = [0f64; LANES];
+        for row in &*exact {
+            for lane in 0..LANES {
+                peaks[lane] = if row[lane] > peaks[lane] { row[lane] } else { peaks[lane] };
+            }
+        }
+        let mut normalise = [0.0; LANES];
+        for lane in 0..LANES {
+            normalise[lane] = if count[lane] > 0 { 1.0 / sums[lane] } else { 0.0 };
+            let peak = peaks[lane] * normalise[lane];
+            largest[lane] = if peak > largest[lane] { peak } else { largest[lane] };
+        }
+        spans.push(WeightSpans { first, count, normalise });
+    }
+    largest.into_iter().fold(0.0, f64::max)
+}
+
+/// Turns the weights of pixels into those of samples: sample i gives ¾ to pixels 2i and 2i + 1 and ¼ to their
+/// neighbours. Row 0 of `pixels` is before the first of them.
+#[inline(always)]
+fn gather_linear(pixels: &[Lanes<f64>], count: &Lanes<u32>, samples: &mut [Lanes<f64>]) {
+    for (i, sample) in samples.iter_mut().enumerate() {
+        let [before, first, second, behind] = [0, 1, 2, 3].map(|row| &pixels[2 * i + row]);
+        for lane in 0..LANES {
+            let weight = 0.75 * (first[lane] + second[lane]) + 0.25 * (before[lane] + behind[lane]);
+            sample[lane] = if (i as u32) < count[lane] { weight } else { 0.0 };
+        }
+    }
+}
+
+/// The filters of some output pixels, over pixels of the source.
+struct PixelFilters {
+    /// The first pixel under each filter.
+    first: Lanes<u32>,
+    /// The number of pixels under it; 0 where the output shows none.
+    count: Lanes<u32>,
+    /// The distance of the first pixel from the filter's centre.
+    offset: Lanes<f64>,
+    /// What distances are multiplied by.
+    inverse: f64,
+}
+
+impl PixelFilters {
+    /// Those of the output pixels from `first` on.
+    #[inline(always)]
+    fn new(resize: &Resize, line: &ViewAxis, first: usize) -> Self {
+        let (mut shown, mut is_shown) = ([0; LANES], [0; LANES]);
+        for lane in 0..LANES {
+            let o = (first + lane) as u32;
+            if o < line.pixels
+                && let Some(pixel) = line.pixel(if line.mirror { line.pixels - 1 - o } else { o })
+            {
+                (shown[lane], is_shown[lane]) = (pixel, 1);
+            }
+        }
+        let (mut first, mut count, mut offset) = ([0; LANES], [0; LANES], [0.0; LANES]);
+        if line.filter.interpolates() {
+            for lane in 0..LANES {
+                let bounds = resize.window(shown[lane]);
+                (first[lane], count[lane]) = (bounds.start, bounds.end - bounds.start);
+            }
+        } else {
+            for lane in 0..LANES {
+                (first[lane], count[lane]) = (resize.bounds(shown[lane]).start, 1);
+            }
+        }
+        for lane in 0..LANES {
+            offset[lane] = f64::from(first[lane]) - resize.centre(shown[lane]) + 0.5;
+            first[lane] += line.axis.start;
+            count[lane] *= is_shown[lane];
+        }
+        Self { first, count, offset, inverse: resize.inverse }
+    }
+
+    /// The samples that `upsampling` makes the pixels of: the first, and how many.
+    #[inline(always)]
+    fn samples(&self, upsampling: Upsampling) -> (Lanes<u32>, Lanes<u32>) {
+        let (mut first, mut count) = (self.first, self.count);
+        for lane in 0..LANES {
+            let (x, end) = (self.first[lane], self.first[lane] + self.count[lane]);
+            let (begin, last) = match upsampling {
+                Upsampling::None => continue,
+                Upsampling::Linear { samples } => (x.saturating_sub(1) / 2, (end / 2).min(samples - 1)),
+                Upsampling::Repeat(step) => (x / step, end.saturating_sub(1) / step),
+            };
+            first[lane] = begin;
+            count[lane] = if self.count[lane] > 0 { last - begin + 1 } else { 0 };
+        }
+        (first, count)
+    }
+
+    /// Writes the weights of the pixels, each filter's first into row `behind`; other rows are 0. Returns the sums.
+    #[inline(always)]
+    fn weigh(&self, weight: impl Fn(f64) -> f64, behind: &Lanes<u32>, rows: &mut [Lanes<f64>]) -> Lanes<f64> {
+        let mut sums = [0.0; LANES];
+        for (row, weights) in rows.iter_mut().enumerate() {
+            for lane in 0..LANES {
+                let i = row as i32 - behind[lane] as i32;
+                let weight = weight(((self.offset[lane] + f64::from(i)) * self.inverse).abs());
+                weights[lane] = if (i as u32) < self.count[lane] { weight } else { 0.0 };
+                sums[lane] += weights[lane];
+            }
+        }
+        sums
+    }
+}
+
+/// The largest number.
+#[inline(always)]
+fn most(counts: &Lanes<u32>) -> usize {
+    counts.iter().fold(0, |most, &count| if count > most { count } else { most }) as usize
+}
+
+vectorised! {
+    /// Rounds the weights to fixed point.
+    fn round(taps: &mut Taps, pixels: usize, room: usize, is_signed: bool) {
+        if is_signed {
+            round_all::<true>(taps, pixels, room);
+        } else {
+            round_all::<false>(taps, pixels, room);
+        }
+    }
+}
+
+/// Rounds the weights of `pixels` output pixels to fixed point; `SIGNED` if some may be negative.
+#[inline(always)]
+fn round_all<const SIGNED: bool>(taps: &mut Taps, pixels: usize, room: usize) {
+    let one = f64::from(1u32 << taps.bits);
+    let vectors = taps.spans.iter().zip(taps.exact.chunks_exact(room));
+    let lines = taps.weights.chunks_mut(LANES * taps.stride);
+    taps.rounded.resize(room, [0; LANES]);
+    for ((vector, (spans, exact)), lines) in vectors.enumerate().zip(lines) {
+        let unit = spans.normalise.map(|normalise| normalise * one);
+        let (mut running, mut before, mut now) = ([0.0; LANES], [0; LANES], [0; LANES]);
+        // Zeros at the front move the start; zeros at the end do not count.
+        let (mut skipped, mut end) = ([0u32; LANES], [0u32; LANES]);
+        let exact = &exact[..most(&spans.count)];
+        for ((i, weights), rounded) in (1..).zip(exact).zip(&mut taps.rounded) {
+            for lane in 0..LANES {
+                running[lane] += weights[lane] * unit[lane];
+                let sum = running[lane] + 0.5;
+                now[lane] = if SIGNED { floor(sum) } else { truncated(sum) };
+            }
+            for lane in 0..LANES {
+                let now = now[lane];
+                rounded[lane] = now - before[lane];
+                end[lane] = if now != before[lane] { i } else { end[lane] };
+                skipped[lane] = if end[lane] == 0 { i } else { skipped[lane] };
+                before[lane] = now;
+            }
+        }
+        let stored = lines.chunks_exact_mut(taps.stride);
+        for (lane, line) in stored.enumerate().take(pixels - vector * LANES) {
+            let used = end[lane].saturating_sub(skipped[lane]);
+            let skipped = if used == 0 { 0 } else { skipped[lane] };
+            taps.start.push(spans.first[lane] + skipped);
+            taps.count.push(used);
+            for (weight, rounded) in
+                line.iter_mut().zip(&taps.rounded[skipped as usize..]).take(used as usize)
+            {
+                *weight = rounded[lane] as i16;
+            }
+        }
+    }
+}
+
+/// The largest integer that is not above `value`; not every processor has an instruction for it.
+#[inline(always)]
+fn floor(value: f64) -> i32 {
+    let whole = truncated(value);
+    whole - i32::from(f64::from(whole) > value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::augment::{Axis, Padding};
+
+    const FILTERS: [Filter; 5] =
+        [Filter::Nearest, Filter::NearestExact, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos];
+
+    fn line(axis: Axis, pixels: u32, filter: Filter) -> ViewAxis {
+        ViewAxis { axis, pixels, mirror: false, filter, padding: Padding::Constant }
+    }
+
+    fn taps(line: ViewAxis, upsampling: Upsampling) -> Taps {
+        let mut taps = Taps::default();
+        taps.build(Level::detect(), &line, upsampling, 20);
+        taps
+    }
+
+    #[test]
+    fn weights_sum_to_one_and_stay_inside() {
+        let sizes = [(1, 1), (1, 7), (7, 1), (400, 224), (100, 224), (65_535, 224), (3, 1000), (224, 224)];
+        let upsamplings = [Upsampling::None, Upsampling::Linear { samples: 40_000 }, Upsampling::Repeat(4)];
+        for ((length, full), filter) in
+            sizes.into_iter().flat_map(|size| FILTERS.map(|filter| (size, filter)))
+        {
+            for upsampling in upsamplings {
+                let t = taps(
+                    line(Axis { start: 13, length, resized: full, offset: 0, filled: [0; 2] }, full, filter),
+                    upsampling,
+                );
+                let most = match upsampling {
+                    Upsampling::None => 13..13 + length,
+                    Upsampling::Linear { .. } => 6..(13 + length) / 2 + 1,
+                    Upsampling::Repeat(_) => 3..(13 + length).div_ceil(4),
+                };
+                let context = format!("{length} → {full}, {filter:?}, {upsampling:?}: {:?}", t.reach);
+                assert!(most.start <= t.reach.start && t.reach.end <= most.end, "{context}");
+                for o in 0..full as usize {
+                    let weights = || t.of(o).iter().map(|&w| i32::from(w));
+                    assert_eq!(weights().sum::<i32>(), 1 << t.bits, "{context}");
+                    assert!(filter.overshoots() || weights().all(|w| w >= 0), "{context}");
+                    // The sums must fit 32 bits, and those of the centred chroma, too.
+                    assert!(weights().map(i32::abs).sum::<i32>() * 5 < 8 << t.bits, "{context}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_resize_to_the_same_size_copies() {
+        for filter in FILTERS {
+            let t = taps(
+                line(Axis { start: 5, length: 9, resized: 9, offset: 0, filled: [0; 2] }, 9, filter),
+                Upsampling::None,
+            );
+            assert_eq!((t.longest, t.start.clone()), (1, (5..14).collect()));
+        }
+    }
+
+    #[test]
+    fn mirrored_taps_are_the_taps_in_reverse() {
+        let line =
+            line(Axis { start: 3, length: 50, resized: 32, offset: 0, filled: [0; 2] }, 32, Filter::Bilinear);
+        let (a, b) =
+            (taps(line, Upsampling::None), taps(ViewAxis { mirror: true, ..line }, Upsampling::None));
+        for o in 0..32 {
+            assert_eq!((a.start[o], a.of(o)), (b.start[31 - o], b.of(31 - o)));
+        }
+    }
+
+    #[test]
+    fn linear_upsampling_is_folded_in_as_libjpeg_does_it() {
+        // The expected weights treat each pixel by itself: ¾ and ¼, with the edges repeated.
+        for filter in FILTERS {
+            let axis = Axis { start: 0, length: 6, resized: 6, offset: 0, filled: [0; 2] };
+            let t = taps(line(axis, 6, filter), Upsampling::Linear { samples: 3 });
+            let quarter = 1 << (t.bits - 2);
+            let rows: Vec<(u32, Vec<i16>)> =
+                (0..6).map(|o| (t.start[o], t.of(o).iter().map(|w| w / quarter).collect())).collect();
+            let (near, next) = (vec![3, 1], vec![1, 3]);
+            let pixels =
+                [(0, vec![4]), (0, near.clone()), (0, next.clone()), (1, near), (1, next), (2, vec![4])];
+            assert_eq!(rows, pixels, "{filter:?}");
+        }
+    }
+
+    /// Expected is Pillow's `precompute_coeffs` for a cubic enlargement by two: pixels 0 and 5 of 6 lack what lies
+    /// outside.
+    #[test]
+    fn cubic_weights_are_keys() {
+        let t = taps(
+            line(Axis { start: 0, length: 6, resized: 12, offset: 0, filled: [0; 2] }, 12, Filter::Bicubic),
+            Upsampling::None,
+        );
+        let weights =
+            |o: usize| t.of(o).iter().map(|&w| f64::from(w) / f64::from(1 << t.bits)).collect::<Vec<_>>();
+        let near = |o: usize, want: &[f64]| {
+            let got = weights(o);
+            assert_eq!(got.len(), want.len(), "{o}: {got:?}");
+            assert!(got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-4), "{o}: {got:?}");
+        };
+        near(5, &[-0.0703125, 0.8671875, 0.2265625, -0.0234375]);
+        near(6, &[-0.0234375, 0.2265625, 0.8671875, -0.0703125]);
+        near(0, &[0.8671875 / 0.796875, -0.0703125 / 0.796875]);
+    }
+}

@@ -1,0 +1,171 @@
+//! PNG files, decoded as a whole to gray or RGB of 8 bits, which of 16 are the upper ones. Alpha is dropped as Pillow's
+//! `convert("RGB")` drops it.
+
+use std::io::Cursor;
+
+use png::{BitDepth, ColorType, Decoder, DecodingError, Limits, Transformations};
+
+use super::{Backend, Choose};
+use crate::decode::exif::Metadata;
+use crate::decode::guarded::guarded;
+use crate::decode::{ColorModel, Decoded, Planes};
+use base::crc::crc32;
+use base::error::DecodeError;
+
+const SIGNATURE: &[u8; 8] = b"\x89PNG\r\n\x1a\n";
+
+/// Whether a file is a PNG, by its signature.
+pub(in crate::decode) fn is(bytes: &[u8]) -> bool {
+    bytes.starts_with(SIGNATURE)
+}
+
+/// Reads the columns and rows from the header.
+pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
+    guarded(|| {
+        let mut decoder = Decoder::new(Cursor::new(bytes));
+        let info = decoder.read_header_info();
+        let info = info.map_err(|error| DecodeError::Corrupt(format!("PNG: {error}")))?;
+        Ok((info.width, info.height))
+    })
+}
+
+/// Decodes the region of the image that `choose` picks into `out`.
+pub(super) fn decode(
+    bytes: &[u8],
+    max_pixels: u64,
+    choose: Choose<'_>,
+    out: &mut Planes,
+) -> Result<Decoded, DecodeError> {
+    let corrupt = |error: DecodingError| DecodeError::Corrupt(format!("PNG: {error}"));
+    let (size, narrowed) = guarded(|| {
+        let mut decoder = decoder(bytes, max_pixels);
+        let info = decoder.read_header_info().map_err(corrupt)?;
+        let is_gray = matches!(info.color_type, ColorType::Grayscale | ColorType::GrayscaleAlpha);
+        Ok(((info.width, info.height), is_gray && info.bit_depth == BitDepth::Sixteen))
+    })?;
+    let region = choose(size.0, size.1)?;
+    let (image, kind) = with_ended(bytes, |bytes| {
+        let mut decoder = decoder(bytes, max_pixels);
+        decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
+        let mut reader = decoder.read_info().map_err(corrupt)?;
+        let bytes = reader
+            .output_buffer_size()
+            .ok_or_else(|| DecodeError::Corrupt("PNG: does not fit in memory".into()))?;
+        let mut image = vec![0; bytes];
+        reader.next_frame(&mut image).map_err(corrupt)?;
+        // The rest is read so that a truncated file is noticed.
+        reader.finish().map_err(corrupt)?;
+        Ok((image, reader.output_color_type()))
+    })?;
+    match kind {
+        (ColorType::Grayscale, BitDepth::Eight) => {
+            out.take(&image, size, region, ColorModel::Gray, |&[gray]: &[u8; 1]| [gray]);
+        }
+        (ColorType::GrayscaleAlpha, BitDepth::Eight) => {
+            out.take(&image, size, region, ColorModel::Gray, |&[gray, _]| [gray]);
+        }
+        (ColorType::Rgb, BitDepth::Eight) => {
+            out.take(&image, size, region, ColorModel::Rgb, |&rgb: &[u8; 3]| rgb);
+        }
+        (ColorType::Rgba, BitDepth::Eight) => {
+            out.take(&image, size, region, ColorModel::Rgb, |&[r, g, b, _]| [r, g, b]);
+        }
+        other => return Err(DecodeError::Unsupported(format!("PNG of {other:?}"))),
+    }
+    Ok(Decoded { narrowed, ..Decoded::by(Backend::Png)(region) })
+}
+
+/// Makes a decoder for an image of at most so many pixels.
+pub(in crate::decode) fn decoder(bytes: &[u8], max_pixels: u64) -> Decoder<Cursor<&[u8]>> {
+    // This bounds rows; callers bound the image itself by its size.
+    let limits = Limits { bytes: usize::try_from(max_pixels.saturating_mul(8)).unwrap_or(usize::MAX) };
+    let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), limits);
+    // Profiles and texts are not needed, and a small file may unpack to a large one.
+    decoder.set_ignore_iccp_chunk(true);
+    decoder.set_ignore_text_chunk(true);
+    decoder
+}
+
+/// Decodes a PNG. If that fails and the file was cut short after its image data, which Pillow and libpng accept, the
+/// missing end is added and the file is decoded again: only an image whose pixels are all there is decoded then.
+pub(in crate::decode) fn with_ended<T>(
+    bytes: &[u8],
+    decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
+) -> Result<T, DecodeError> {
+    guarded(|| decode(bytes)).or_else(|error| {
+        let Some(ended) = ended(bytes) else { return Err(error) };
+        guarded(|| decode(&ended)).map_err(|_| error)
+    })
+}
+
+/// The bytes of a file that was cut short after its image data began, with the end that it lacks; `None` for other
+/// files. Image data that was cut is a shorter chunk; other data is left out.
+fn ended(bytes: &[u8]) -> Option<Vec<u8>> {
+    let (mut at, mut has_data) = (SIGNATURE.len(), false);
+    for chunk in chunks(bytes) {
+        if chunk.name == b"IEND" {
+            return None;
+        }
+        has_data |= chunk.name == b"IDAT";
+        at = chunk.end;
+    }
+    let mut ended = bytes[..at].to_vec();
+    if let Some((head, data)) = bytes[at..].split_at_checked(HEAD)
+        && &head[4..] == b"IDAT"
+    {
+        append_chunk(&mut ended, b"IDAT", &data[..data.len().min(length(head))]);
+        has_data = true;
+    }
+    append_chunk(&mut ended, b"IEND", &[]);
+    has_data.then_some(ended)
+}
+
+fn append_chunk(file: &mut Vec<u8>, name: &[u8], data: &[u8]) {
+    let start = file.len();
+    file.extend((data.len() as u32).to_be_bytes());
+    file.extend(name);
+    file.extend(data);
+    let checksum = crc32(&file[start + 4..]);
+    file.extend(checksum.to_be_bytes());
+}
+
+/// The bytes of a chunk before its data: their number, and its name.
+const HEAD: usize = 8;
+
+/// The bytes of a chunk after its data.
+const CHECKSUM: usize = 4;
+
+/// A whole chunk, and where in the file it ends.
+struct PngChunk<'a> {
+    name: &'a [u8],
+    data: &'a [u8],
+    end: usize,
+}
+
+/// The number of bytes of a chunk's data.
+fn length(head: &[u8]) -> usize {
+    u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize
+}
+
+/// The chunks of a file, up to the first that is not whole.
+fn chunks(bytes: &[u8]) -> impl Iterator<Item = PngChunk<'_>> {
+    let mut at = SIGNATURE.len();
+    std::iter::from_fn(move || {
+        let (head, rest) = bytes.get(at..)?.split_at_checked(HEAD)?;
+        let data = rest.get(..length(head))?;
+        rest.get(data.len() + CHECKSUM - 1)?;
+        at += HEAD + data.len() + CHECKSUM;
+        Some(PngChunk { name: &head[4..], data, end: at })
+    })
+}
+
+/// Finds the metadata that may give an orientation. XMP that is compressed is not read.
+pub(super) fn metadata(bytes: &[u8]) -> Metadata<'_> {
+    const XMP: &[u8] = b"XML:com.adobe.xmp\0\0";
+    Metadata {
+        exif: chunks(bytes).find(|chunk| chunk.name == b"eXIf").map(|chunk| chunk.data),
+        xmp: chunks(bytes)
+            .filter(|chunk| chunk.name == b"iTXt")
+            .find_map(|chunk| chunk.data.strip_prefix(XMP)),
+    }
+}

@@ -1,0 +1,30 @@
+//! Keeps panics of decoders that are not ours to the file at hand.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use base::error::DecodeError;
+
+/// Runs a decoder that is not ours. If it panics on a file, that file is damaged, and nothing else happens.
+///
+/// `run` must leave nothing behind that a panic could leave half done.
+pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T, DecodeError>) -> Result<T, DecodeError> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let message = panic.downcast_ref::<&str>().copied();
+        let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        let message = message.unwrap_or("it panicked");
+        Err(DecodeError::Corrupt(format!("the decoder gave up: {message}")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_a_foreign_decoder_is_an_error_of_its_file() {
+        let message = |run: fn() -> Result<(), DecodeError>| guarded(run).unwrap_err().to_string();
+        assert!(message(|| panic!("index {} of {}", 3, 2)).ends_with("gave up: index 3 of 2"));
+        assert!(message(|| panic!("no plan")).ends_with("gave up: no plan"));
+        assert_eq!(guarded(|| Ok(7)).unwrap(), 7);
+    }
+}

@@ -1,0 +1,419 @@
+//! Entropy-coded bytes without their stuffing, and a bit reader over them that never has to look for 0xFF.
+
+use base::simd::Level;
+use std::ops::Range;
+
+use super::super::planes::provide;
+
+/// The number of bytes after the last segment that a reader may load and step over before it has to notice the end: one
+/// MCU of at most ten blocks of 64 symbols of at most 31 bits, and the refill's own eight bytes.
+pub(super) const PADDING: usize = 10 * 64 * 4 + 64;
+
+/// The number of restart intervals beyond which their memory is given back after the image.
+const MANY_SEGMENTS: usize = 1 << 16;
+
+/// The entropy-coded bytes of one scan, unstuffed, and where its restart intervals lie.
+#[derive(Debug, Default)]
+pub(super) struct Entropy {
+    data: Vec<u8>,
+    segments: Vec<Range<usize>>,
+}
+
+/// How the entropy-coded data ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DataEnd {
+    /// It ended with a marker, whose 0xFF lies at this offset of the file.
+    Marker(usize),
+    /// It ended with a restart marker out of turn, at this offset of the file.
+    StrayRestart(u8, usize),
+    /// It ended with the file, which is cut short.
+    Truncation,
+}
+
+impl Entropy {
+    /// Unstuffs the scan that begins at `bytes[start]` up to the marker that ends it, with the instructions of `level`.
+    pub(super) fn unstuff(&mut self, bytes: &[u8], start: usize, level: Level) -> DataEnd {
+        self.unstuff_part(bytes, start..bytes.len(), 0, level)
+    }
+
+    /// Unstuffs no more than these bytes of a scan, of which the first ones belong to restart interval `first`. That is
+    /// number 0 then to [`Entropy::reader`].
+    pub(super) fn unstuff_part(
+        &mut self,
+        bytes: &[u8],
+        part: Range<usize>,
+        first: u64,
+        level: Level,
+    ) -> DataEnd {
+        let start = part.start;
+        let source = bytes.get(part).unwrap_or_default();
+        provide(&mut self.data, source.len() + CHUNK + PADDING);
+        self.segments.clear();
+        // A file of nothing but restart markers makes many segments.
+        self.segments.shrink_to(MANY_SEGMENTS);
+        let (mut from, mut to, mut segment) = (0, 0, 0);
+        let end = loop {
+            #[cfg(target_arch = "x86_64")]
+            if level >= Level::Avx512 {
+                // SAFETY: the level says that the processor has these instructions.
+                (from, to) = unsafe { squeeze(source, from, &mut self.data, to) };
+            }
+            let rest = &source[from..];
+            if let Some(chunk) = rest.first_chunk::<CHUNK>() {
+                self.data[to..to + CHUNK].copy_from_slice(chunk);
+                let plain = (first_ff(chunk) as usize).min(CHUNK);
+                from += plain;
+                to += plain;
+                if plain == CHUNK {
+                    continue;
+                }
+            } else {
+                let plain = rest.iter().position(|&byte| byte == 0xFF).unwrap_or(rest.len());
+                self.data[to..to + plain].copy_from_slice(&rest[..plain]);
+                from += plain;
+                to += plain;
+                if plain == rest.len() {
+                    break DataEnd::Truncation;
+                }
+            }
+            match source.get(from + 1) {
+                Some(0) => {
+                    self.data[to] = 0xFF;
+                    to += 1;
+                    from += 2;
+                }
+                // These are fill bytes: any number of 0xFF may precede a marker.
+                Some(0xFF) => from += 1,
+                Some(&marker @ 0xD0..=0xD7) => {
+                    if marker != 0xD0 + ((first + self.segments.len() as u64) % 8) as u8 {
+                        break DataEnd::StrayRestart(marker, start + from);
+                    }
+                    self.segments.push(segment..to);
+                    segment = to;
+                    from += 2;
+                }
+                Some(_) => break DataEnd::Marker(start + from),
+                None => break DataEnd::Truncation,
+            }
+        };
+        self.segments.push(segment..to);
+        // Readers look past the end; what they see there must not depend on earlier images.
+        self.data[to..to + PADDING].fill(0);
+        end
+    }
+
+    /// The bytes of memory held.
+    pub(super) fn held(&self) -> usize {
+        self.data.capacity() + self.segments.capacity() * size_of::<Range<usize>>()
+    }
+
+    /// The number of the scan's restart intervals; at least one.
+    pub(super) fn segments(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Makes a reader at the start of restart interval `index`.
+    pub(super) fn reader(&self, index: usize) -> Option<BitReader<'_>> {
+        let segment = self.segments.get(index)?;
+        assert!(self.data.len() >= PADDING, "unstuffing pads");
+        Some(BitReader { data: &self.data, position: segment.start, end: segment.end, window: 0, count: 0 })
+    }
+}
+
+/// Finds the end of the scan that begins at `bytes[start]`: the 0xFF of the marker behind it, or `None` if the file
+/// ends first.
+pub(super) fn scan_end(bytes: &[u8], start: usize) -> Option<usize> {
+    let mut at = start;
+    loop {
+        let rest = bytes.get(at..)?;
+        if let Some(chunk) = rest.first_chunk::<CHUNK>() {
+            let plain = first_ff(chunk) as usize;
+            if plain >= CHUNK {
+                at += CHUNK;
+                continue;
+            }
+            at += plain;
+        } else {
+            at += rest.iter().position(|&byte| byte == 0xFF)?;
+        }
+        match bytes.get(at + 1)? {
+            0 | 0xD0..=0xD7 => at += 2,
+            0xFF => at += 1,
+            _ => return Some(at),
+        }
+    }
+}
+
+/// Copies `source` from `from` on to `data` at `to` without the zeros of stuffing, 64 bytes at a time, until a marker
+/// or the end is near. Returns where both are then. There is no branch for each 0xFF, since none could be predicted.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2")]
+fn squeeze(source: &[u8], mut from: usize, data: &mut [u8], mut to: usize) -> (usize, usize) {
+    use std::arch::x86_64::{
+        _mm512_cmpeq_epi8_mask, _mm512_loadu_si512, _mm512_maskz_compress_epi8, _mm512_set1_epi8,
+        _mm512_storeu_si512, _mm512_test_epi8_mask,
+    };
+    let ff = _mm512_set1_epi8(-1);
+    // This says whether the byte at `from` is a stuffed zero: its 0xFF was the last of the 64 bytes before.
+    let mut stuffed = 0;
+    while let (Some(these), Some(room)) = (source.get(from..from + 65), data.get_mut(to..to + 64)) {
+        // SAFETY: both loads lie inside the 65 bytes.
+        let (these, next) = unsafe {
+            (_mm512_loadu_si512(these.as_ptr().cast()), _mm512_loadu_si512(these.as_ptr().add(1).cast()))
+        };
+        let ffs = _mm512_cmpeq_epi8_mask(these, ff);
+        if ffs & _mm512_test_epi8_mask(next, next) != 0 {
+            break;
+        }
+        let kept = !(ffs << 1 | stuffed);
+        // SAFETY: `room` has 64 bytes.
+        unsafe { _mm512_storeu_si512(room.as_mut_ptr().cast(), _mm512_maskz_compress_epi8(kept, these)) };
+        to += kept.count_ones() as usize;
+        from += 64;
+        stuffed = ffs >> 63;
+    }
+    (from + stuffed as usize, to)
+}
+
+const CHUNK: usize = 32;
+
+/// The index of the first 0xFF, which is at least [`CHUNK`] if there is none.
+#[inline(always)]
+fn first_ff(chunk: &[u8; CHUNK]) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8};
+        // SAFETY: SSE2 is part of x86-64, and both loads lie inside the 32 bytes.
+        unsafe {
+            let ff = _mm_set1_epi8(-1);
+            let low = _mm_cmpeq_epi8(_mm_loadu_si128(chunk.as_ptr().cast()), ff);
+            let high = _mm_cmpeq_epi8(_mm_loadu_si128(chunk.as_ptr().add(16).cast()), ff);
+            let mask = _mm_movemask_epi8(low) as u32 | (_mm_movemask_epi8(high) as u32) << 16;
+            mask.trailing_zeros()
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        chunk.iter().position(|&byte| byte == 0xFF).unwrap_or(CHUNK) as u32
+    }
+}
+
+/// Reads bits, the most significant first.
+///
+/// `window` holds as many valid bits at its top as the low six bits of `count` say. What lies below them is either zero
+/// or already equal to what the next refill puts there. The higher bits of `count` have no meaning, so that table
+/// entries can be subtracted from it as they are.
+#[derive(Clone, Copy)]
+pub(super) struct BitReader<'a> {
+    data: &'a [u8],
+    position: usize,
+    end: usize,
+    pub(super) window: u64,
+    count: u64,
+}
+
+impl BitReader<'_> {
+    /// Makes at least 56 bits available, with one load and without a branch (variant 4 of Giesen, "Reading bits in far
+    /// too many ways", 2018).
+    #[inline(always)]
+    pub(super) fn refill(&mut self) {
+        let last = self.data.len() - 8;
+        if self.position > last {
+            // Only damage leads here, far behind the end. The position stays where loads are in bounds and `overrun`
+            // sees it.
+            self.position = last;
+        }
+        // SAFETY: eight bytes lie at every position up to `last`.
+        let word = unsafe { self.data.as_ptr().add(self.position).cast::<[u8; 8]>().read_unaligned() };
+        self.window |= u64::from_be_bytes(word) >> (self.count & 63);
+        self.position += 7 - (self.count >> 3 & 7) as usize;
+        self.count |= 56;
+    }
+
+    /// Steps over as many bits as the low six bits of `entry` say; they must be available.
+    #[inline(always)]
+    pub(super) fn consume(&mut self, entry: u32) {
+        self.window <<= entry & 63;
+        self.count = self.count.wrapping_sub(u64::from(entry));
+    }
+
+    fn valid(&self) -> usize {
+        (self.count & 63) as usize
+    }
+
+    /// Whether more bits were consumed than there are. It must be asked at least once for each MCU.
+    #[inline(always)]
+    pub(super) fn overrun(&self) -> bool {
+        self.position * 8 > self.end * 8 + self.valid()
+    }
+
+    /// The number of the restart interval's bits that are not consumed yet.
+    fn left(&self) -> usize {
+        (self.end * 8 + self.valid()).saturating_sub(self.position * 8)
+    }
+
+    /// Whether nothing but padding is left of the restart interval: less than a byte, or some encoders' bytes of ones
+    /// or zeros.
+    pub(super) fn only_padding(&self) -> bool {
+        let rest = &self.data[self.end - self.left() / 8..self.end];
+        [0x00, 0xFF].iter().any(|padding| rest.iter().all(|byte| byte == padding))
+    }
+
+    /// The number of unstuffed bits consumed since the start of the data.
+    pub(super) fn consumed_bits(&self) -> usize {
+        self.position * 8 - self.valid()
+    }
+
+    /// The number of unstuffed bytes of which bits were consumed.
+    pub(super) fn consumed_bytes(&self) -> usize {
+        self.consumed_bits().div_ceil(8)
+    }
+}
+
+/// Returns the value at the top of `window` behind a code of `code` bits; `shift` brings it down from the top.
+///
+/// Values that begin with a 0 are negative (ITU T.81, F.2.2.1, EXTEND): they are 2^size - 1 less than their bits say.
+#[inline(always)]
+pub(super) fn value(window: u64, code: u32, shift: impl Fn(u64) -> u64) -> i32 {
+    let bits = window << (code & 63);
+    let negative = !((bits as i64) >> 63) as u64;
+    (shift(bits) as i32).wrapping_sub(shift(negative) as i32)
+}
+
+/// Where the unstuffed bytes of a scan lie in the file, from one to a later one.
+pub(super) struct FileOffsets<'a> {
+    bytes: &'a [u8],
+    /// The next byte of the file to look at, and the number of unstuffed bytes before it.
+    at: usize,
+    seen: usize,
+}
+
+impl<'a> FileOffsets<'a> {
+    /// The offsets for the scan that begins at `bytes[start]`.
+    pub(super) fn new(bytes: &'a [u8], start: usize) -> Self {
+        Self { bytes, at: start, seen: 0 }
+    }
+
+    /// The offset of unstuffed byte `index`, which is none before the last one that was asked for; of the marker behind
+    /// the data if there are not so many.
+    pub(super) fn of(&mut self, index: usize) -> usize {
+        loop {
+            let rest = self.bytes.get(self.at..).unwrap_or_default();
+            let plain = match rest.first_chunk::<CHUNK>() {
+                Some(chunk) => (first_ff(chunk) as usize).min(CHUNK),
+                None => rest.iter().position(|&byte| byte == 0xFF).unwrap_or(rest.len()),
+            };
+            let wanted = index.saturating_sub(self.seen);
+            let step = plain.min(wanted);
+            (self.at, self.seen) = (self.at + step, self.seen + step);
+            if wanted < plain {
+                return self.at;
+            }
+            match (rest.get(plain), rest.get(plain + 1)) {
+                (Some(0xFF), Some(0)) if wanted == plain => return self.at,
+                (Some(0xFF), Some(0)) => (self.at, self.seen) = (self.at + 2, self.seen + 1),
+                (Some(0xFF), Some(0xD0..=0xD7)) => self.at += 2,
+                (Some(0xFF), Some(0xFF)) => self.at += 1,
+                (Some(0xFF), _) | (None, _) => return self.at,
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Stuffs 0xFF bytes as an encoder does.
+    fn stuff(plain: &[u8]) -> Vec<u8> {
+        plain.iter().flat_map(|&byte| if byte == 0xFF { vec![0xFF, 0] } else { vec![byte] }).collect()
+    }
+
+    #[test]
+    fn unstuffing_undoes_stuffing_wherever_the_ff_lies() {
+        let mut entropy = Entropy::default();
+        for (level, length) in
+            Level::available().flat_map(|level| (0..200).map(move |length| (level, length)))
+        {
+            for step in 1..40 {
+                let plain: Vec<u8> =
+                    (0..length).map(|i| if i % step == step - 1 { 0xFF } else { i as u8 }).collect();
+                let mut file = stuff(&plain);
+                let at = file.len();
+                file.extend([0xFF, 0xD9, 1, 2, 3]);
+                assert_eq!(entropy.unstuff(&file, 0, level), DataEnd::Marker(at));
+                assert_eq!(scan_end(&file, 0), Some(at));
+                assert_eq!(scan_end(&file[..at + 1], 0), None);
+                let mut offsets = FileOffsets::new(&file, 0);
+                for (index, byte) in plain.iter().enumerate() {
+                    assert_eq!(&stuff(&plain[..index]).len(), &offsets.of(index));
+                    assert_eq!(file[offsets.of(index)], *byte);
+                }
+                assert_eq!(offsets.of(length), at);
+                assert_eq!(entropy.segments[..], [Range { start: 0, end: length }]);
+                assert_eq!(&entropy.data[..length], &plain[..]);
+                assert!(entropy.data[length..length + PADDING].iter().all(|&byte| byte == 0));
+            }
+        }
+    }
+
+    #[test]
+    fn restart_markers_cut_segments_and_must_come_in_turn() {
+        for level in Level::available() {
+            restart_markers(level);
+        }
+    }
+
+    fn restart_markers(level: Level) {
+        let mut entropy = Entropy::default();
+        let file = [9, 1, 2, 0xFF, 0xD0, 3, 0xFF, 0xFF, 0xD1, 0xFF, 0xD9];
+        assert_eq!(entropy.unstuff(&file, 1, level), DataEnd::Marker(9));
+        assert_eq!(entropy.segments, [0..2, 2..3, 3..3]);
+        assert_eq!([0, 1, 2].map(|index| FileOffsets::new(&file, 1).of(index)), [1, 2, 5]);
+        assert_eq!(entropy.unstuff(&[1, 0xFF, 0xD1, 2], 0, level), DataEnd::StrayRestart(0xD1, 1));
+        // What begins in restart interval 9 goes on behind the marker that ends it, FFD1.
+        assert_eq!(entropy.unstuff_part(&[5, 1, 0xFF, 0xD1, 2, 3], 1..5, 9, level), DataEnd::Truncation);
+        assert_eq!((&entropy.segments[..], &entropy.data[..2]), (&[0..1, 1..2][..], &[1, 2][..]));
+        let reversed = Range { start: 2, end: 1 };
+        assert_eq!(entropy.unstuff_part(&[1, 2], reversed, 0, level), DataEnd::Truncation);
+        assert!(entropy.segments.len() == 1 && entropy.segments[0].is_empty());
+        // Here the data lies behind whole vectors of plain bytes, with stuffing across their border.
+        let mut long = stuff(&[[7; 63].as_slice(), &[0xFF], &[8; 100]].concat());
+        long.extend([0xFF, 0xD0]);
+        long.extend(stuff(&[0xFF; 70]));
+        let at = long.len();
+        long.extend([0xFF, 0xD9]);
+        long.extend([0; 90]);
+        assert_eq!(entropy.unstuff(&long, 0, level), DataEnd::Marker(at));
+        assert_eq!(scan_end(&long, 0), Some(at));
+        assert_eq!(entropy.segments, [0..164, 164..234]);
+        assert!(entropy.data[164..234].iter().all(|&byte| byte == 0xFF));
+        assert_eq!(entropy.unstuff(&[1, 0xFF], 0, level), DataEnd::Truncation);
+        assert_eq!(entropy.unstuff(&[], 5, level), DataEnd::Truncation);
+    }
+
+    #[test]
+    fn bits_come_most_significant_first_and_overrun_is_noticed() {
+        let mut entropy = Entropy::default();
+        let bytes: Vec<u8> = (0..50u8).map(|i| i.wrapping_mul(37)).collect();
+        entropy.unstuff(&bytes, 0, Level::detect());
+        for width in 1..=25u32 {
+            let mut bits = entropy.reader(0).unwrap();
+            let mut at = 0;
+            while at + width as usize <= 400 {
+                bits.refill();
+                let expected = (at..at + width as usize)
+                    .fold(0u64, |value, bit| value << 1 | u64::from(bytes[bit / 8] >> (7 - bit % 8) & 1));
+                assert_eq!(bits.window >> (64 - width), expected, "{width} bits at {at}");
+                bits.consume(width);
+                at += width as usize;
+                assert!(!bits.overrun());
+                assert_eq!(bits.left(), 400 - at);
+            }
+            bits.refill();
+            bits.consume(width);
+            assert_eq!(bits.overrun(), at + width as usize > 400);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Decodes damaged JPEGs as libjpeg does. It is plain and slow and decodes the whole image from the start, after the
+//! fast decoder found the damage.
+//!
+//! Where libjpeg warns and goes on, so does this decoder: bits that are no code are symbol 0, coefficients beyond a
+//! block fall on its last one, a scan's bits end at the first marker and are zeros from there on, a restart interval
+//! without data leaves its blocks as they are, and reading goes on at the next restart marker that fits. What libjpeg
+//! refuses as Pillow calls it is refused: a file that ends before its last row is decoded (or before its end marker, if
+//! it has several scans), and markers that cannot stand where they stand.
+//!
+//! One thing is not imitated. If two bytes 0xFF come before a stuffed zero, which no encoder writes, libjpeg's fast
+//! path takes them for a marker, decodes the block anew by its slow path and leaves in it what it had stored.
+//!
+//! As in the other decoders, a progressive file that leaves bits out is not smoothed.
+
+mod block;
+mod source;
+mod transform;
+
+use std::ops::Range;
+
+use super::RegionLayout;
+use super::huffman::{HuffmanCode, Spec};
+use super::markers::{Progression, ScanHeader, truncated};
+use super::progressive::MOST_SCANS;
+use crate::decode::Plane;
+use base::error::DecodeError;
+
+use self::block::ZigzagBlock;
+use self::source::{ScanSource, Stop};
+
+/// The coefficients of a component that are kept: those of the wanted blocks, or all if more scans may come.
+struct KeptCoefficients {
+    columns: Range<u32>,
+    rows: Range<u32>,
+    blocks: Vec<ZigzagBlock>,
+    /// The quantisation steps in coding order; `None` before the first scan of the component.
+    steps: Option<[u16; 64]>,
+}
+
+impl KeptCoefficients {
+    fn new(columns: Range<u32>, rows: Range<u32>) -> Self {
+        let blocks = vec![[0; 64]; columns.len() * rows.len()];
+        Self { columns, rows, blocks, steps: None }
+    }
+
+    /// The block in this column and row; `None` if it is not kept.
+    fn at(&mut self, x: u32, y: u32) -> Option<&mut ZigzagBlock> {
+        let inside = self.columns.contains(&x) && self.rows.contains(&y);
+        let (x, y) = (x.wrapping_sub(self.columns.start), y.wrapping_sub(self.rows.start));
+        inside.then(|| &mut self.blocks[y as usize * self.columns.len() + x as usize])
+    }
+}
+
+/// Reads all coefficients of a file, block after block of each component, with the blocks that only fill MCUs.
+pub(super) fn coefficients(bytes: &[u8], layout: &RegionLayout) -> Result<Vec<Vec<[i16; 64]>>, DecodeError> {
+    let kept = read(bytes, layout, true)?;
+    Ok(kept.into_iter().map(|component| component.blocks).collect())
+}
+
+/// Decodes what `layout` wants of a file into the planes of its components.
+pub(super) fn decode(bytes: &[u8], layout: &RegionLayout, planes: &mut [Plane]) -> Result<(), DecodeError> {
+    let mut kept = read(bytes, layout, false)?;
+    layout.shape(planes);
+    for ((part, kept), plane) in layout.parts.iter().zip(&mut kept).zip(planes) {
+        let steps = kept.steps.unwrap_or([0; 64]);
+        for (row, y) in part.rows.clone().enumerate() {
+            for (column, x) in part.columns.clone().enumerate() {
+                let block = kept.at(x, y).expect("what is wanted is kept");
+                transform::transform(
+                    block,
+                    &steps,
+                    &mut plane.data[8 * (row * plane.stride + column)..],
+                    plane.stride,
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads the coefficients of the blocks that `layout` wants; or of all blocks, where `whole` asks for them or several
+/// scans make them.
+fn read(bytes: &[u8], layout: &RegionLayout, whole: bool) -> Result<Vec<KeptCoefficients>, DecodeError> {
+    let mut header = ScanHeader::parse(bytes)?;
+    let progressive = header.frame.marker == super::PROGRESSIVE;
+    if !progressive {
+        header.tables.add_standard();
+    }
+    let several = progressive || header.scan.len() < header.frame.components.len();
+    let kept = layout.parts.iter().map(|part| {
+        if several || whole {
+            KeptCoefficients::new(0..layout.columns * part.h, 0..layout.rows * part.v)
+        } else {
+            KeptCoefficients::new(part.columns.clone(), part.rows.clone())
+        }
+    });
+    let mut kept: Vec<_> = kept.collect();
+    let mut source = ScanSource::new(bytes, header.data);
+    let ended = read_scans(&mut source, &mut header, layout, several, &mut kept);
+    ended.map_err(|stop| match stop {
+        Stop::Truncated => truncated(bytes),
+        Stop::Refused(error) => error,
+    })?;
+    Ok(kept)
+}
+
+/// Reads all scans; `source` stands before the first one.
+fn read_scans(
+    source: &mut ScanSource,
+    header: &mut ScanHeader,
+    layout: &RegionLayout,
+    several: bool,
+    kept: &mut [KeptCoefficients],
+) -> Result<(), Stop> {
+    for _ in 0..MOST_SCANS {
+        read_scan(source, header, layout, kept)?;
+        match source.next_scan(header) {
+            Ok(true) if several => {}
+            Ok(true) => {
+                let what = "a scan after the one that holds all components";
+                return Err(DecodeError::Corrupt(what.into()).into());
+            }
+            Ok(false) => return Ok(()),
+            // All rows are there, and Pillow asks for no end marker then.
+            Err(Stop::Truncated) if !several => return Ok(()),
+            Err(stop) => return Err(stop),
+        }
+    }
+    Err(DecodeError::Unsupported(format!("JPEG of more than {MOST_SCANS} scans")).into())
+}
+
+/// The kind of a scan, with the codes of its components.
+enum ScanCoding {
+    Sequential(Vec<(HuffmanCode, HuffmanCode)>),
+    DcFirst(Vec<HuffmanCode>),
+    DcRefine,
+    AcFirst(HuffmanCode),
+    AcRefine(HuffmanCode),
+}
+
+impl ScanCoding {
+    fn new(header: &ScanHeader) -> Result<Self, DecodeError> {
+        let (tables, scan) = (&header.tables, &header.scan);
+        let dc = |part| tables.dc(part).and_then(Spec::check_dc).map(HuffmanCode::new);
+        let ac = |part| tables.ac(part).map(HuffmanCode::new);
+        if header.frame.marker != super::PROGRESSIVE {
+            let codes = scan.iter().map(|part| Ok((dc(part)?, ac(part)?)));
+            return codes.collect::<Result<_, _>>().map(Self::Sequential);
+        }
+        let Progression { first, last, high, low } = header.progression;
+        let band = if first == 0 { last == 0 } else { first <= last && last <= 63 && scan.len() == 1 };
+        if !band || low > 13 || (high != 0 && high != low + 1) {
+            return Err(DecodeError::Corrupt(format!(
+                "a scan means coefficients {first} to {last}, bits {high} to {low}: impossible"
+            )));
+        }
+        match (first, high) {
+            (0, 0) => scan.iter().map(dc).collect::<Result<_, _>>().map(Self::DcFirst),
+            (0, _) => Ok(Self::DcRefine),
+            (_, 0) => ac(&scan[0]).map(Self::AcFirst),
+            (_, _) => ac(&scan[0]).map(Self::AcRefine),
+        }
+    }
+}
+
+/// Reads one scan.
+fn read_scan(
+    source: &mut ScanSource,
+    header: &ScanHeader,
+    layout: &RegionLayout,
+    kept: &mut [KeptCoefficients],
+) -> Result<(), Stop> {
+    // This follows from the way libjpeg looks for components that a scan has named already.
+    if header.scan.iter().enumerate().any(|(place, part)| part.component < place) {
+        return Err(
+            DecodeError::Corrupt("a scan whose components are not in the frame's order".into()).into()
+        );
+    }
+    for part in &header.scan {
+        let kept = &mut kept[part.component];
+        if kept.steps.is_none() {
+            let table = header.frame.components[part.component].table;
+            kept.steps = Some(*header.tables.quantisation(table)?);
+        }
+    }
+    let (pass, progression) = (ScanCoding::new(header)?, header.progression);
+    // The only component of a scan is not interleaved: an MCU is one block, whatever the factors say.
+    let alone = header.scan.len() == 1;
+    let (columns, rows) = layout.mcus(&header.scan);
+    let (mut previous, mut ended) = ([0; 4], 0);
+    let mut left = header.tables.restart_interval;
+    source.begin_scan();
+    for row in 0..rows {
+        for column in 0..columns {
+            if header.tables.restart_interval > 0 {
+                if left == 0 {
+                    source.restart()?;
+                    (previous, ended, left) = ([0; 4], 0, header.tables.restart_interval);
+                }
+                left -= 1;
+            }
+            if source.exhausted() {
+                continue;
+            }
+            for (index, scan) in header.scan.iter().enumerate() {
+                let part = &layout.parts[scan.component];
+                let (h, v) = if alone { (1, 1) } else { (part.h, part.v) };
+                for y in row * v..(row + 1) * v {
+                    for x in column * h..(column + 1) * h {
+                        let mut unwanted = [0; 64];
+                        let block = kept[scan.component].at(x, y).unwrap_or(&mut unwanted);
+                        let previous = &mut previous[index];
+                        match &pass {
+                            ScanCoding::Sequential(codes) => {
+                                let (dc, ac) = &codes[index];
+                                block::sequential(source, dc, ac, previous, block)?;
+                            }
+                            ScanCoding::DcFirst(codes) => {
+                                block::dc_first(source, &codes[index], progression.low, previous, block)?;
+                            }
+                            ScanCoding::DcRefine => block::dc_refine(source, progression.low, block)?,
+                            ScanCoding::AcFirst(codes) => {
+                                block::ac_first(source, codes, progression, &mut ended, block)?;
+                            }
+                            ScanCoding::AcRefine(codes) => {
+                                block::ac_refine(source, codes, progression, &mut ended, block)?;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}

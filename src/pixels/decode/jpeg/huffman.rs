@@ -1,0 +1,456 @@
+//! Huffman codes as lookup tables: one table decodes a symbol and its value bits, one steps over several symbols.
+
+use base::error::DecodeError;
+use std::mem::offset_of;
+
+/// The bits of the AC lookups. With one more the tables of two components would not fit into 32 KB of first-level cache
+/// together.
+pub(super) const AC_BITS: u32 = 11;
+/// The bits of the DC lookup.
+pub(super) const DC_BITS: u32 = 9;
+/// The bits of the lookup that steps over symbols.
+pub(super) const SKIP_BITS: u32 = 12;
+
+/// The most bits that a lookup of several symbols steps over at once: three times that is less than a refill makes
+/// available.
+pub(super) const MAX_STEP: u32 = 18;
+
+/// An entry whose last symbol ends the block advances the coefficient index by this much more. That leads out of any
+/// block, and can be told from the sum.
+pub(super) const END: usize = 128;
+/// The advance of an entry that cannot be used: it is so large that even without [`END`] it cannot be right, so that
+/// the block goes on symbol by symbol.
+pub(super) const NONE: usize = 192;
+
+/// The most entries of the lookup of long codes. Annex K's codes need a tenth; where these are not enough
+/// [`HuffmanCode::find`] knows the rest.
+const MOST_LONG: usize = 1 << 12;
+
+/// The most value bits that a coefficient of an 8-bit image has (ITU T.81, F.1.2.1.1 and F.1.2.2.1).
+pub(super) const MAX_AC_SIZE: u8 = 10;
+/// The most value bits that a DC difference of such an image has.
+pub(super) const MAX_DC_SIZE: u8 = 11;
+
+/// A code in the form of a DHT segment: how many codes there are of each length 1..=16, and the symbols in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Spec {
+    counts: [u8; 16],
+    symbols: Vec<u8>,
+}
+
+impl Spec {
+    /// Makes the code of `symbols`, of which `counts[i]` have codes of i + 1 bits. `None` unless it can be a Huffman
+    /// code in which, as JPEG demands, no code consists of ones only.
+    pub(super) fn new(counts: [u8; 16], symbols: &[u8]) -> Option<Self> {
+        let total: usize = counts.iter().map(|&count| usize::from(count)).sum();
+        if total != symbols.len() || total > 256 {
+            return None;
+        }
+        let mut next = 0u32;
+        for (i, &count) in counts.iter().enumerate() {
+            next = (next << 1) + u32::from(count);
+            if count > 0 && next >= 1 << (i + 1) {
+                return None;
+            }
+        }
+        Some(Self { counts, symbols: symbols.to_vec() })
+    }
+
+    /// Returns the counts and the symbols.
+    pub(super) fn into_parts(self) -> ([u8; 16], Vec<u8>) {
+        (self.counts, self.symbols)
+    }
+
+    /// Returns this code if it can be a code of DC differences.
+    ///
+    /// # Errors
+    /// [`DecodeError::Corrupt`] if a symbol is no size of a DC difference.
+    pub(super) fn check_dc(&self) -> Result<&Self, DecodeError> {
+        match self.symbols.iter().find(|&&symbol| symbol > 15) {
+            Some(symbol) => Err(DecodeError::Corrupt(format!(
+                "DC Huffman table has symbol {symbol}, at most 15 is legal"
+            ))),
+            None => Ok(self),
+        }
+    }
+
+    /// The codes in order, each as (code, its length, symbol).
+    pub(super) fn codes(&self) -> impl Iterator<Item = (u32, u32, u8)> {
+        let mut code = 0;
+        let lengths = self
+            .counts
+            .iter()
+            .enumerate()
+            .flat_map(|(i, &count)| std::iter::repeat_n(i as u32 + 1, usize::from(count)));
+        let mut previous = 0;
+        lengths.zip(&self.symbols).map(move |(length, &symbol)| {
+            code <<= length - previous;
+            previous = length;
+            let this = code;
+            code += 1;
+            (this, length, symbol)
+        })
+    }
+}
+
+/// The result of the fast lookup of the next symbol: an entry of 32 bits that the hot loop takes apart by shifts alone.
+///
+/// In plain entries, bits 0–5 are the length of code and value together, 8–13 the length of the code, 16–21 the shift
+/// that brings the value down, 24–28 how far the coefficient index advances. Special entries have the sign bit set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LookupEntry(pub(super) u32);
+
+impl LookupEntry {
+    const SPECIAL: u32 = 1 << 31;
+    const END: u32 = 1 << 30;
+    const ZEROS: u32 = 1 << 29;
+    /// The entry for a code longer than the lookup, a value longer than allowed, or no code at all.
+    /// [`HuffmanCode::find`] knows more.
+    pub(super) const OTHER: Self = Self(Self::SPECIAL);
+
+    #[inline(always)]
+    pub(super) fn is_special(self) -> bool {
+        (self.0 as i32) < 0
+    }
+
+    /// Whether this is an end of block; in progressive files, of as many blocks as [`Self::run_bits`] tell.
+    #[inline(always)]
+    pub(super) fn is_end(self) -> bool {
+        self.0 & Self::END != 0
+    }
+
+    /// The number of bits behind the code of an end of several blocks, which say how many blocks.
+    #[inline(always)]
+    pub(super) fn run_bits(self) -> u32 {
+        self.0 >> 24 & 15
+    }
+
+    /// Whether this stands for sixteen zero coefficients.
+    #[inline(always)]
+    pub(super) fn is_zeros(self) -> bool {
+        self.0 & Self::ZEROS != 0
+    }
+}
+
+/// The whole code, for symbols that the lookups leave out; as `cuda/indexed/table.cuh` has it, field by field.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::decode) struct HuffmanCode {
+    /// The first code that is too large for codes of this length, left-aligned to 16 bits; by length - 1.
+    limit: [u32; 16],
+    /// The index of a symbol minus its code; by length - 1.
+    offset: [i32; 16],
+    symbols: [u8; 256],
+}
+
+// The size and the offsets are those in `cuda/indexed/table.cuh`; no byte is padding.
+const _: () = assert!(size_of::<HuffmanCode>() == 2 * 16 * 4 + 256);
+const _: () = assert!(offset_of!(HuffmanCode, offset) == 64);
+const _: () = assert!(offset_of!(HuffmanCode, symbols) == 128);
+
+impl HuffmanCode {
+    pub(super) fn new(spec: &Spec) -> Self {
+        let (mut limit, mut offset, mut symbols) = ([0; 16], [0; 16], [0; 256]);
+        symbols[..spec.symbols.len()].copy_from_slice(&spec.symbols);
+        let (mut code, mut index) = (0u32, 0u32);
+        for i in 0..16 {
+            offset[i] = index as i32 - code as i32;
+            code += u32::from(spec.counts[i]);
+            index += u32::from(spec.counts[i]);
+            limit[i] = code << (15 - i);
+            code <<= 1;
+        }
+        Self { limit, offset, symbols }
+    }
+
+    /// The symbol of this code of `length` bits, at most 16; `None` if it is no code, unless a shorter one begins it.
+    pub(super) fn symbol(&self, code: u32, length: u32) -> Option<u8> {
+        let i = length as usize - 1;
+        let known = code << (15 - i) < self.limit[i];
+        known.then(|| self.symbols[(code as i32 + self.offset[i]) as usize & 255])
+    }
+
+    /// The length and the symbol of the code at the top of `window`.
+    #[cold]
+    pub(super) fn find(&self, window: u64) -> Option<(u32, u8)> {
+        let top = (window >> 48) as u32;
+        // Counting, which works because limits never fall, needs no branch for each length.
+        let i = self.limit.iter().filter(|&&limit| top >= limit).count();
+        if i == 16 {
+            return None;
+        }
+        let code = (top >> (15 - i)) as i32;
+        Some((i as u32 + 1, self.symbols[(code + self.offset[i]) as usize & 255]))
+    }
+}
+
+/// A code of DC differences.
+#[derive(Debug)]
+pub(super) struct DcTable {
+    /// The lookup by the next [`DC_BITS`] bits. Plain entries take at most 16 bits with their value; their shift is one
+    /// less than an AC entry's, because the size may be 0.
+    pub(super) fast: [LookupEntry; 1 << DC_BITS],
+    pub(super) code: HuffmanCode,
+}
+
+impl DcTable {
+    pub(super) fn new(spec: &Spec) -> Self {
+        let mut fast = [LookupEntry::OTHER; 1 << DC_BITS];
+        for (code, length, size) in spec.codes().take_while(|&(_, length, _)| length <= DC_BITS) {
+            let total = length + u32::from(size);
+            if size <= MAX_DC_SIZE && total <= 16 {
+                let entry = LookupEntry(total | length << 8 | (63 - u32::from(size)) << 16);
+                fast[span(code, length, DC_BITS)].fill(entry);
+            }
+        }
+        Self { fast, code: HuffmanCode::new(spec) }
+    }
+}
+
+/// A code of AC coefficients: runs of zeros and sizes of values.
+#[derive(Debug)]
+pub(super) struct AcTable {
+    /// The lookup by the next [`AC_BITS`] bits. Plain entries take at most 21 bits with their value.
+    pub(super) fast: [LookupEntry; 1 << AC_BITS],
+    /// The lookup of codes longer than that, by the next 16 bits less `long_from`. Plain entries take at most 26 bits.
+    long: Vec<LookupEntry>,
+    /// The first of the longer codes, left-aligned to 16 bits.
+    long_from: usize,
+    pub(super) code: HuffmanCode,
+}
+
+impl AcTable {
+    /// Makes the table. Values of more than `max_size` bits, which is at most [`MAX_AC_SIZE`], are left to
+    /// [`HuffmanCode::find`] and its callers.
+    pub(super) fn new(spec: &Spec, max_size: u8) -> Self {
+        let mut fast = [LookupEntry::OTHER; 1 << AC_BITS];
+        let first_long = spec.codes().find(|&(_, length, _)| length > AC_BITS);
+        let long_from = first_long.map_or(1 << 16, |(code, length, _)| (code as usize) << (16 - length));
+        let mut long = vec![LookupEntry::OTHER; ((1 << 16) - long_from).min(MOST_LONG)];
+        for (code, length, symbol) in spec.codes() {
+            let entry = Self::entry(length, symbol, max_size);
+            if length <= AC_BITS {
+                fast[span(code, length, AC_BITS)].fill(entry);
+            } else {
+                let span = span(code, length, 16);
+                let end = (span.end - long_from).min(long.len());
+                long[(span.start - long_from).min(end)..end].fill(entry);
+            }
+        }
+        Self { fast, long, long_from, code: HuffmanCode::new(spec) }
+    }
+
+    /// The entry of a symbol whose code has this length.
+    fn entry(length: u32, symbol: u8, max_size: u8) -> LookupEntry {
+        let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
+        match (run, size) {
+            (15, 0) => LookupEntry(LookupEntry::SPECIAL | LookupEntry::ZEROS | length),
+            // As in libjpeg, runs without a value end the block in baseline files, too.
+            (_, 0) => LookupEntry(LookupEntry::SPECIAL | LookupEntry::END | length | run << 24),
+            _ if size > u32::from(max_size) => LookupEntry::OTHER,
+            _ => LookupEntry((length + size) | length << 8 | (64 - size) << 16 | (run + 1) << 24),
+        }
+    }
+
+    /// Looks up the symbol at the top of `window`, whose code is longer than [`AC_BITS`] or unknown.
+    #[inline(always)]
+    pub(super) fn long(&self, window: u64) -> LookupEntry {
+        let at = ((window >> 48) as usize).wrapping_sub(self.long_from);
+        self.long.get(at).copied().unwrap_or(LookupEntry::OTHER)
+    }
+}
+
+/// A table for stepping over whole AC symbols, values included: as many as have their codes in [`SKIP_BITS`] bits.
+///
+/// In an entry, bits 0–5 are the number of bits to step over, bits from 7 on how far the coefficient index advances;
+/// see [`END`] and, if not even the first symbol is known, [`NONE`].
+#[derive(Debug)]
+pub(super) struct SkipTable(pub(super) [u16; 1 << SKIP_BITS]);
+
+impl SkipTable {
+    pub(super) fn new(spec: &Spec) -> Self {
+        let mut table = [(NONE as u16) << 7; 1 << SKIP_BITS];
+        let codes: Vec<_> = spec
+            .codes()
+            .filter(|&(_, length, symbol)| length <= SKIP_BITS && symbol & 15 <= MAX_AC_SIZE)
+            .collect();
+        fill_skip(&mut table, &codes, 0, 0, 0);
+        Self(table)
+    }
+}
+
+/// Fills the entries that begin with the `used` bits `prefix`, which stand for symbols that advance by `advance`.
+fn fill_skip(table: &mut [u16], codes: &[(u32, u32, u8)], prefix: u32, used: u32, advance: u32) {
+    for &(code, length, symbol) in codes {
+        if used + length > SKIP_BITS {
+            break;
+        }
+        let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
+        let (prefix, known) = (prefix << length | code, used + length);
+        let ends = size == 0 && run != 15;
+        let step = if ends { 0 } else { run + 1 };
+        if advance + step > 63 || known + size > MAX_STEP {
+            // The entries keep what is there: the symbols before this one.
+            continue;
+        }
+        let (bits, advance) = (known + size, advance + step);
+        let end = if ends { END as u32 } else { 0 };
+        let entry = (bits | (advance + end) << 7) as u16;
+        table[span(prefix, known, SKIP_BITS)].fill(entry);
+        if !ends && bits < SKIP_BITS {
+            for value in 0..1 << size {
+                fill_skip(table, codes, prefix << size | value, bits, advance);
+            }
+        }
+    }
+}
+
+/// The range of entries, in a lookup by `bits` bits, that begin with this code.
+fn span(code: u32, length: u32, bits: u32) -> std::ops::Range<usize> {
+    let first = (code << (bits - length)) as usize;
+    first..first + (1 << (bits - length))
+}
+
+/// The tables of annex K.3, which files without DHT segments (frames of Motion JPEG) use.
+pub(super) mod standard {
+    use super::Spec;
+
+    /// Makes the (DC, AC) codes for luma or for chroma.
+    pub(in super::super) fn tables(chroma: bool) -> (Spec, Spec) {
+        let (dc_counts, ac_counts, ac_head) = if chroma {
+            (
+                [0, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0],
+                [0, 2, 1, 2, 4, 4, 3, 4, 7, 5, 4, 4, 0, 1, 2, 0x77],
+                CHROMA_AC,
+            )
+        } else {
+            (
+                [0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0],
+                [0, 2, 1, 3, 3, 2, 4, 3, 5, 5, 4, 4, 0, 0, 1, 0x7D],
+                LUMA_AC,
+            )
+        };
+        let dc: Vec<u8> = (0..12).collect();
+        // The long codes come in order, so only the short ones are listed.
+        let mut ac = ac_head.to_vec();
+        for run in 0..16u8 {
+            ac.extend((1..=10).map(|size| run << 4 | size).filter(|symbol| !ac_head.contains(symbol)));
+        }
+        let spec = |counts, symbols: &[u8]| Spec::new(counts, symbols).expect("annex K holds Huffman codes");
+        (spec(dc_counts, &dc), spec(ac_counts, &ac))
+    }
+
+    /// The symbols of codes shorter than 16 bits, from table K.5.
+    const LUMA_AC: &[u8] = &[
+        0x01, 0x02, 0x03, 0x00, 0x04, 0x11, 0x05, 0x12, 0x21, 0x31, 0x41, 0x06, 0x13, 0x51, 0x61, 0x07, 0x22,
+        0x71, 0x14, 0x32, 0x81, 0x91, 0xA1, 0x08, 0x23, 0x42, 0xB1, 0xC1, 0x15, 0x52, 0xD1, 0xF0, 0x24, 0x33,
+        0x62, 0x72, 0x82,
+    ];
+
+    /// The symbols of codes shorter than 16 bits, from table K.6.
+    const CHROMA_AC: &[u8] = &[
+        0x00, 0x01, 0x02, 0x03, 0x11, 0x04, 0x05, 0x21, 0x31, 0x06, 0x12, 0x41, 0x51, 0x07, 0x61, 0x71, 0x13,
+        0x22, 0x32, 0x81, 0x08, 0x14, 0x42, 0x91, 0xA1, 0xB1, 0xC1, 0x09, 0x23, 0x33, 0x52, 0xF0, 0x15, 0x62,
+        0x72, 0xD1, 0x0A, 0x16, 0x24, 0x34, 0xE1, 0x25, 0xF1,
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn specs() -> Vec<Spec> {
+        let mut specs: Vec<Spec> = [false, true].iter().map(|&chroma| standard::tables(chroma).1).collect();
+        // This has short codes for many symbols with few value bits; the next has only long codes.
+        specs.push(
+            Spec::new([0, 2, 3, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[1, 0, 0x11, 0xF0, 2, 0x31])
+                .unwrap(),
+        );
+        specs.push(Spec::new([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1], &[0, 1, 0x0F]).unwrap());
+        specs
+    }
+
+    #[test]
+    fn the_codes_of_the_standard_are_those_of_its_tables() {
+        let code_of =
+            |spec: &Spec, symbol| spec.codes().find(|&(_, _, s)| s == symbol).map(|(c, l, _)| (c, l));
+        let [luma, chroma] = [false, true].map(|chroma| standard::tables(chroma).1);
+        // These are some rows of tables K.5 and K.6.
+        assert_eq!(code_of(&luma, 0x00), Some((0b1010, 4)));
+        assert_eq!(code_of(&luma, 0xF0), Some((0b11111111001, 11)));
+        assert_eq!(code_of(&luma, 0x82), Some((0b111111111000000, 15)));
+        assert_eq!(code_of(&luma, 0x09), Some((0b1111111110000010, 16)));
+        assert_eq!(code_of(&luma, 0xFA), Some((0b1111111111111110, 16)));
+        assert_eq!(code_of(&chroma, 0x00), Some((0b00, 2)));
+        assert_eq!(code_of(&chroma, 0xF0), Some((0b1111111010, 10)));
+        assert_eq!(code_of(&chroma, 0xF1), Some((0b111111111000011, 15)));
+        assert_eq!(code_of(&chroma, 0x17), Some((0b1111111110001000, 16)));
+        assert_eq!(code_of(&chroma, 0xFA), Some((0b1111111111111110, 16)));
+    }
+
+    #[test]
+    fn every_lookup_agrees_with_the_code() {
+        for spec in specs() {
+            let (ac, skip) = (AcTable::new(&spec, MAX_AC_SIZE), SkipTable::new(&spec));
+            for window in (0..1u64 << 16).map(|top| top << 48 | 0x5A5A_5A5A_5A5A) {
+                let found = ac.code.find(window);
+                let by_hand =
+                    spec.codes().find(|&(code, length, _)| window >> (64 - length) == u64::from(code));
+                assert_eq!(found, by_hand.map(|(_, length, symbol)| (length, symbol)));
+                let entry = ac.fast[(window >> (64 - AC_BITS)) as usize];
+                if let Some((length, symbol)) =
+                    found.filter(|&(length, symbol)| length <= AC_BITS && symbol & 15 <= 10)
+                {
+                    let size = u32::from(symbol & 15);
+                    assert_eq!(entry.0 & 63, length + size);
+                    assert_eq!(entry.is_end(), size == 0 && symbol != 0xF0);
+                    assert_eq!(entry.is_zeros(), symbol == 0xF0);
+                    if !entry.is_special() {
+                        assert_eq!((entry.0 >> 8 & 63, entry.0 >> 16 & 63), (length, 64 - size));
+                        assert_eq!(entry.0 >> 24, u32::from(symbol >> 4) + 1);
+                    }
+                } else {
+                    assert_eq!(entry, LookupEntry::OTHER);
+                    let beyond = ((window >> 48) as usize).wrapping_sub(ac.long_from) >= MOST_LONG;
+                    let long = found.filter(|&(_, symbol)| !beyond && symbol & 15 <= 10);
+                    assert_eq!(
+                        ac.long(window),
+                        long.map_or(LookupEntry::OTHER, |(length, symbol)| {
+                            AcTable::entry(length, symbol, MAX_AC_SIZE)
+                        })
+                    );
+                }
+                // The expected result goes step by step as far as codes lie in the lookup's bits.
+                let (mut bits, mut advance, mut end) = (0, 0, false);
+                while let Some((length, symbol)) = ac.code.find(window << bits) {
+                    let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
+                    let step = if size == 0 && run != 15 { 0 } else { run + 1 };
+                    let known = bits + length <= SKIP_BITS && size <= 10 && bits + length + size <= MAX_STEP;
+                    if end || !known || advance + step > 63 {
+                        break;
+                    }
+                    (bits, advance, end) = (bits + length + size, advance + step, step == 0);
+                }
+                let expected = if bits == 0 {
+                    (NONE as u16) << 7
+                } else {
+                    (bits | (advance + if end { END as u32 } else { 0 }) << 7) as u16
+                };
+                assert_eq!(skip.0[(window >> (64 - SKIP_BITS)) as usize], expected);
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_codes_are_refused() {
+        let counts = |pairs: &[(usize, u8)]| {
+            let mut counts = [0; 16];
+            pairs.iter().for_each(|&(length, count)| counts[length - 1] = count);
+            counts
+        };
+        assert!(Spec::new(counts(&[(1, 1)]), &[7]).is_some());
+        assert!(Spec::new(counts(&[(1, 2)]), &[7, 8]).is_none(), "a code of ones only");
+        assert!(Spec::new(counts(&[(1, 1), (2, 3)]), &[1, 2, 3, 4]).is_none(), "too many codes");
+        assert!(Spec::new(counts(&[(3, 2)]), &[1]).is_none(), "too few symbols");
+    }
+}

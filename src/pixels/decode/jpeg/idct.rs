@@ -1,0 +1,477 @@
+//! From the coefficients of a block to samples: the accurate integer inverse DCT of libjpeg (`islow`), bit for bit.
+//!
+//! The algorithm is that of Loeffler, Ligtenberg and Moschytz, "Practical fast 1-D DCT algorithms with 11
+//! multiplications" (ICASSP 1989), with constants of 13 fractional bits and 2 more bits kept between the passes, as in
+//! libjpeg's `jidctint.c`. The sums are exact, so any order of operations gives the same result. Here each output is a
+//! dot product, which vector units compute well.
+
+use std::ops::{Add, Mul, Shr, Sub};
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx512;
+
+/// The quantised coefficients of a block. Only the first 64 are used; an index of 8 bits needs no bounds check.
+///
+/// They are all zero between blocks. They are kept in the order of [`position`], but for `avx512`.
+#[repr(C, align(64))]
+pub(super) struct IdctBlock(pub(super) [i16; 256]);
+
+impl IdctBlock {
+    pub(super) const fn new() -> Self {
+        Self([0; 256])
+    }
+}
+
+/// The place of the coefficient of vertical frequency `u` and horizontal frequency `j`. Rows that are multiplied
+/// together (0 and 4, 2 and 6, 1 and 3, 5 and 7) lie interleaved, ready for multiply-and-add of pairs.
+const fn position(u: usize, j: usize) -> usize {
+    const PAIR: [usize; 8] = [0, 2, 1, 2, 0, 3, 1, 3];
+    const HALF: [usize; 8] = [0, 0, 0, 1, 1, 0, 1, 1];
+    PAIR[u] * 16 + 2 * j + HALF[u]
+}
+
+/// The natural index (8·row + column) of the coefficients in the order they are coded (ITU T.81, figure A.6).
+pub(super) const ZIGZAG: [u8; 64] = {
+    let mut order = [0; 64];
+    let (mut row, mut column, mut k) = (0usize, 0usize, 0);
+    while k < 64 {
+        order[k] = (8 * row + column) as u8;
+        if (row + column).is_multiple_of(2) {
+            if column == 7 {
+                row += 1;
+            } else {
+                column += 1;
+                row = row.saturating_sub(1);
+            }
+        } else if row == 7 {
+            column += 1;
+        } else {
+            row += 1;
+            column = column.saturating_sub(1);
+        }
+        k += 1;
+    }
+    order
+};
+
+/// The [`position`] by coding order. Indices beyond 63 lead to an unused place.
+pub(super) static PLACES: [u8; 256] = {
+    let mut places = [64; 256];
+    let mut k = 0;
+    while k < 64 {
+        places[k] = position(ZIGZAG[k] as usize / 8, ZIGZAG[k] as usize % 8) as u8;
+        k += 1;
+    }
+    places
+};
+
+/// The quantisation table of a component, in the order of [`position`].
+#[derive(Debug, Clone)]
+#[repr(C, align(64))]
+pub(super) struct Quantisation {
+    steps: [i16; 64],
+    /// The largest coefficients that stay within [`LIMIT`] when multiplied.
+    limits: [i16; 64],
+    /// Whether a coefficient of 10 bits can leave 16 bits when multiplied. If so, [`Self::limits`] must be checked.
+    coarse: bool,
+    /// The largest DC coefficient that stays within 16 bits when multiplied.
+    pub(super) dc_limit: i32,
+}
+
+impl Quantisation {
+    /// Makes the table from one in coding order.
+    pub(super) fn new(table: &[u16; 64]) -> Self {
+        let (mut steps, mut limits) = ([0; 64], [0; 64]);
+        for (k, &step) in table.iter().enumerate() {
+            let place = usize::from(PLACES[k]);
+            // A step beyond 16 bits signed allows no coefficient but 0, so its value does not matter.
+            steps[place] = i16::try_from(step).unwrap_or(1);
+            limits[place] = (LIMIT / i32::from(step.max(1))) as i16;
+        }
+        let coarse = table.iter().any(|&step| i32::from(step) * 1023 > 32767);
+        Self { steps, limits, coarse, dc_limit: 32767 / i32::from(table[0].max(1)) }
+    }
+
+    /// The sums of the magnitudes of four coefficients that share a column; `None` if they are beyond what samples of 8
+    /// bits can have.
+    fn sums(&self, block: &IdctBlock) -> Option<[i32; 16]> {
+        let (mut sums, mut within) = ([0i32; 16], true);
+        for place in 0..64 {
+            let (value, step) = (i32::from(block.0[place]), i32::from(self.steps[place]));
+            within &= !self.coarse || value.abs() <= i32::from(self.limits[place]);
+            sums[place % 16] += (value * step).abs();
+        }
+        (within && sums.iter().all(|&sum| sum <= LIMIT)).then_some(sums)
+    }
+
+    /// Whether a block in coding order can be transformed. `table` is what this was made of, with no step beyond 32767.
+    #[inline(always)]
+    pub(super) fn allows(&self, block: &[i16; 64], table: &[i16; 64]) -> bool {
+        // Most blocks are so far from the limit that even the sum of all is below it. Magnitudes of ten bits keep that
+        // sum within 32 bits.
+        let (mut sum, mut most) = (0, 0);
+        for (&value, &step) in block.iter().zip(table) {
+            let magnitude = value.unsigned_abs();
+            most = magnitude.max(most);
+            sum += i32::from(magnitude.min(1023) as i16) * i32::from(step);
+        }
+        if sum <= LIMIT && most <= 1023 {
+            return true;
+        }
+        let mut placed = IdctBlock::new();
+        block.iter().zip(&PLACES).for_each(|(&value, &place)| placed.0[usize::from(place)] = value);
+        i32::from(block[0]).abs() <= self.dc_limit && self.sums(&placed).is_some()
+    }
+}
+
+/// A bound on the sum of the magnitudes of four coefficients that share a column: rows 0, 2, 1, 5 and rows 4, 6, 3, 7.
+///
+/// Blocks of 8-bit samples stay below 2048 + 510 (Parseval, and half a step of 255 each), so anything beyond is damage.
+const LIMIT: i32 = 2950;
+
+/// If all these sums stay within this, no intermediate value leaves 16 bits between the passes (8400 · 1.387 · 4 / 2 <
+/// 2^15) and none leaves 32 bits in the second (16 · 2100 · 4 · 1.387² · 2^13 < 2^31).
+const QUICK: i32 = 2100;
+
+/// The error of a block whose coefficients are beyond what samples of 8 bits can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OutOfRange;
+
+/// An inverse DCT for one instruction set.
+pub(super) trait InverseDct {
+    /// Transforms a whole block, which is zero afterwards, and writes 8×8 samples to `out`, rows `stride` apart.
+    fn block(
+        block: &mut IdctBlock,
+        quantisation: &Quantisation,
+        out: &mut [u8],
+        stride: usize,
+    ) -> Result<(), OutOfRange>;
+}
+
+/// Transforms a block of which only `dc`, not yet multiplied, is not zero, and writes 8×8 samples to `out`, rows
+/// `stride` apart.
+#[inline(always)]
+pub(super) fn dc_only(
+    dc: i16,
+    quantisation: &Quantisation,
+    out: &mut [u8],
+    stride: usize,
+) -> Result<(), OutOfRange> {
+    let dc = i32::from(dc) * i32::from(quantisation.steps[0]);
+    if dc.abs() > LIMIT {
+        return Err(OutOfRange);
+    }
+    let sample = ((((dc << 2) + 16) >> 5) + 128).clamp(0, 255) as u8;
+    for row in out[..7 * stride + 8].chunks_mut(stride) {
+        row[..8].fill(sample);
+    }
+    Ok(())
+}
+
+// The constants have 13 fractional bits and are named as in the paper's C renderings: C_0_541 is 0.541196100.
+pub(super) const C_0_298: i32 = 2446;
+pub(super) const C_0_390: i32 = 3196;
+pub(super) const C_0_541: i32 = 4433;
+pub(super) const C_0_765: i32 = 6270;
+pub(super) const C_0_899: i32 = 7373;
+pub(super) const C_1_175: i32 = 9633;
+pub(super) const C_1_501: i32 = 12299;
+pub(super) const C_1_847: i32 = 15137;
+pub(super) const C_1_961: i32 = 16069;
+pub(super) const C_2_053: i32 = 16819;
+pub(super) const C_2_562: i32 = 20995;
+pub(super) const C_3_072: i32 = 25172;
+const ONE: i32 = 1 << 13;
+
+/// The factors of inputs 2 and 6 in the even part's rotated outputs.
+const EVEN: [[i32; 2]; 2] = [[C_0_541 + C_0_765, C_0_541], [C_0_541, C_0_541 - C_1_847]];
+
+/// The factors of inputs 1, 3, 5, 7 in the odd part's outputs, from the one added to row 0 to the one added to row 3:
+/// the paper's rotations multiplied out.
+const ODD: [[i32; 4]; 4] = [
+    [C_1_501 - C_0_899 - C_0_390 + C_1_175, C_1_175, C_1_175 - C_0_390, C_1_175 - C_0_899],
+    [C_1_175, C_3_072 - C_2_562 - C_1_961 + C_1_175, C_1_175 - C_2_562, C_1_175 - C_1_961],
+    [C_1_175 - C_0_390, C_1_175 - C_2_562, C_2_053 - C_2_562 - C_0_390 + C_1_175, C_1_175],
+    [C_1_175 - C_0_899, C_1_175 - C_1_961, C_1_175, C_0_298 - C_0_899 - C_1_961 + C_1_175],
+];
+
+/// The inverse DCT in plain Rust.
+pub(super) struct PortableIdct;
+
+impl InverseDct for PortableIdct {
+    fn block(
+        block: &mut IdctBlock,
+        quantisation: &Quantisation,
+        out: &mut [u8],
+        stride: usize,
+    ) -> Result<(), OutOfRange> {
+        let Some(sums) = quantisation.sums(block) else {
+            block.0[..64].fill(0);
+            return Err(OutOfRange);
+        };
+        if sums.iter().all(|&sum| sum <= QUICK) {
+            both_passes::<i32>(block, quantisation, out, stride);
+        } else {
+            both_passes::<i64>(block, quantisation, out, stride);
+        }
+        block.0[..64].fill(0);
+        Ok(())
+    }
+}
+
+/// An integer to calculate with: 32 bits suffice except for blocks beyond [`QUICK`].
+trait Int:
+    Copy + From<i32> + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Shr<u32, Output = Self>
+{
+    fn sample(self) -> u8;
+}
+
+impl Int for i32 {
+    fn sample(self) -> u8 {
+        (self + 128).clamp(0, 255) as u8
+    }
+}
+
+impl Int for i64 {
+    fn sample(self) -> u8 {
+        (self + 128).clamp(0, 255) as u8
+    }
+}
+
+#[inline(always)]
+fn both_passes<T: Int>(block: &IdctBlock, quantisation: &Quantisation, out: &mut [u8], stride: usize) {
+    let mut columns = [[T::from(0); 8]; 8];
+    for (j, column) in columns.iter_mut().enumerate() {
+        *column = pass::<11, T>(std::array::from_fn(|u| {
+            let place = position(u, j);
+            T::from(i32::from(block.0[place]) * i32::from(quantisation.steps[place]))
+        }));
+    }
+    for (y, row) in out[..7 * stride + 8].chunks_mut(stride).enumerate() {
+        for (sample, value) in row.iter_mut().zip(pass::<18, T>(columns.map(|column| column[y]))) {
+            *sample = value.sample();
+        }
+    }
+}
+
+/// Transforms one dimension; the result is divided by 2^SHIFT and rounded.
+#[inline(always)]
+fn pass<const SHIFT: u32, T: Int>(x: [T; 8]) -> [T; 8] {
+    let times = |value: T, factor: i32| value * T::from(factor);
+    let rounding = T::from(1 << (SHIFT - 1));
+    let (sum, difference) = (times(x[0] + x[4], ONE) + rounding, times(x[0] - x[4], ONE) + rounding);
+    let outer = times(x[2], EVEN[0][0]) + times(x[6], EVEN[0][1]);
+    let inner = times(x[2], EVEN[1][0]) + times(x[6], EVEN[1][1]);
+    let even = [sum + outer, difference + inner, difference - inner, sum - outer];
+    let odd = ODD.map(|f| times(x[1], f[0]) + times(x[3], f[1]) + times(x[5], f[2]) + times(x[7], f[3]));
+    std::array::from_fn(|i| {
+        let value = if i < 4 { even[i] + odd[i] } else { even[7 - i] - odd[7 - i] };
+        value >> SHIFT
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::rng::{RandomKey, Use};
+
+    /// The definition of the inverse DCT (ITU T.81, A.3.3) in floating point.
+    fn reference(coefficients: &[[f64; 8]; 8]) -> [[f64; 8]; 8] {
+        let scale = |k: usize| if k == 0 { 0.5f64.sqrt() } else { 1.0 };
+        let cosine = |x: usize, k: usize| ((2 * x + 1) as f64 * k as f64 * std::f64::consts::PI / 16.0).cos();
+        std::array::from_fn(|y| {
+            std::array::from_fn(|x| {
+                let mut sum = 0.0;
+                for (v, row) in coefficients.iter().enumerate() {
+                    for (u, value) in row.iter().enumerate() {
+                        sum += scale(u) * scale(v) / 4.0 * value * cosine(x, u) * cosine(y, v);
+                    }
+                }
+                sum + 128.0
+            })
+        })
+    }
+
+    /// Blocks of random density and size, with the tables to multiply them.
+    fn samples() -> impl Iterator<Item = ([i16; 64], [u16; 64])> {
+        (0..3000).map(|index| {
+            let mut stream = RandomKey::new(b"idct", 0, 0, Use::Augment).stream(index);
+            let (coarse, reach, count) =
+                (1 + stream.below(300), 1 + stream.below(400), 1 + stream.below(64) as usize);
+            let mut table = [0; 64];
+            table.iter_mut().for_each(|step| *step = 1 + stream.below(coarse) as u16);
+            let mut coefficients = [0i16; 64];
+            for value in &mut coefficients[..count] {
+                *value = (stream.below(2 * reach) as i32 - reach as i32) as i16 / (1 + coarse as i16 / 8);
+            }
+            (coefficients, table)
+        })
+    }
+
+    /// Whether a block can be transformed, and its samples.
+    type Transformed = (Result<(), OutOfRange>, Vec<u8>);
+
+    fn run<T: InverseDct>(coefficients: &[i16; 64], table: &[u16; 64]) -> Transformed {
+        let mut block = IdctBlock::new();
+        for (k, &value) in coefficients.iter().enumerate() {
+            block.0[usize::from(PLACES[k])] = value;
+        }
+        let mut out = vec![0; 7 * 13 + 8];
+        let result = T::block(&mut block, &Quantisation::new(table), &mut out, 13);
+        assert!(block.0[..64].iter().all(|&value| value == 0));
+        (result, out)
+    }
+
+    #[test]
+    fn coding_order_is_the_zigzag() {
+        assert_eq!(ZIGZAG[..16], [0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5]);
+        assert_eq!(ZIGZAG[56..], [53, 60, 61, 54, 47, 55, 62, 63]);
+        let mut places = PLACES[..64].to_vec();
+        places.sort();
+        assert_eq!(places, (0..64).collect::<Vec<u8>>());
+    }
+
+    #[test]
+    fn samples_are_those_of_the_definition() {
+        let mut compared = 0;
+        for (coefficients, table) in samples() {
+            let (result, out) = run::<PortableIdct>(&coefficients, &table);
+            if result.is_err() {
+                continue;
+            }
+            let mut natural = [[0.0; 8]; 8];
+            for k in 0..64 {
+                let at = usize::from(ZIGZAG[k]);
+                natural[at / 8][at % 8] = f64::from(coefficients[k]) * f64::from(table[k]);
+            }
+            for (y, row) in reference(&natural).iter().enumerate() {
+                for (x, value) in row.iter().enumerate() {
+                    let difference = f64::from(out[13 * y + x]) - value.clamp(0.0, 255.0);
+                    assert!(difference.abs() < 0.7, "{difference} at {x}, {y}");
+                }
+            }
+            compared += 1;
+        }
+        assert!(compared > 500, "{compared}");
+    }
+
+    #[test]
+    fn a_lone_dc_needs_no_transform() {
+        for dc in -1100..1100 {
+            let mut coefficients = [0; 64];
+            coefficients[0] = dc;
+            let (result, whole) = run::<PortableIdct>(&coefficients, &[3; 64]);
+            let mut out = vec![0; 7 * 13 + 8];
+            let quick = dc_only(dc, &Quantisation::new(&[3; 64]), &mut out, 13);
+            assert_eq!((quick, quick.is_ok().then_some(out)), (result, result.is_ok().then_some(whole)));
+        }
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn all_levels_agree() {
+        if base::simd::Level::available().all(|level| level < base::simd::Level::Avx2) {
+            return;
+        }
+        let mut failed = 0;
+        for (coefficients, table) in samples() {
+            let expected = run::<PortableIdct>(&coefficients, &table);
+            let (result, out) = run::<avx2::Avx2Idct>(&coefficients, &table);
+            assert_eq!(result, expected.0);
+            if result.is_ok() {
+                assert_eq!(out, expected.1);
+            } else {
+                failed += 1;
+            }
+        }
+        assert!((10..2900).contains(&failed), "{failed}");
+    }
+
+    /// Transforms two blocks with AVX-512, or each alone where both cannot be transformed together. Returns the results
+    /// and whether they were.
+    #[cfg(target_arch = "x86_64")]
+    fn run_two(two: [&([i16; 64], [u16; 64]); 2]) -> ([Transformed; 2], bool) {
+        let tables = two.map(|(_, table)| Quantisation::new(table));
+        let mut blocks = two.map(|(coefficients, _)| {
+            let mut block = IdctBlock::new();
+            block.0[..64].copy_from_slice(coefficients);
+            block
+        });
+        // SAFETY: the caller has looked for AVX-512.
+        let together = unsafe { avx512::transform(&mut blocks, tables.each_ref()) };
+        let is_together = together.is_some();
+        let mut samples = together.into_iter().flatten();
+        let done = [0, 1].map(|number| {
+            let mut out = vec![0; 7 * 13 + 8];
+            let result = match samples.next() {
+                Some(samples) => {
+                    samples.write(&mut out, 13);
+                    Ok(())
+                }
+                None => avx512::transform_alone(&mut blocks[number], &tables[number], &mut out, 13),
+            };
+            (result, out)
+        });
+        assert!(blocks.iter().all(|block| block.0[..64].iter().all(|&value| value == 0)));
+        (done, is_together)
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn two_blocks_together_are_as_each_alone() {
+        if base::simd::Level::available().all(|level| level < base::simd::Level::Avx512) {
+            return;
+        }
+        let samples: Vec<_> = samples().collect();
+        let (mut together, mut failed) = (0, 0);
+        for (number, first) in samples.iter().enumerate() {
+            // Neighbours have other tables, blocks far away other coefficients, too.
+            for second in [&samples[(number + 1) % samples.len()], &samples[(7 * number) % samples.len()]] {
+                let (found, is_together) = run_two([first, second]);
+                let expected = [first, second].map(|(block, table)| run::<PortableIdct>(block, table));
+                for (found, expected) in found.into_iter().zip(expected) {
+                    assert_eq!(found.0, expected.0);
+                    if found.0.is_ok() {
+                        assert_eq!(found.1, expected.1);
+                    } else {
+                        failed += 1;
+                    }
+                }
+                together += usize::from(is_together);
+            }
+        }
+        assert!((500..5500).contains(&together) && failed > 100, "{together} {failed}");
+    }
+
+    #[test]
+    fn products_that_wrap_are_out_of_range_on_all_levels() {
+        for (coefficient, step) in [(512, 64), (256, 128), (128, 256), (384, 256), (512, 192), (1023, 33)] {
+            for (k, sign) in (1..64).flat_map(|k| [(k, 1), (k, -1)]) {
+                let mut coefficients = [0i16; 64];
+                coefficients[k] = sign * coefficient;
+                let portable = run::<PortableIdct>(&coefficients, &[step; 64]).0;
+                assert_eq!(portable, Err(OutOfRange), "{coefficient} of {step} at {k}");
+                #[cfg(target_arch = "x86_64")]
+                if base::simd::Level::available().any(|level| level >= base::simd::Level::Avx2) {
+                    let avx2 = run::<avx2::Avx2Idct>(&coefficients, &[step; 64]).0;
+                    assert_eq!(avx2, portable, "{coefficient} of {step} at {k}");
+                }
+                #[cfg(target_arch = "x86_64")]
+                if base::simd::Level::available().any(|level| level >= base::simd::Level::Avx512) {
+                    let (damaged, plain) = ((coefficients, [step; 64]), ([1; 64], [1; 64]));
+                    for two in [[&damaged, &plain], [&plain, &damaged]] {
+                        let (found, is_together) = run_two(two);
+                        let number = usize::from(std::ptr::eq(two[1], &damaged));
+                        assert_eq!(
+                            (is_together, found[number].0),
+                            (false, portable),
+                            "{coefficient} of {step} at {k}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The head of an indexed image: where in the file decoding can begin, and with what.
+
+use std::ops::Range;
+
+use super::{SIGNATURE, corrupt};
+use base::crc::checksum;
+use base::error::DecodeError;
+
+/// The bytes of the head before its entries, and of an entry.
+const FIXED: usize = 28;
+const ENTRY: usize = 12;
+
+/// A place in the entropy-coded data at which decoding can begin: the start of a row of MCUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::decode) struct EntryPoint {
+    /// The offset in the file of the byte that holds the first bit.
+    pub(in crate::decode) byte: u32,
+    /// The number of that byte's bits before it, at most 7.
+    pub(in crate::decode) skip: u32,
+    /// The DC coefficients of the blocks before it, by the components' order in the scan.
+    pub(in crate::decode) dc: [i16; 3],
+}
+
+impl EntryPoint {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend(self.byte.to_le_bytes());
+        self.dc.iter().for_each(|dc| out.extend(dc.to_le_bytes()));
+        out.extend([self.skip as u8, 0]);
+    }
+
+    fn read(bytes: &[u8; ENTRY]) -> Self {
+        let [b0, b1, b2, b3, ref dc @ .., skip, _] = *bytes;
+        let [d0, d1, d2, d3, d4, d5] = *dc;
+        Self {
+            byte: u32::from_le_bytes([b0, b1, b2, b3]),
+            skip: u32::from(skip & 7),
+            dc: [[d0, d1], [d2, d3], [d4, d5]].map(i16::from_le_bytes),
+        }
+    }
+}
+
+/// What the head says of the file, beside the entry points.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct IndexedFile {
+    /// The number of the file's bytes.
+    pub(super) file: u32,
+    /// The CRC-32C of the file's bytes.
+    pub(super) crc: u32,
+    /// The offset in the file of the marker that ends the entropy-coded data.
+    pub(super) end: u32,
+    /// The columns and rows of MCUs.
+    pub(super) mcus: (u32, u32),
+}
+
+impl IndexedFile {
+    /// Writes the head to `out`, with the entry points of all rows.
+    pub(super) fn write(&self, entries: &[EntryPoint], out: &mut Vec<u8>) {
+        let Self { file, crc, end, mcus: (columns, rows) } = *self;
+        let start = out.len();
+        out.extend(SIGNATURE);
+        let length = FIXED + entries.len() * ENTRY + 4;
+        [length as u32, file, crc, end].iter().for_each(|value| out.extend(value.to_le_bytes()));
+        [columns, rows].iter().for_each(|&value| out.extend((value as u16).to_le_bytes()));
+        entries.iter().for_each(|entry| entry.write(out));
+        let crc = checksum(&out[start..]);
+        out.extend(crc.to_le_bytes());
+    }
+}
+
+/// The head of an indexed image, where it lies.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct IndexHead<'a> {
+    pub(super) facts: IndexedFile,
+    entries: &'a [[u8; ENTRY]],
+    bytes: &'a [u8],
+    /// The number of bytes of the head; the file follows.
+    length: usize,
+}
+
+impl<'a> IndexHead<'a> {
+    /// Reads the head of an indexed image and checks it, nothing of which is trusted.
+    pub(super) fn read(indexed: &'a [u8]) -> Result<Self, DecodeError> {
+        let short = || corrupt("its head is cut short");
+        let fixed: &[u8; FIXED] = indexed.first_chunk().ok_or_else(short)?;
+        if fixed[..8] != *SIGNATURE {
+            return Err(corrupt("it does not begin as one of this version"));
+        }
+        let word = |at: usize| u32::from_le_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
+        let half = |at: usize| u32::from(u16::from_le_bytes([fixed[at], fixed[at + 1]]));
+        let length = word(8) as usize;
+        let facts = IndexedFile { file: word(12), crc: word(16), end: word(20), mcus: (half(24), half(26)) };
+        let head = indexed.get(..length).ok_or_else(short)?;
+        let (head, crc) = head.split_last_chunk().ok_or_else(short)?;
+        if checksum(head) != u32::from_le_bytes(*crc) {
+            return Err(corrupt("its head is damaged"));
+        }
+        let (entries, rest) = head.get(FIXED..).ok_or_else(short)?.as_chunks();
+        if !rest.is_empty() || entries.len() != facts.mcus.1 as usize {
+            return Err(corrupt("its head has another length than its parts"));
+        }
+        let means = length as u64 + u64::from(facts.file);
+        if means != indexed.len() as u64 {
+            return Err(corrupt(&format!("it has {} bytes, and its head means {means}", indexed.len())));
+        }
+        Ok(Self { facts, entries, bytes: indexed, length })
+    }
+
+    /// The range of the file's bytes in the indexed image.
+    pub(super) fn file(&self) -> Range<usize> {
+        self.length..self.length + self.facts.file as usize
+    }
+
+    /// The entry point of a row of MCUs, and the range of the file's bytes that hold the row. `None` if there is no
+    /// such row.
+    pub(super) fn row(&self, row: u32) -> Option<(EntryPoint, Range<usize>)> {
+        let entry = |row: usize| self.entries.get(row).map(EntryPoint::read);
+        let start = entry(row as usize)?;
+        let end = match entry(row as usize + 1) {
+            // The row ends amid the byte with which the next one begins. Behind an FF the zero belongs to it, without
+            // which that would be no byte of coded data.
+            Some(EntryPoint { byte, skip: 1.., .. }) => {
+                let shared = self.bytes[self.file()].get(byte as usize);
+                byte as usize + 1 + usize::from(shared == Some(&0xFF))
+            }
+            Some(next) => next.byte as usize,
+            None => self.facts.end as usize,
+        };
+        Some((start, start.byte as usize..end))
+    }
+}

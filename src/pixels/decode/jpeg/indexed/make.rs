@@ -1,0 +1,128 @@
+//! From a JPEG to its index: one walk over all its codes, which makes no samples.
+
+use super::head::{EntryPoint, IndexedFile};
+use crate::decode::Kept;
+use crate::decode::Region;
+use crate::decode::jpeg::bits::{Entropy, FileOffsets};
+use crate::decode::jpeg::markers::{ScanHeader, check_end};
+use crate::decode::jpeg::scan::{Component, skip_mcu};
+use crate::decode::jpeg::{Jpeg, PROGRESSIVE, RegionLayout, check_size, is, refuse_unknown, unstuff};
+use base::crc::checksum;
+use base::error::DecodeError;
+use base::simd::Level;
+
+/// Indexes one file after another. It owns the scratch memory; each thread has one.
+#[derive(Debug)]
+pub(in crate::decode) struct Indexer {
+    level: Level,
+    jpeg: Jpeg,
+    entries: Vec<EntryPoint>,
+}
+
+impl Default for Indexer {
+    fn default() -> Self {
+        Self { level: Level::detect(), jpeg: Jpeg::default(), entries: Vec::new() }
+    }
+}
+
+impl Indexer {
+    /// Writes the indexed form of the JPEG `file` to `out`, whose old bytes are dropped. All codes of the file were
+    /// read; whether its coefficients are in range is left to whoever decodes them.
+    ///
+    /// # Errors
+    /// The reason for which the file is kept as it is; `out` then holds nothing.
+    pub(in crate::decode) fn index(&mut self, file: &[u8], out: &mut Vec<u8>) -> Result<(), Kept> {
+        out.clear();
+        let facts = self.find(file)?;
+        facts.write(&self.entries, out);
+        out.extend_from_slice(file);
+        Ok(())
+    }
+
+    /// Finds the entry points of a file.
+    fn find(&mut self, file: &[u8]) -> Result<IndexedFile, Kept> {
+        if !is(file) {
+            return Err(Kept::NotJpeg);
+        }
+        let damaged = |_: DecodeError| Kept::Damaged;
+        let length = u32::try_from(file.len()).map_err(|_| Kept::Kind)?;
+        let mut header = ScanHeader::parse(file).map_err(damaged)?;
+        refuse_unknown(&header).map_err(|_| Kept::Kind)?;
+        check_size(file, &header).map_err(damaged)?;
+        // The smallest region: nothing of it is decoded, and what steps over blocks is there for all of them.
+        let region = Region { x: 0, y: 0, width: 1, height: 1 };
+        let layout = RegionLayout::of_coded(&header.frame, header.color_space, region).ok_or(Kept::Kind)?;
+        if header.frame.marker == PROGRESSIVE || header.scan.len() != header.frame.components.len() {
+            return Err(Kept::Kind);
+        }
+        header.tables.add_standard();
+        let (mcus, interval) = (layout.mcus(&header.scan), header.tables.restart_interval);
+        let end = unstuff(&mut self.jpeg.entropy, file, header.data, interval, mcus, self.level);
+        let end = end.map_err(damaged)?;
+        check_end(file, end).map_err(damaged)?;
+        let components = self.jpeg.components(&header, &layout, u64::MAX).map_err(damaged)?;
+        let walk = CodeWalk {
+            entropy: &self.jpeg.entropy,
+            components: &components,
+            offsets: FileOffsets::new(file, header.data),
+            mcus,
+            interval,
+        };
+        self.entries.clear();
+        let done = match self.level {
+            // SAFETY: the level says that the processor has these instructions.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 | Level::Avx512 => unsafe { walk_avx2(walk, &mut self.entries) },
+            _ => walk_with(walk, &mut self.entries),
+        };
+        done.ok_or(Kept::Damaged)?;
+        Ok(IndexedFile { file: length, crc: checksum(file), end: end as u32, mcus })
+    }
+}
+
+/// A walk over the codes of a file's only scan.
+struct CodeWalk<'a> {
+    entropy: &'a Entropy,
+    components: &'a [Component],
+    offsets: FileOffsets<'a>,
+    mcus: (u32, u32),
+    interval: u32,
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
+fn walk_avx2(walk: CodeWalk, entries: &mut Vec<EntryPoint>) -> Option<()> {
+    walk_with(walk, entries)
+}
+
+/// Notes the entry points; `None` where a code is damaged.
+#[inline(always)]
+fn walk_with(mut walk: CodeWalk, entries: &mut Vec<EntryPoint>) -> Option<()> {
+    let (mut segment, mut left) = (0, walk.interval);
+    let (mut bits, mut dc) = (walk.entropy.reader(0)?, [0; 4]);
+    for _ in 0..walk.mcus.1 {
+        for column in 0..walk.mcus.0 {
+            if walk.interval > 0 {
+                if left == 0 {
+                    if !bits.only_padding() {
+                        return None;
+                    }
+                    segment += 1;
+                    (bits, dc, left) = (walk.entropy.reader(segment)?, [0; 4], walk.interval);
+                }
+                left -= 1;
+            }
+            if column == 0 {
+                let at = bits.consumed_bits();
+                let byte = u32::try_from(walk.offsets.of(at / 8)).ok()?;
+                let dc = std::array::from_fn(|component| dc[component] as i16);
+                entries.push(EntryPoint { byte, skip: at as u32 % 8, dc });
+            }
+            skip_mcu(&mut bits, &mut dc, walk.components).ok()?;
+            if bits.overrun() {
+                return None;
+            }
+        }
+    }
+    Some(())
+}

@@ -1,0 +1,468 @@
+//! Decodes only the wanted region of a JPEG: it steps over the entropy-coded data outside, and transforms the blocks
+//! inside.
+
+mod bits;
+mod blocks;
+mod conceal;
+mod huffman;
+mod idct;
+pub(super) mod indexed;
+mod markers;
+pub mod packed;
+mod pairs;
+mod pixels;
+pub(in crate::decode) mod plan;
+mod progressive;
+mod scan;
+mod tables;
+
+use std::ops::Range;
+
+use self::bits::{DataEnd, Entropy, FileOffsets};
+use self::idct::Quantisation;
+use self::indexed::IndexHead;
+use self::markers::{Frame, FrameComponent, MOST_BLOCKS, ScanComponent, ScanHeader, check_end};
+use self::scan::{Component, Scan, ScanFailure, ScanFault, ScanStart};
+use self::tables::TableCache;
+use super::codecs::Choose;
+use super::exif::Metadata;
+use super::header::{JpegColorSpace, JpegHeader, Process};
+use super::planes::Sampling;
+use super::{Backend, ColorModel, Damaged, Decoded, Plane, Planes, Region};
+use base::error::DecodeError;
+use base::simd::Level;
+
+/// The codes of annex K.3, which most files use for luma, in the form of DHT segments: for DC differences and for AC
+/// coefficients, how many codes there are of each length, and the symbols.
+pub(super) fn usual_codes() -> [([u8; 16], Vec<u8>); 2] {
+    let (dc, ac) = huffman::standard::tables(false);
+    [dc, ac].map(huffman::Spec::into_parts)
+}
+
+/// Whether a file is a JPEG, by its signature.
+pub(super) fn is(bytes: &[u8]) -> bool {
+    bytes.starts_with(&[0xFF, 0xD8, 0xFF])
+}
+
+/// Reads the columns and rows of `bytes`, which begin with a JPEG signature.
+pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
+    header(bytes).map(|header| (header.width, header.height))
+}
+
+/// Finds the metadata of `bytes`, which begin with a JPEG signature.
+pub(super) fn metadata(bytes: &[u8]) -> Metadata<'_> {
+    const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
+    let segments = || markers::app1_segments(bytes);
+    Metadata {
+        exif: segments().find(|segment| segment.starts_with(b"Exif\0\0")),
+        xmp: segments().find_map(|segment| segment.strip_prefix(XMP)),
+    }
+}
+
+/// Reads the headers of `bytes`, which begin with a JPEG signature.
+pub(super) fn header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
+    let header = ScanHeader::parse(bytes)?;
+    check_size(bytes, &header)?;
+    let frame = &header.frame;
+    let (width, height) = (frame.width, frame.height);
+    let region_decodable = refuse_unknown(&header).is_ok()
+        && RegionLayout::of(frame, header.color_space, Region { x: 0, y: 0, width, height }).is_ok();
+    let process = match frame.marker {
+        0xC0 => Process::Baseline,
+        0xC1 => Process::Extended,
+        PROGRESSIVE => Process::Progressive,
+        _ => Process::Other,
+    };
+    let mut factors = [(0, 0); 4];
+    for (factors, component) in factors.iter_mut().zip(&frame.components) {
+        *factors = (component.h as u8, component.v as u8);
+    }
+    Ok(JpegHeader {
+        width,
+        height,
+        process,
+        precision: frame.precision,
+        color_space: header.color_space,
+        components: frame.components.len() as u8,
+        factors,
+        restart_interval: header.tables.restart_interval,
+        interleaved: header.scan.len() == frame.components.len(),
+        region_decodable,
+    })
+}
+
+/// The frame marker of progressive files.
+const PROGRESSIVE: u8 = 0xC2;
+
+/// The number of blocks to step over from which a table for it pays. Building it takes about as long as stepping over
+/// these.
+const SKIP_TABLE_PAYS: u64 = 200;
+
+/// The tables and scratch memory of the JPEG decoder.
+#[derive(Debug, Default)]
+pub(super) struct Jpeg {
+    cache: TableCache,
+    entropy: Entropy,
+    progressive: progressive::ProgressiveScratch,
+    /// The components of an image whose planes are made of them.
+    components: [Plane; 4],
+}
+
+impl Jpeg {
+    /// Decodes the region of the image that `choose` picks into `out`. Returns damage that is concealed in words.
+    pub(super) fn decode(
+        &mut self,
+        bytes: &[u8],
+        by: (Level, Damaged),
+        choose: Choose<'_>,
+        out: &mut Planes,
+    ) -> Result<Decoded, DecodeError> {
+        self.decode_with(bytes, None, by, choose, out)
+    }
+
+    /// Decodes a file like [`Jpeg::decode`], from the entry points of its `index` where it has one.
+    fn decode_with(
+        &mut self,
+        bytes: &[u8],
+        index: Option<&IndexHead>,
+        (level, damaged): (Level, Damaged),
+        choose: Choose<'_>,
+        out: &mut Planes,
+    ) -> Result<Decoded, DecodeError> {
+        let mut header = ScanHeader::parse(bytes)?;
+        refuse_unknown(&header)?;
+        let (width, height) = (header.frame.width, header.frame.height);
+        let region = choose(width, height)?;
+        check_size(bytes, &header)?;
+        let layout = RegionLayout::of(&header.frame, header.color_space, region)?;
+        // Whatever an index does not lead to, the file itself decides.
+        if let Some(index) = index
+            && indexed::decode_from(index, self, (bytes, &mut header), &layout, level, out).is_some()
+        {
+            return Ok(Decoded::by(Backend::Indexed)(region));
+        }
+        let mut components = std::mem::take(&mut self.components);
+        let planes = if layout.as_coded { &mut out.planes[..] } else { &mut components };
+        let done = if header.frame.marker == PROGRESSIVE {
+            self.decode_progressive(bytes, &mut header, &layout, level, planes)
+        } else {
+            self.decode_region(bytes, &mut header, &layout, level, planes)
+        };
+        let concealed = match done {
+            Err(DecodeError::Corrupt(damage)) if damaged == Damaged::Conceal => {
+                conceal::decode(bytes, &layout, planes)?;
+                Some(damage)
+            }
+            done => done.map(|()| None)?,
+        };
+        if layout.as_coded {
+            layout.describe(&header.frame, out);
+        } else {
+            out.shape_full((width, height), region, layout.color);
+            pixels::assemble(&components[..layout.parts.len()], header.color_space, region, out);
+        }
+        self.components = components;
+        Ok(Decoded { concealed, ..Decoded::by(Backend::Region)(region) })
+    }
+
+    /// Decodes scan after scan until all components are there; nearly always that is one.
+    fn decode_region(
+        &mut self,
+        bytes: &[u8],
+        header: &mut ScanHeader,
+        layout: &RegionLayout,
+        level: Level,
+        planes: &mut [Plane],
+    ) -> Result<(), DecodeError> {
+        let mut missing = vec![true; layout.parts.len()];
+        let mut end = None;
+        while missing.contains(&true) {
+            match end {
+                None => header.tables.add_standard(),
+                Some(at) if header.next_scan(bytes, at)? => {}
+                Some(_) => return Err(incomplete(missing.iter().position(|&missing| missing))),
+            }
+            for part in &header.scan {
+                if !std::mem::take(&mut missing[part.component]) {
+                    return Err(DecodeError::Corrupt(format!("component {} is coded twice", part.component)));
+                }
+            }
+            let mcus = layout.mcus(&header.scan);
+            let at =
+                unstuff(&mut self.entropy, bytes, header.data, header.tables.restart_interval, mcus, level)?;
+            if end.is_none() {
+                check_end(bytes, at)?;
+                layout.shape(planes);
+            }
+            self.decode_scan(bytes, header, layout, level, planes)?;
+            end = Some(at);
+        }
+        Ok(())
+    }
+
+    fn decode_scan(
+        &mut self,
+        bytes: &[u8],
+        header: &ScanHeader,
+        layout: &RegionLayout,
+        level: Level,
+        planes: &mut [Plane],
+    ) -> Result<(), DecodeError> {
+        let (columns, rows) = layout.mcus(&header.scan);
+        let components = self.components(header, layout, layout.skipped_blocks)?;
+        let scan = Scan {
+            entropy: &self.entropy,
+            components: &components,
+            columns,
+            rows,
+            restart_interval: header.tables.restart_interval,
+            wanted: layout.wanted(&header.scan),
+            start: ScanStart::default(),
+        };
+        scan::decode(&scan, planes, level)
+            .map_err(|failure| damage(bytes, header.data, failure, (columns, rows)))
+    }
+
+    /// The components of a scan in which so many blocks are stepped over.
+    fn components(
+        &mut self,
+        header: &ScanHeader,
+        layout: &RegionLayout,
+        skipped_blocks: u64,
+    ) -> Result<Vec<Component>, DecodeError> {
+        let tables = &header.tables;
+        let pays = skipped_blocks >= SKIP_TABLE_PAYS;
+        let mut components = Vec::with_capacity(4);
+        for scan in &header.scan {
+            let part = &layout.parts[scan.component];
+            let dc = tables.dc(scan)?;
+            let ac = tables.ac(scan)?;
+            let (h, v) = part.factors(&header.scan);
+            components.push(Component {
+                h,
+                v,
+                plane: scan.component,
+                quantisation: Quantisation::new(tables.quantisation(part.quantisation)?),
+                dc: self.cache.dc(dc)?,
+                skip: pays.then(|| self.cache.skip(ac)),
+                ac: self.cache.ac(ac),
+                pairs: self.cache.pairs(ac),
+                columns: part.columns.clone(),
+                rows: part.rows.clone(),
+            });
+        }
+        Ok(components)
+    }
+}
+
+/// Unstuffs the scan that begins at `start` and has this many columns and rows of MCUs, checks its restart markers and
+/// returns where it ends.
+fn unstuff(
+    entropy: &mut Entropy,
+    bytes: &[u8],
+    start: usize,
+    restart_interval: u32,
+    (columns, rows): (u32, u32),
+    level: Level,
+) -> Result<usize, DecodeError> {
+    let end = match entropy.unstuff(bytes, start, level) {
+        DataEnd::Truncation => bytes.len(),
+        DataEnd::Marker(at) => at,
+        DataEnd::StrayRestart(marker, at) => {
+            return Err(DecodeError::Corrupt(format!(
+                "restart marker FF{marker:02X} out of turn at byte {at}"
+            )));
+        }
+    };
+    let mcus = u64::from(columns) * u64::from(rows);
+    let expected = (mcus - 1).checked_div(u64::from(restart_interval)).unwrap_or(0) + 1;
+    let found = entropy.segments() as u64;
+    // Further markers after the last MCU are passed over, as everything there is.
+    if found < expected || (restart_interval == 0 && found > 1) {
+        // A file that is cut short lacks them too, and that is the better error then.
+        check_end(bytes, end)?;
+        return Err(DecodeError::Corrupt(format!(
+            "{found} restart intervals where the header means {expected}"
+        )));
+    }
+    Ok(end)
+}
+
+/// Makes the error of a failure in the scan that begins at `start` and has this many columns and rows of MCUs.
+fn damage(bytes: &[u8], start: usize, failure: ScanFailure, (columns, rows): (u32, u32)) -> DecodeError {
+    let ScanFailure { fault, mcu, byte } = failure;
+    let at = FileOffsets::new(bytes, start).of(byte);
+    let what = match fault {
+        ScanFault::BadCode => "no Huffman code",
+        ScanFault::BlockOverrun => "a block of more than 64 coefficients",
+        ScanFault::OutOfRange => "a coefficient out of range",
+        ScanFault::OutOfData => "the entropy-coded data ends too early",
+        ScanFault::LeftOver => "more entropy-coded data than its restart interval can hold",
+    };
+    let mcus = u64::from(columns) * u64::from(rows);
+    DecodeError::Corrupt(format!("{what}, near byte {at}, in MCU {mcu} of {mcus}"))
+}
+
+/// Makes the error of an image that ends before its components, of which `missing` is one, were coded.
+fn incomplete(missing: Option<usize>) -> DecodeError {
+    let component = missing.unwrap_or(0);
+    DecodeError::Corrupt(format!("the image ends before its component {component} was coded"))
+}
+
+/// Refuses files that are too short for what their header promises, so that it cannot make us allocate for it. Each
+/// block of the image takes at least one bit, in baseline files and in the first scan of progressive ones.
+fn check_size(bytes: &[u8], header: &ScanHeader) -> Result<(), DecodeError> {
+    let frame = &header.frame;
+    let blocks = u64::from(frame.width.div_ceil(8)) * u64::from(frame.height.div_ceil(8));
+    // At least one component has full resolution.
+    if (bytes.len() as u64) * 8 < blocks {
+        let (length, width, height) = (bytes.len(), frame.width, frame.height);
+        return Err(DecodeError::Corrupt(format!(
+            "truncated: {length} bytes cannot hold {width}×{height} pixels"
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses files that no decoder here knows.
+fn refuse_unknown(header: &ScanHeader) -> Result<(), DecodeError> {
+    let frame = &header.frame;
+    let unsupported = |what: String| Err(DecodeError::Unsupported(what));
+    match frame.marker {
+        0xC0..=0xC2 => {}
+        0xC3 => return unsupported("lossless JPEG".into()),
+        0xC5..=0xC7 => return unsupported("hierarchical JPEG".into()),
+        0xC9..=0xCB | 0xCD..=0xCF => return unsupported("JPEG with arithmetic coding".into()),
+        marker => return unsupported(format!("JPEG with frame marker FF{marker:02X}")),
+    }
+    if frame.precision != 8 {
+        return unsupported(format!("JPEG of {} bits a sample", frame.precision));
+    }
+    let count = frame.components.len();
+    if !matches!(count, 1 | 3 | 4) {
+        return unsupported(format!("JPEG of {count} components"));
+    }
+    Ok(())
+}
+
+/// How the region's blocks lie in the image.
+struct RegionLayout {
+    /// The meaning of the planes that come of it.
+    color: ColorModel,
+    /// Whether these are the components as they are coded; else they are made of them.
+    as_coded: bool,
+    /// The columns and rows of MCUs of interleaved scans.
+    columns: u32,
+    rows: u32,
+    skipped_blocks: u64,
+    parts: Vec<ComponentPart>,
+}
+
+/// One component's part of the region.
+struct ComponentPart {
+    h: u32,
+    v: u32,
+    quantisation: usize,
+    sampling: Sampling,
+    /// The columns and rows of wanted blocks.
+    columns: Range<u32>,
+    rows: Range<u32>,
+}
+
+impl ComponentPart {
+    /// The columns and rows of its blocks in an MCU of this scan, which codes it. The only component of a scan is not
+    /// interleaved: an MCU is one block, whatever the factors say.
+    fn factors(&self, scan: &[ScanComponent]) -> (u32, u32) {
+        if scan.len() == 1 { (1, 1) } else { (self.h, self.v) }
+    }
+
+    /// The columns of blocks of the whole component, without those that only fill MCUs.
+    fn width(&self) -> usize {
+        self.sampling.image_width.div_ceil(self.sampling.step_x).div_ceil(8) as usize
+    }
+}
+
+impl RegionLayout {
+    /// Lays out the region of an image whose planes are its components as they are coded; `None` for other images.
+    fn of_coded(frame: &Frame, color_space: JpegColorSpace, region: Region) -> Option<Self> {
+        Self::of(frame, color_space, region).ok().filter(|layout| layout.as_coded)
+    }
+
+    /// Lays out the region.
+    fn of(frame: &Frame, color_space: JpegColorSpace, region: Region) -> Result<Self, DecodeError> {
+        let color = match color_space {
+            JpegColorSpace::Gray => ColorModel::Gray,
+            JpegColorSpace::YCbCr => ColorModel::YCbCr,
+            JpegColorSpace::Rgb | JpegColorSpace::Cmyk | JpegColorSpace::Ycck => ColorModel::Rgb,
+        };
+        let (h_max, v_max) = frame
+            .components
+            .iter()
+            .fold((1, 1), |(h, v), component| (component.h.max(h), component.v.max(v)));
+        let mut parts = Vec::with_capacity(4);
+        let mut as_coded = frame.components.len() < 4;
+        for &FrameComponent { h, v, table: quantisation, .. } in &frame.components {
+            if !h_max.is_multiple_of(h) || !v_max.is_multiple_of(v) {
+                return Err(DecodeError::Unsupported(format!(
+                    "JPEG of sampling factors {h}×{v} among {h_max}×{v_max}, which libjpeg does not decode \
+                     either: encode the image anew"
+                )));
+            }
+            let (step_x, step_y) = (h_max / h, v_max / v);
+            // Kernels know no samples of three pixels, and none of red, green or blue that are no pixels.
+            let is_known =
+                if color == ColorModel::Rgb { step_x * step_y == 1 } else { step_x != 3 && step_y != 3 };
+            as_coded &= is_known;
+            let sampling = Sampling { step_x, step_y, image_width: frame.width, image_height: frame.height };
+            let (columns, rows) = sampling.wanted(region);
+            let columns = columns.start / 8..columns.end.div_ceil(8);
+            let rows = rows.start / 8..rows.end.div_ceil(8);
+            parts.push(ComponentPart { h, v, quantisation, sampling, columns, rows });
+        }
+        let blocks: u32 = parts.iter().map(|part| part.h * part.v).sum();
+        as_coded &= parts.len() == 1 || blocks <= MOST_BLOCKS;
+        let (columns, rows) = (frame.width.div_ceil(8 * h_max), frame.height.div_ceil(8 * v_max));
+        // The blocks that are stepped over are those coded before the region ends, less those that are wanted.
+        let last_row = parts.iter().map(|part| part.rows.end.div_ceil(part.v)).max().unwrap_or(rows);
+        let coded = u64::from(last_row) * u64::from(columns) * u64::from(blocks);
+        let wanted: u64 = parts.iter().map(|part| part.columns.len() as u64 * part.rows.len() as u64).sum();
+        Ok(Self { color, as_coded, columns, rows, skipped_blocks: coded.saturating_sub(wanted), parts })
+    }
+
+    /// Says what image the planes of `out` are of.
+    fn describe(&self, frame: &Frame, out: &mut Planes) {
+        (out.image_width, out.image_height, out.color) = (frame.width, frame.height, self.color);
+    }
+
+    /// Shapes planes for the wanted blocks of each component.
+    fn shape(&self, planes: &mut [Plane]) {
+        for (part, plane) in self.parts.iter().zip(planes) {
+            let (columns, rows) = (&part.columns, &part.rows);
+            plane.shape(&part.sampling, 8 * columns.start..8 * columns.end, 8 * rows.start..8 * rows.end);
+        }
+    }
+
+    /// The columns and rows of MCUs in a scan of these components.
+    fn mcus(&self, scan: &[ScanComponent]) -> (u32, u32) {
+        match scan {
+            [alone] => {
+                let Sampling { step_x, step_y, image_width, image_height } =
+                    self.parts[alone.component].sampling;
+                (image_width.div_ceil(step_x).div_ceil(8), image_height.div_ceil(step_y).div_ceil(8))
+            }
+            _ => (self.columns, self.rows),
+        }
+    }
+
+    /// The columns and rows of the MCUs that hold wanted blocks, in a scan of these components.
+    fn wanted(&self, scan: &[ScanComponent]) -> (Range<u32>, Range<u32>) {
+        let over = |range: fn(&ComponentPart) -> &Range<u32>, factor: fn((u32, u32)) -> u32| {
+            let parts = || scan.iter().map(|scan| &self.parts[scan.component]);
+            let factor = |part: &ComponentPart| factor(part.factors(scan));
+            let first = parts().map(|part| range(part).start / factor(part)).min().unwrap_or(0);
+            let end = parts().map(|part| range(part).end.div_ceil(factor(part))).max().unwrap_or(0);
+            first..end
+        };
+        (over(|part| &part.columns, |factors| factors.0), over(|part| &part.rows, |factors| factors.1))
+    }
+}

@@ -1,0 +1,327 @@
+//! The head of a packed image: what the image is, how to dequantise it, and where its rows of MCUs are.
+
+use std::ops::Range;
+
+use super::super::idct::Quantisation;
+use super::super::markers::{Frame, FrameComponent, ScanHeader};
+use super::unit::{UNIT, least_row_bytes};
+use super::{SIGNATURE, corrupt};
+use crate::decode::header::JpegColorSpace;
+use base::crc::checksum;
+use base::error::DecodeError;
+
+/// The bytes of the head before its components.
+const FIXED: usize = 36;
+
+/// The bytes of a component, of a quantisation table and of a row.
+const COMPONENT: usize = 4;
+const TABLE: usize = 128;
+const ROW: usize = 8;
+
+/// The flags of [`Choices`].
+const PADDED_WITH_ZEROS: u8 = 1;
+const RUNS_ALONE: u8 = 2;
+
+/// The most bytes of rows, so that all offsets have 32 bits.
+const MOST: usize = u32::MAX as usize;
+
+/// What the head says.
+#[derive(Debug, Clone)]
+pub(super) struct PackedHead {
+    pub(super) frame: Frame,
+    pub(super) color_space: JpegColorSpace,
+    /// The quantisation tables, in coding order; components name them by their index here.
+    pub(super) tables: Vec<[u16; 64]>,
+    pub(super) original: OriginalFile,
+    /// The rows of MCUs, one after another.
+    pub(super) rows: Vec<PackedRow>,
+    /// The bytes of the head itself; the rows follow.
+    pub(super) length: usize,
+}
+
+/// The file that an image was packed from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OriginalFile {
+    /// The number of its bytes.
+    pub(super) length: u32,
+    /// The CRC-32C of its bytes.
+    pub(super) crc: u32,
+    /// The number of its bytes that are not entropy-coded.
+    pub(super) plain: u32,
+    pub(super) choices: Choices,
+}
+
+/// What encoders are free to choose beside what a file's headers say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Choices {
+    /// Whether entropy-coded segments end with zeros, where most have ones.
+    pub(super) padded_with_zeros: bool,
+    /// Whether progressive scans end each block by itself, where most join runs of blocks that end.
+    pub(super) runs_alone: bool,
+}
+
+impl Choices {
+    /// What to try, the likeliest first.
+    pub(super) const ALL: [Self; 4] = [
+        Self { padded_with_zeros: false, runs_alone: false },
+        Self { padded_with_zeros: true, runs_alone: false },
+        Self { padded_with_zeros: false, runs_alone: true },
+        Self { padded_with_zeros: true, runs_alone: true },
+    ];
+
+    fn flags(self) -> u8 {
+        let flag = |is: bool, flag| if is { flag } else { 0 };
+        flag(self.padded_with_zeros, PADDED_WITH_ZEROS) | flag(self.runs_alone, RUNS_ALONE)
+    }
+
+    fn of_flags(flags: u8) -> Self {
+        Self { padded_with_zeros: flags & PADDED_WITH_ZEROS != 0, runs_alone: flags & RUNS_ALONE != 0 }
+    }
+}
+
+/// A row of MCUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PackedRow {
+    /// Where it ends, counted from the first byte of the first row.
+    pub(super) end: u32,
+    /// The CRC-32C of its bytes.
+    pub(super) crc: u32,
+}
+
+/// How the blocks of a component lie in rows of MCUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BlockGrid {
+    /// The columns of blocks, with those that only fill MCUs.
+    pub(super) columns: usize,
+    /// The rows of blocks in a row of MCUs.
+    pub(super) rows: usize,
+}
+
+impl BlockGrid {
+    /// The units in a row of blocks.
+    pub(super) fn units(&self) -> usize {
+        self.columns.div_ceil(UNIT)
+    }
+
+    /// The number of blocks of a unit in a row of blocks; the last one may have fewer than the others.
+    pub(super) fn blocks(&self, unit: usize) -> usize {
+        (self.columns - unit * UNIT).min(UNIT)
+    }
+}
+
+/// The grids of a frame's components, and the number of its rows of MCUs.
+pub(super) fn grids(frame: &Frame) -> (Vec<BlockGrid>, usize) {
+    let most = |factor: fn(&FrameComponent) -> u32| frame.components.iter().map(factor).max().unwrap_or(1);
+    let (columns, rows) =
+        (frame.width.div_ceil(8 * most(|part| part.h)), frame.height.div_ceil(8 * most(|part| part.v)));
+    let grid =
+        |part: &FrameComponent| BlockGrid { columns: (columns * part.h) as usize, rows: part.v as usize };
+    (frame.components.iter().map(grid).collect(), rows as usize)
+}
+
+/// The number that stands for the meaning of the components.
+pub(super) fn color_number(color_space: JpegColorSpace) -> u8 {
+    match color_space {
+        JpegColorSpace::Gray => 0,
+        JpegColorSpace::YCbCr => 1,
+        _ => 2,
+    }
+}
+
+/// What a number says so many components mean; `None` for what is not packed.
+pub(super) fn color_of(number: u8, components: usize) -> Option<JpegColorSpace> {
+    match (number, components) {
+        (0, 1) => Some(JpegColorSpace::Gray),
+        (1, 3) => Some(JpegColorSpace::YCbCr),
+        (2, 3) => Some(JpegColorSpace::Rgb),
+        _ => None,
+    }
+}
+
+/// The frame of a file as the head has it: with the index of each component's quantisation table among `tables`. The
+/// only component of a frame has one block an MCU, whatever its factors say.
+pub(super) fn frame_of(header: &ScanHeader) -> Result<(Frame, Vec<[u16; 64]>), DecodeError> {
+    let mut frame = Frame { marker: 0xC0, ..header.frame.clone() };
+    let mut tables: Vec<[u16; 64]> = Vec::new();
+    let alone = frame.components.len() == 1;
+    for part in &mut frame.components {
+        let table = header.tables.quantisation(part.table)?;
+        part.table = tables.iter().position(|known| known == table).unwrap_or_else(|| {
+            tables.push(*table);
+            tables.len() - 1
+        });
+        if alone {
+            (part.h, part.v) = (1, 1);
+        }
+    }
+    Ok((frame, tables))
+}
+
+/// The frame of a packed image of this size, with components of these (h, v, index of the quantisation table); `None`
+/// for numbers that no image has.
+pub(super) fn packed_frame(
+    (width, height): (u32, u32),
+    components: impl Iterator<Item = [u8; 3]>,
+) -> Option<Frame> {
+    let component = |(id, [h, v, table]): (usize, [u8; 3])| FrameComponent {
+        id: id as u8,
+        h: h.into(),
+        v: v.into(),
+        table: table.into(),
+    };
+    let components: Vec<_> = components.enumerate().map(component).collect();
+    let factors = |part: &FrameComponent| (1..=4).contains(&part.h) && (1..=4).contains(&part.v);
+    let is_possible = width > 0 && height > 0 && components.iter().all(factors);
+    is_possible.then_some(Frame { marker: 0xC0, precision: 8, width, height, components })
+}
+
+impl PackedHead {
+    /// The bytes of a head of so many components, tables and rows.
+    pub(super) fn length_of(components: usize, tables: usize, rows: usize) -> usize {
+        FIXED + components * COMPONENT + tables * TABLE + rows * ROW + 4
+    }
+
+    /// Appends the head to `out`.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        let Self { frame, tables, original, rows, .. } = self;
+        let start = out.len();
+        let length = Self::length_of(frame.components.len(), tables.len(), rows.len());
+        out.extend(SIGNATURE);
+        for value in [length as u32, original.length, original.crc, original.plain] {
+            out.extend(value.to_le_bytes());
+        }
+        for value in [frame.width as u16, frame.height as u16, rows.len() as u16, 0] {
+            out.extend(value.to_le_bytes());
+        }
+        let color = color_number(self.color_space);
+        out.extend([frame.components.len() as u8, color, tables.len() as u8, original.choices.flags()]);
+        for part in &frame.components {
+            out.extend([part.h as u8, part.v as u8, part.table as u8, 0]);
+        }
+        for table in tables {
+            table.iter().for_each(|step| out.extend(step.to_le_bytes()));
+        }
+        for row in rows {
+            out.extend(row.end.to_le_bytes());
+            out.extend(row.crc.to_le_bytes());
+        }
+        let crc = checksum(&out[start..]);
+        out.extend(crc.to_le_bytes());
+    }
+
+    /// Writes the head over the one that `packed` begins with, which is as long.
+    pub(super) fn overwrite(&self, packed: &mut [u8]) {
+        let mut head = Vec::new();
+        self.write(&mut head);
+        packed[..head.len()].copy_from_slice(&head);
+    }
+
+    /// Reads the head of a packed image and checks it, nothing of which is trusted.
+    pub(super) fn read(packed: &[u8]) -> Result<Self, DecodeError> {
+        Self::read_start(packed, packed.len())
+    }
+
+    /// Reads the head of a packed image of `bytes` bytes, like [`PackedHead::read`], from those that it begins with.
+    pub(super) fn read_start(packed: &[u8], bytes: usize) -> Result<Self, DecodeError> {
+        let fixed: &[u8; FIXED] = packed.first_chunk().ok_or_else(|| corrupt("its head is cut short"))?;
+        if fixed[..8] != *SIGNATURE {
+            return Err(corrupt("it does not begin as one of this version"));
+        }
+        let word = |at: usize| u32::from_le_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
+        let half = |at: usize| u16::from_le_bytes([fixed[at], fixed[at + 1]]);
+        let length = word(8) as usize;
+        let [components, color, tables, flags] = [32, 33, 34, 35].map(|at| fixed[at]);
+        let (width, height, rows) = (u32::from(half(24)), u32::from(half(26)), usize::from(half(28)));
+        if length != Self::length_of(usize::from(components), usize::from(tables), rows) {
+            return Err(corrupt("its head has another length than its parts"));
+        }
+        let head = packed.get(..length).ok_or_else(|| corrupt("its head is cut short"))?;
+        let (head, crc) = head.split_last_chunk().ok_or_else(|| corrupt("its head is cut short"))?;
+        if checksum(head) != u32::from_le_bytes(*crc) {
+            return Err(corrupt("its head is damaged"));
+        }
+        let (parts, rest) = head[FIXED..].split_at(usize::from(components) * COMPONENT);
+        let (steps, ends) = rest.split_at(usize::from(tables) * TABLE);
+        let color_space = color_of(color, usize::from(components))
+            .ok_or_else(|| corrupt("its head names colours that are not packed"))?;
+        let components = parts.chunks_exact(COMPONENT).map(|part| [part[0], part[1], part[2]]);
+        let frame = packed_frame((width, height), components)
+            .filter(|frame| frame.components.iter().all(|part| part.table < usize::from(tables)))
+            .ok_or_else(|| corrupt("its head contradicts itself"))?;
+        let table =
+            |steps: &[u8]| std::array::from_fn(|k| u16::from_le_bytes([steps[2 * k], steps[2 * k + 1]]));
+        let row = |row: &[u8]| PackedRow {
+            end: u32::from_le_bytes([row[0], row[1], row[2], row[3]]),
+            crc: u32::from_le_bytes([row[4], row[5], row[6], row[7]]),
+        };
+        let head = Self {
+            frame,
+            color_space,
+            tables: steps.chunks_exact(TABLE).map(table).collect(),
+            original: OriginalFile {
+                length: word(12),
+                crc: word(16),
+                plain: word(20),
+                choices: Choices::of_flags(flags),
+            },
+            rows: ends.chunks_exact(ROW).map(row).collect(),
+            length,
+        };
+        head.check(bytes)?;
+        Ok(head)
+    }
+
+    /// Checks that the rows are those of the frame and lie in `bytes` bytes. A row holds at least what its units say of
+    /// blocks that are all zero, so that a head cannot make us allocate much more than so many bytes.
+    fn check(&self, bytes: usize) -> Result<(), DecodeError> {
+        let (grids, rows) = grids(&self.frame);
+        let least = |grid: &BlockGrid| {
+            let units = (0..grid.units()).map(|unit| least_row_bytes(grid.blocks(unit)));
+            grid.rows * units.sum::<usize>()
+        };
+        let least: usize = grids.iter().map(least).sum();
+        if self.has_zero_step() {
+            return Err(corrupt("a step of quantisation is 0"));
+        }
+        let mut start = 0;
+        for row in &self.rows {
+            let length = row.end.checked_sub(start).ok_or_else(|| corrupt("its rows overlap"))?;
+            if (length as usize) < least {
+                return Err(corrupt("a row is too short for its units"));
+            }
+            start = row.end;
+        }
+        let end = self.length as u64 + u64::from(start) + u64::from(self.original.plain);
+        if self.rows.len() != rows || end != bytes as u64 {
+            return Err(corrupt(&format!("it has {bytes} bytes, and its head means {end}")));
+        }
+        Ok(())
+    }
+
+    /// Whether a step of quantisation of a component is 0, which none may be (ITU T.81, B.2.4.1): nobody says how large
+    /// a coefficient is that it multiplies.
+    pub(super) fn has_zero_step(&self) -> bool {
+        self.frame.components.iter().any(|part| self.tables[part.table].contains(&0))
+    }
+
+    /// The place of a row of MCUs in the packed image.
+    pub(super) fn row(&self, row: usize) -> Range<usize> {
+        let start = row.checked_sub(1).map_or(0, |before| self.rows[before].end);
+        self.length + start as usize..self.length + self.rows[row].end as usize
+    }
+
+    /// The bytes of `packed` that were not entropy-coded in the original file.
+    pub(super) fn plain<'a>(&self, packed: &'a [u8]) -> &'a [u8] {
+        &packed[packed.len() - self.original.plain as usize..]
+    }
+
+    /// The quantisation tables of the components.
+    pub(super) fn quantisation(&self) -> Vec<Quantisation> {
+        self.frame.components.iter().map(|part| Quantisation::new(&self.tables[part.table])).collect()
+    }
+}
+
+/// The end of the rows as the head has it, or `None` if they are too long.
+pub(super) fn row_end(bytes: usize) -> Option<u32> {
+    (bytes < MOST).then_some(bytes as u32)
+}

@@ -1,0 +1,108 @@
+//! JPEGs without their entropy coder: the same quantised coefficients in a form that vector units expand directly, from
+//! which the file can be restored byte for byte. `docs/packed-image.md` specifies the form.
+//!
+//! A packed image is a head (`head.rs`), the rows of MCUs one after another, each with a checksum in the head and made
+//! of units of sixteen blocks (`unit.rs`), and what of the file is not entropy-coded. `write.rs` makes units of
+//! coefficients, `region.rs` makes samples of them, and `restore.rs` the file; `pack.rs` packs files and checks what is
+//! restored. `plan.rs` says what a GPU must know for the samples, and `outline.rs` which bytes a region needs, before
+//! any of them is read.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod blocks_avx512;
+mod coefficients;
+mod head;
+mod masks;
+mod outline;
+mod pack;
+mod plan;
+mod progressive;
+mod region;
+mod restore;
+mod scan_bits;
+mod sequential;
+mod symbols;
+#[cfg(test)]
+mod tests;
+mod unit;
+mod values;
+mod write;
+
+pub use self::outline::PackedOutline;
+pub use self::pack::{Packer, Restorer};
+pub(super) use self::plan::PackedImage;
+
+use self::head::PackedHead;
+use super::RegionLayout;
+use crate::decode::codecs::Choose;
+use crate::decode::{Backend, Decoded, Planes, Region};
+use base::error::DecodeError;
+use base::parts::ByteParts;
+use base::simd::Level;
+
+/// What a packed image begins with; the last byte is the version of the form.
+const SIGNATURE: &[u8; 8] = b"\x8AFLPACK\x01";
+
+/// Whether bytes are a packed image, by their signature.
+pub(in crate::decode) fn is_packed(bytes: &[u8]) -> bool {
+    bytes.starts_with(SIGNATURE)
+}
+
+/// The number of bytes of the file that a packed image was made of.
+///
+/// # Errors
+/// [`DecodeError::Corrupt`] for a damaged head.
+pub(in crate::decode) fn original_length(packed: &[u8]) -> Result<u32, DecodeError> {
+    PackedHead::read(packed).map(|head| head.original.length)
+}
+
+/// Makes the error of a packed image.
+fn corrupt(what: &str) -> DecodeError {
+    DecodeError::Corrupt(format!("packed image: {what}"))
+}
+
+fn corrupt_row(row: usize) -> DecodeError {
+    corrupt(&format!("its row {row} of MCUs is damaged"))
+}
+
+/// The columns and rows of a packed image.
+pub(in crate::decode) fn size(packed: &[u8]) -> Result<(u32, u32), DecodeError> {
+    let frame = PackedHead::read(packed)?.frame;
+    Ok((frame.width, frame.height))
+}
+
+/// Decodes the region of a packed image that `choose` picks into `out`. Where only these `parts` of it were read, no
+/// other byte is looked at.
+pub(in crate::decode) fn decode(
+    packed: &[u8],
+    parts: Option<ByteParts>,
+    level: Level,
+    choose: Choose<'_>,
+    out: &mut Planes,
+) -> Result<Decoded, DecodeError> {
+    // What was not read is cut off in front of each step, or else refused: decoders load more bytes than they use.
+    let until = |end: u32| packed.get(..end as usize).unwrap_or(packed);
+    let start = parts.map_or(packed, |parts| until(parts.head));
+    let head = PackedHead::read_start(start, packed.len())?;
+    let region = choose(head.frame.width, head.frame.height)?;
+    let layout = layout(&head, region)?;
+    let read = match parts {
+        None => packed,
+        Some(parts) if parts.holds(&head.bytes_of(&layout)) => until(parts.end),
+        Some(_) => {
+            let message = "rows of it that are wanted were not read: its head does not say what the dataset's index \
+                 says of it; pack the dataset again";
+            return Err(corrupt(message));
+        }
+    };
+    region::decode(read, &head, &layout, level, out)?;
+    Ok(Decoded::by(Backend::Packed)(region))
+}
+
+fn layout(head: &PackedHead, region: Region) -> Result<RegionLayout, DecodeError> {
+    let layout = RegionLayout::of_coded(&head.frame, head.color_space, region);
+    layout.ok_or_else(|| corrupt("its sampling is none that is packed"))
+}

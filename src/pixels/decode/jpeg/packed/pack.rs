@@ -1,0 +1,230 @@
+//! Packs files, and restores them. Nothing is packed that was not restored byte for byte.
+
+use super::coefficients::{self, CodedBlock, ImageBlocks, MOST_BLOCKS, block_count};
+use super::head::{Choices, OriginalFile, PackedHead, PackedRow, frame_of, grids, row_end};
+use super::write::{TooLarge, UnitWriter};
+use super::{corrupt, decode, layout, restore};
+use crate::decode::jpeg::markers::ScanHeader;
+use crate::decode::jpeg::{self, Jpeg, PROGRESSIVE, RegionLayout, check_size, refuse_unknown};
+use crate::decode::{Damaged, Kept, Planes, Region};
+use base::crc::checksum;
+use base::error::DecodeError;
+use base::simd::Level;
+
+/// What packing holds in memory for a block, at most: its coefficients as they are read and as they are restored, and
+/// the samples of both forms where these are compared.
+pub(super) const MEMORY_OF_BLOCK: usize = 2 * size_of::<CodedBlock>() + 2 * 64;
+
+/// What takes more than this many times its bytes and so many more is no photograph, and is kept as it is.
+const MOST_GROWTH: usize = 2;
+const MOST_HEAD: usize = 4096;
+
+/// Packs one file after another. It owns the scratch memory; each thread has one.
+#[derive(Debug)]
+pub struct Packer {
+    level: Level,
+    most_blocks: usize,
+    jpeg: Jpeg,
+    blocks: ImageBlocks,
+    writer: UnitWriter,
+    plain: Vec<u8>,
+    restorer: Restorer,
+    restored: Vec<u8>,
+    planes: [Planes; 2],
+}
+
+impl Default for Packer {
+    fn default() -> Self {
+        Self::with_level(Level::detect())
+    }
+}
+
+impl Packer {
+    /// Makes a packer.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes a packer that uses the instructions of `level`, which the processor must have. What it writes is the same
+    /// at every level.
+    pub fn with_level(level: Level) -> Self {
+        let level = level.lowered();
+        Self {
+            level,
+            most_blocks: MOST_BLOCKS,
+            jpeg: Jpeg::default(),
+            blocks: ImageBlocks::default(),
+            writer: UnitWriter::default(),
+            plain: Vec::new(),
+            restorer: Restorer::with_level(level),
+            restored: Vec::new(),
+            planes: Default::default(),
+        }
+    }
+
+    /// Returns this packer, which keeps images as they are that would take more than about so many bytes of memory.
+    pub(in crate::decode) fn with_memory(self, bytes: usize) -> Self {
+        Self { most_blocks: MOST_BLOCKS.min(bytes / MEMORY_OF_BLOCK), ..self }
+    }
+
+    /// Writes the packed form of the JPEG `file` to `out`, whose old bytes are dropped. It is verified: `file` was
+    /// restored from it byte for byte, and all its coefficients can be transformed.
+    ///
+    /// # Errors
+    /// The reason for which the file is better kept as it is; `out` then holds nothing.
+    pub fn pack(&mut self, file: &[u8], out: &mut Vec<u8>) -> Result<(), Kept> {
+        let done = self.try_pack(file, out);
+        if done.is_err() {
+            out.clear();
+        }
+        done
+    }
+
+    fn try_pack(&mut self, file: &[u8], out: &mut Vec<u8>) -> Result<(), Kept> {
+        if !jpeg::is(file) {
+            return Err(Kept::NotJpeg);
+        }
+        let damaged = |_: DecodeError| Kept::Damaged;
+        let mut header = ScanHeader::parse(file).map_err(damaged)?;
+        refuse_unknown(&header).map_err(|_| Kept::Kind)?;
+        check_size(file, &header).map_err(damaged)?;
+        let (width, height) = (header.frame.width, header.frame.height);
+        let whole = Region { x: 0, y: 0, width, height };
+        let layout = RegionLayout::of_coded(&header.frame, header.color_space, whole).ok_or(Kept::Kind)?;
+        if block_count(&header.frame) > self.most_blocks {
+            return Err(Kept::Large);
+        }
+        // A file that is not plain comes to its coefficients by a more forgiving way, so it must be sound by the other.
+        let is_sequential = header.frame.marker != PROGRESSIVE;
+        let is_plain = is_sequential && header.scan.len() == header.frame.components.len();
+        if !is_plain {
+            self.jpeg
+                .decode(file, (self.level, Damaged::Refuse), &mut |_, _| Ok(whole), &mut self.planes[0])
+                .map_err(damaged)?;
+        }
+        restore::split_plain(file, &mut self.plain).map_err(damaged)?;
+        coefficients::read(&mut self.jpeg, file, &mut header, &layout, self.level, &mut self.blocks)
+            .map_err(damaged)?;
+        let (frame, tables) = frame_of(&header).map_err(damaged)?;
+        if !self.blocks.are_allowed(&frame, &tables, self.level) {
+            return Err(Kept::Damaged);
+        }
+        let length = |bytes: usize| u32::try_from(bytes).map_err(|_| Kept::Kind);
+        let mut head = PackedHead {
+            color_space: header.color_space,
+            tables,
+            original: OriginalFile {
+                length: length(file.len())?,
+                crc: checksum(file),
+                plain: length(self.plain.len())?,
+                choices: Choices::default(),
+            },
+            rows: vec![PackedRow { end: 0, crc: 0 }; grids(&frame).1],
+            frame,
+            length: 0,
+        };
+        if head.has_zero_step() {
+            return Err(Kept::Kind);
+        }
+        self.write(&mut head, MOST_GROWTH * file.len() + MOST_HEAD, out)?;
+        for choices in Choices::ALL.into_iter().filter(|choices| !(is_sequential && choices.runs_alone)) {
+            head.original.choices = choices;
+            head.overwrite(out);
+            let restored = self.restorer.restore(out, &mut self.restored);
+            if restored.is_ok() && self.restored == file {
+                return if is_plain || self.decodes_alike(out) { Ok(()) } else { Err(Kept::Damaged) };
+            }
+        }
+        Err(Kept::NotRestorable)
+    }
+
+    /// Whether the packed form gives the samples that the file gave.
+    fn decodes_alike(&mut self, packed: &[u8]) -> bool {
+        let mut whole = |width, height| Ok(Region { x: 0, y: 0, width, height });
+        let decoded = decode(packed, None, self.level, &mut whole, &mut self.planes[1]);
+        decoded.is_ok() && self.planes[0].same_samples(&self.planes[1])
+    }
+
+    /// Writes room for the head, the rows, which `head` gets to know, and what is not entropy-coded: `most` bytes, or
+    /// fewer.
+    fn write(&mut self, head: &mut PackedHead, most: usize, out: &mut Vec<u8>) -> Result<(), Kept> {
+        out.clear();
+        // The head is as long as it will be when it knows its rows.
+        head.write(out);
+        let start = out.len();
+        for (number, row) in head.rows.iter_mut().enumerate() {
+            let row_at = out.len();
+            self.writer.write_row(&self.blocks, number, self.level, out).map_err(|TooLarge| Kept::Damaged)?;
+            let end = row_end(out.len() - start).ok_or(Kept::Kind)?;
+            *row = PackedRow { end, crc: checksum(&out[row_at..]) };
+            if out.len() + self.plain.len() > most {
+                return Err(Kept::Large);
+            }
+        }
+        out.extend_from_slice(&self.plain);
+        Ok(())
+    }
+}
+
+/// Restores the files that images were packed from. It owns the scratch memory; each thread has one.
+#[derive(Debug)]
+pub struct Restorer {
+    level: Level,
+    blocks: ImageBlocks,
+    scratch: Vec<u8>,
+}
+
+impl Default for Restorer {
+    fn default() -> Self {
+        Self::with_level(Level::detect())
+    }
+}
+
+impl Restorer {
+    /// Makes a restorer.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes a restorer that uses the instructions of `level`, which the processor must have.
+    pub fn with_level(level: Level) -> Self {
+        Self { level: level.lowered(), blocks: ImageBlocks::default(), scratch: Vec::new() }
+    }
+
+    /// Writes the file that `packed` was made of to `out`, whose old bytes are dropped, and checks it.
+    ///
+    /// # Errors
+    /// [`DecodeError::Corrupt`] for damaged bytes; `out` then holds nothing.
+    pub fn restore(&mut self, packed: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        out.clear();
+        let done = self.try_restore(packed, out);
+        if done.is_err() {
+            out.clear();
+        }
+        done
+    }
+
+    fn try_restore(&mut self, packed: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        let head = PackedHead::read(packed)?;
+        let (width, height) = (head.frame.width, head.frame.height);
+        let layout = layout(&head, Region { x: 0, y: 0, width, height })?;
+        if block_count(&head.frame) > MOST_BLOCKS {
+            return Err(corrupt("it has more blocks than an image that is packed may have"));
+        }
+        coefficients::read_packed(packed, &head, self.level, &mut self.blocks)?;
+        let OriginalFile { length, crc, choices, .. } = head.original;
+        let choice = (choices, length as usize);
+        restore::restore(
+            &self.blocks,
+            head.plain(packed),
+            &layout,
+            choice,
+            self.level,
+            (&mut self.scratch, out),
+        )?;
+        if out.len() != length as usize || checksum(out) != crc {
+            return Err(corrupt("what is restored is not the file that it was made of"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! What has to be known to decode a region of a packed image on a GPU, which follows from the head.
+
+use super::super::plan::{OwnPlan, PlannedComponent, PlannedRow, PlannedRows};
+use super::super::{ComponentPart, RegionLayout};
+use super::head::{BlockGrid, PackedHead, grids};
+use super::layout;
+use crate::decode::Region;
+use base::error::DecodeError;
+use std::ops::Range;
+
+/// The head of a packed image.
+#[derive(Debug)]
+pub(in super::super) struct PackedImage(PackedHead);
+
+impl PackedImage {
+    /// Reads the head of a packed image and checks it. The rows of MCUs are not looked at.
+    pub(in super::super) fn read(packed: &[u8]) -> Result<Self, DecodeError> {
+        PackedHead::read(packed).map(Self)
+    }
+
+    /// The columns and rows of the image.
+    pub(in super::super) fn size(&self) -> (u32, u32) {
+        (self.0.frame.width, self.0.frame.height)
+    }
+
+    /// Plans to decode `region`.
+    pub(in super::super) fn plan(&self, region: Region) -> Result<OwnPlan, DecodeError> {
+        let Self(head) = self;
+        let region = layout(head, region)?;
+        let (grids, _) = grids(&head.frame);
+        let numbers = region.rows_of_mcus(&grids, head.rows.len());
+        let bytes = head.bytes_of(&region);
+        let rows = numbers.map(|number| {
+            let place = head.row(number);
+            let start = (place.start - bytes.start) as u64;
+            let row = PlannedRow { number: number as u32, start, length: place.len() as u32 };
+            (row, head.rows[number].crc)
+        });
+        let component = |(plane, (part, grid)): (usize, (&ComponentPart, &BlockGrid))| {
+            let grid = (grid.columns as u32, grid.rows as u32);
+            PlannedComponent::new(plane, part, grid, &head.tables[part.quantisation])
+        };
+        Ok(OwnPlan {
+            layout: region.planes(&head.frame),
+            rows: PlannedRows::Packed(rows.collect()),
+            bytes,
+            components: region.parts.iter().zip(&grids).enumerate().map(component).collect(),
+        })
+    }
+}
+
+impl PackedHead {
+    /// The bytes of the rows of MCUs that hold wanted blocks.
+    pub(super) fn bytes_of(&self, region: &RegionLayout) -> Range<usize> {
+        let numbers = region.rows_of_mcus(&grids(&self.frame).0, self.rows.len());
+        match numbers.clone().last() {
+            Some(last) => self.row(numbers.start).start..self.row(last).end,
+            None => 0..0,
+        }
+    }
+}
+
+impl RegionLayout {
+    /// The rows of MCUs that hold wanted blocks, of `rows` in all.
+    pub(super) fn rows_of_mcus(&self, grids: &[BlockGrid], rows: usize) -> Range<usize> {
+        let over = self.parts.iter().zip(grids);
+        let start = over.clone().map(|(part, grid)| part.rows.start as usize / grid.rows).min();
+        let end = over.map(|(part, grid)| (part.rows.end as usize).div_ceil(grid.rows)).max();
+        start.unwrap_or(0)..end.unwrap_or(0).min(rows)
+    }
+}

@@ -1,0 +1,279 @@
+//! From a packed image to the planes of a region: only the rows of MCUs and the units that it touches are read.
+
+use super::super::RegionLayout;
+use super::super::idct::{IdctBlock, InverseDct, OutOfRange, PLACES, PortableIdct, Quantisation, dc_only};
+use super::head::{BlockGrid, PackedHead, grids};
+use super::unit::{UNIT, UnitBlocks, UnitBytes};
+use super::values::{ByCoefficient, Expand};
+use super::{corrupt, corrupt_row};
+use crate::decode::{Plane, Planes};
+use base::crc::checksum;
+use base::error::DecodeError;
+use base::simd::Level;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// A region of a packed image that is to be decoded.
+struct RegionJob<'a> {
+    packed: &'a [u8],
+    head: &'a PackedHead,
+    layout: &'a RegionLayout,
+    quantisation: Vec<Quantisation>,
+    grids: Vec<BlockGrid>,
+}
+
+/// Where a block's samples belong.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SamplePlace {
+    /// The number of the component and its plane.
+    pub(super) component: usize,
+    /// The place of the first sample in the plane.
+    pub(super) at: usize,
+}
+
+/// What blocks are transformed by, and where their samples go.
+pub(super) struct BlockTarget<'a> {
+    pub(super) quantisation: &'a [Quantisation],
+    pub(super) planes: &'a mut [Plane],
+}
+
+impl BlockTarget<'_> {
+    /// The quantisation table of a place, the plane's samples from there on, and the bytes from a row to the next.
+    #[inline(always)]
+    pub(super) fn at(&mut self, place: SamplePlace) -> (&Quantisation, &mut [u8], usize) {
+        let plane = &mut self.planes[place.component];
+        (&self.quantisation[place.component], &mut plane.data[place.at..], plane.stride)
+    }
+
+    /// Writes the samples of a block of which only the DC coefficient is not zero.
+    #[inline(always)]
+    pub(super) fn write_dc(&mut self, dc: i16, place: SamplePlace) -> Result<(), OutOfRange> {
+        let (quantisation, out, stride) = self.at(place);
+        dc_only(dc, quantisation, out, stride)
+    }
+}
+
+/// A unit that is being decoded.
+pub(super) struct OpenUnit<'a> {
+    pub(super) bytes: UnitBytes<'a>,
+    pub(super) blocks: &'a UnitBlocks,
+    /// The bytes that the escapes of the blocks so far take at the unit's end.
+    pub(super) escapes: usize,
+    /// Whether a coefficient is larger than images of 8 bits have.
+    pub(super) is_damaged: bool,
+}
+
+impl<'a> OpenUnit<'a> {
+    pub(super) fn new(bytes: UnitBytes<'a>, blocks: &'a UnitBlocks, escapes: usize) -> Self {
+        Self { bytes, blocks, escapes, is_damaged: false }
+    }
+}
+
+/// What makes samples of the blocks of a unit, for one instruction set.
+pub(super) trait UnitSink {
+    fn new() -> Self;
+
+    /// Makes the samples of block `number` of the unit, now or later.
+    fn put(
+        &mut self,
+        unit: &mut OpenUnit,
+        number: usize,
+        target: &mut BlockTarget,
+        place: SamplePlace,
+    ) -> Result<(), OutOfRange>;
+
+    /// Writes what has not been written yet.
+    fn flush(&mut self, target: &mut BlockTarget) -> Result<(), OutOfRange>;
+}
+
+/// Expands a block into memory and transforms it.
+struct ByBlock<E, T> {
+    block: IdctBlock,
+    by: PhantomData<(E, T)>,
+}
+
+impl<E: Expand, T: InverseDct> UnitSink for ByBlock<E, T> {
+    fn new() -> Self {
+        Self { block: IdctBlock::new(), by: PhantomData }
+    }
+
+    #[inline(always)]
+    fn put(
+        &mut self,
+        unit: &mut OpenUnit,
+        number: usize,
+        target: &mut BlockTarget,
+        place: SamplePlace,
+    ) -> Result<(), OutOfRange> {
+        let dc = unit.blocks.dc[number];
+        if unit.blocks.nonzero[number] == 0 {
+            return target.write_dc(dc, place);
+        }
+        let block = &mut self.block;
+        E::expand(unit, number, &PLACES, &mut block.0);
+        block.0[0] = dc;
+        let (quantisation, out, stride) = target.at(place);
+        T::block(block, quantisation, out, stride)
+    }
+
+    #[inline(always)]
+    fn flush(&mut self, _: &mut BlockTarget) -> Result<(), OutOfRange> {
+        Ok(())
+    }
+}
+
+/// Decodes what `layout` wants into `out`.
+pub(super) fn decode(
+    packed: &[u8],
+    head: &PackedHead,
+    layout: &RegionLayout,
+    level: Level,
+    out: &mut Planes,
+) -> Result<(), DecodeError> {
+    layout.describe(&head.frame, out);
+    layout.shape(&mut out.planes);
+    let job =
+        RegionJob { packed, head, layout, quantisation: head.quantisation(), grids: grids(&head.frame).0 };
+    // Two blocks at a time, damage is seen late. What fails is therefore decoded once more, block by block, and that
+    // says where it is.
+    match level {
+        // SAFETY: the level says that the processor has these instructions.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe {
+            decode_avx512(&job, &mut out.planes).or_else(|_| decode_avx2(&job, &mut out.planes))
+        },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { decode_avx2(&job, &mut out.planes) },
+        _ => decode_with::<ByBlock<ByCoefficient, PortableIdct>>(&job, &mut out.planes),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2")]
+fn decode_avx512(job: &RegionJob, planes: &mut [Plane]) -> Result<(), DecodeError> {
+    decode_with::<super::avx512::AllAtOnce>(job, planes)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn decode_avx2(job: &RegionJob, planes: &mut [Plane]) -> Result<(), DecodeError> {
+    decode_with::<ByBlock<super::avx2::ByEights, super::super::idct::avx2::Avx2Idct>>(job, planes)
+}
+
+#[inline(always)]
+fn decode_with<S: UnitSink>(job: &RegionJob, planes: &mut [Plane]) -> Result<(), DecodeError> {
+    let mut sink = S::new();
+    let mut blocks = UnitBlocks::default();
+    let mut target = BlockTarget { quantisation: &job.quantisation, planes };
+    let rows = job.rows();
+    prefetch(job, rows.start);
+    for number in rows.clone() {
+        // While this row is decoded, the next one comes from memory.
+        if number + 1 < rows.end {
+            prefetch(job, number + 1);
+        }
+        let row = McuRow::open(job.packed, job.head, number, &job.grids)?;
+        let mut units = row.units();
+        for (component, (grid, part)) in job.grids.iter().zip(&job.layout.parts).enumerate() {
+            let stride = target.planes[component].stride;
+            let dc_limit = job.quantisation[component].dc_limit;
+            for y in number * grid.rows..(number + 1) * grid.rows {
+                let is_wanted = part.rows.contains(&(y as u32));
+                for unit in 0..grid.units() {
+                    let bytes = units.next().ok_or_else(|| corrupt_row(number))??;
+                    let first = unit * UNIT;
+                    let count = grid.blocks(unit);
+                    let wanted = (part.columns.start as usize).max(first)
+                        ..(part.columns.end as usize).min(first + count);
+                    if !is_wanted || wanted.is_empty() {
+                        continue;
+                    }
+                    blocks.read(bytes, count, wanted.end - first)?;
+                    let escapes = blocks.escapes_before(bytes, wanted.start - first);
+                    let mut open = OpenUnit::new(bytes, &blocks, escapes);
+                    let row_at = 8 * (y - part.rows.start as usize) * stride;
+                    for x in wanted {
+                        let at = row_at + 8 * (x - part.columns.start as usize);
+                        if i32::from(blocks.dc[x - first]).abs() > dc_limit {
+                            return Err(out_of_range(number));
+                        }
+                        sink.put(&mut open, x - first, &mut target, SamplePlace { component, at })
+                            .map_err(|OutOfRange| out_of_range(number))?;
+                    }
+                    if open.is_damaged {
+                        return Err(out_of_range(number));
+                    }
+                }
+            }
+        }
+    }
+    sink.flush(&mut target).map_err(|OutOfRange| out_of_range(job.rows().end))
+}
+
+/// Asks for a row of MCUs to be brought into the cache.
+#[inline(always)]
+fn prefetch(job: &RegionJob, number: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in job.packed.get(job.head.row(number)).unwrap_or_default().chunks(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: SSE is part of x86-64, and a prefetch reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (job, number);
+}
+
+fn out_of_range(row: usize) -> DecodeError {
+    corrupt(&format!("a coefficient out of range, near row {row} of MCUs"))
+}
+
+impl RegionJob<'_> {
+    /// The rows of MCUs that hold wanted blocks.
+    fn rows(&self) -> Range<usize> {
+        self.layout.rows_of_mcus(&self.grids, self.head.rows.len())
+    }
+}
+
+/// A row of MCUs whose checksum is right.
+pub(super) struct McuRow<'a> {
+    /// The lengths of its units, of two bytes each.
+    lengths: &'a [u8],
+    /// The bytes of its units, and all behind them.
+    bytes: &'a [u8],
+    /// The number of the units' bytes.
+    length: usize,
+    number: usize,
+}
+
+impl<'a> McuRow<'a> {
+    /// Checks row `number`.
+    pub(super) fn open(
+        packed: &'a [u8],
+        head: &PackedHead,
+        number: usize,
+        grids: &[BlockGrid],
+    ) -> Result<Self, DecodeError> {
+        let place = head.row(number);
+        let row = packed.get(place.clone()).ok_or_else(|| corrupt_row(number))?;
+        if checksum(row) != head.rows[number].crc {
+            return Err(corrupt_row(number));
+        }
+        let units: usize = grids.iter().map(|grid| grid.rows * grid.units()).sum();
+        let (lengths, units) = row.split_at_checked(2 * units).ok_or_else(|| corrupt_row(number))?;
+        Ok(Self { lengths, bytes: &packed[place.end - units.len()..], length: units.len(), number })
+    }
+
+    /// The bytes of its units, in their order.
+    #[inline(always)]
+    pub(super) fn units(&self) -> impl Iterator<Item = Result<UnitBytes<'a>, DecodeError>> {
+        let (mut bytes, mut left, number) = (self.bytes, self.length, self.number);
+        self.lengths.as_chunks().0.iter().map(move |length| {
+            let length = usize::from(u16::from_le_bytes(*length));
+            left = left.checked_sub(length).ok_or_else(|| corrupt_row(number))?;
+            let unit = UnitBytes { bytes, length };
+            bytes = &bytes[length..];
+            Ok(unit)
+        })
+    }
+}

@@ -1,0 +1,130 @@
+//! From coefficients back to the bytes of the file: its scans are coded again, between what was kept as it is.
+
+use super::super::markers::{ScanComponent, ScanHeader};
+use super::super::{PROGRESSIVE, RegionLayout};
+use super::coefficients::{CodedBlock, ImageBlocks};
+use super::head::Choices;
+use super::scan_bits::ScanBits;
+use super::{corrupt, progressive, sequential};
+use base::error::DecodeError;
+use base::simd::Level;
+
+/// Takes out of a file what is not entropy-coded, which `plain` gets.
+pub(super) fn split_plain(file: &[u8], plain: &mut Vec<u8>) -> Result<(), DecodeError> {
+    plain.clear();
+    let mut header = ScanHeader::parse(file)?;
+    let mut from = 0;
+    loop {
+        plain.extend_from_slice(&file[from..header.data]);
+        let cut = || corrupt("its entropy-coded data does not end");
+        from = super::super::bits::scan_end(file, header.data).ok_or_else(cut)?;
+        if !header.next_scan(file, from)? {
+            break;
+        }
+    }
+    plain.extend_from_slice(&file[from..]);
+    Ok(())
+}
+
+/// Writes the file of these coefficients to `out`, of which `plain` is what is not entropy-coded. `most` is the number
+/// of bytes from which on it is damaged.
+///
+/// # Errors
+/// [`DecodeError::Corrupt`] where the scans cannot be coded so.
+pub(super) fn restore(
+    image: &ImageBlocks,
+    plain: &[u8],
+    layout: &RegionLayout,
+    (choices, most): (Choices, usize),
+    level: Level,
+    (scratch, out): (&mut Vec<u8>, &mut Vec<u8>),
+) -> Result<(), DecodeError> {
+    let mut header = ScanHeader::parse(plain)?;
+    let mut from = 0;
+    let mut first = true;
+    loop {
+        out.extend_from_slice(plain.get(from..header.data).unwrap_or_default());
+        from = header.data;
+        if header.frame.marker != PROGRESSIVE && std::mem::take(&mut first) {
+            header.tables.add_standard();
+        }
+        check_scan(image, &header)?;
+        let mut bits = ScanBits::new(out, scratch, choices.padded_with_zeros);
+        if header.frame.marker == PROGRESSIVE {
+            progressive::write(image, &header, layout, choices.runs_alone, &mut bits)?;
+        } else {
+            sequential::write(image, &header, layout, level, &mut bits)?;
+        }
+        bits.finish();
+        if out.len() > most {
+            return Err(corrupt("its file is longer than its head says"));
+        }
+        if !header.next_scan(plain, from)? {
+            break;
+        }
+    }
+    out.extend_from_slice(&plain[from..]);
+    Ok(())
+}
+
+/// Checks that a scan is one of the frame that was packed: what it was parsed from may be damaged.
+fn check_scan(image: &ImageBlocks, header: &ScanHeader) -> Result<(), DecodeError> {
+    if header.scan.iter().any(|part| part.component >= image.components.len()) {
+        return Err(corrupt("a scan names a component that it does not have"));
+    }
+    Ok(())
+}
+
+/// Codes the blocks of a scan one after another. It is no closure, which would be compiled without the instructions of
+/// the function that it stands in.
+pub(super) trait ScanCoder {
+    /// Ends a restart interval with its marker.
+    fn restart(&mut self);
+
+    /// Codes the next block, of the component that has this place in the scan.
+    fn block(&mut self, place: usize, block: &CodedBlock);
+}
+
+/// Hands the blocks of a scan to `coder` in the order in which they are coded.
+#[inline(always)]
+pub(super) fn each_block(
+    image: &ImageBlocks,
+    header: &ScanHeader,
+    layout: &RegionLayout,
+    coder: &mut impl ScanCoder,
+) -> Result<(), DecodeError> {
+    let (columns, rows) = layout.mcus(&header.scan);
+    let interval = header.tables.restart_interval;
+    let mut left = interval;
+    // The blocks of an MCU: the place of the component in the scan, its row of blocks, and how many of that row.
+    let mut lines: Vec<(usize, &[CodedBlock], usize)> = Vec::with_capacity(10);
+    for row in 0..rows as usize {
+        lines.clear();
+        for (place, &ScanComponent { component, .. }) in header.scan.iter().enumerate() {
+            let blocks = &image.components[component];
+            let alone = header.scan.len() == 1;
+            let (h, v) =
+                if alone { (1, 1) } else { (blocks.grid.columns / columns as usize, blocks.grid.rows) };
+            for y in row * v..(row + 1) * v {
+                let line = blocks.blocks.get(y * blocks.grid.columns..(y + 1) * blocks.grid.columns);
+                let line = line.filter(|line| line.len() >= h * columns as usize);
+                lines.push((place, line.ok_or_else(|| corrupt("a scan has more blocks than it"))?, h));
+            }
+        }
+        for column in 0..columns as usize {
+            if interval > 0 {
+                if left == 0 {
+                    coder.restart();
+                    left = interval;
+                }
+                left -= 1;
+            }
+            for &(place, line, h) in &lines {
+                for block in &line[column * h..(column + 1) * h] {
+                    coder.block(place, block);
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! Codes the coefficients of a file that is not progressive: block after block, in the order of its scan.
+
+use super::super::RegionLayout;
+use super::super::huffman::Spec;
+use super::super::markers::{ScanComponent, ScanHeader};
+use super::coefficients::{CodedBlock, ImageBlocks};
+use super::corrupt;
+use super::masks::{MaskWork, PlainMasks};
+use super::restore::{ScanCoder, each_block};
+use super::scan_bits::{BitCursor, ScanBits};
+use super::symbols::{SymbolCodes, size_of_value, value_bits};
+use base::error::DecodeError;
+use base::simd::Level;
+use std::marker::PhantomData;
+
+/// The codes of the symbols of AC coefficients. The lowest bits of a symbol say how many bits of the value follow.
+pub(super) struct AcCodes([u32; 256]);
+
+/// The bits of an entry that say how long it is, with the bits of the value.
+const LENGTH_BITS: u32 = 5;
+
+/// The most bits of an AC coefficient.
+const MOST_SIZE: u32 = 10;
+
+impl AcCodes {
+    fn new(spec: &Spec) -> Self {
+        let codes = SymbolCodes::new(spec);
+        let entry = |symbol: usize| {
+            let (size, mut missing) = (symbol as u32 & 15, false);
+            let (code, length) = codes.with_bits(symbol, 0, size.min(MOST_SIZE), &mut missing);
+            // What has more bits is no symbol of a file that is packed.
+            if missing || size > MOST_SIZE { 0 } else { code << LENGTH_BITS | length }
+        };
+        Self(std::array::from_fn(entry))
+    }
+
+    /// The code of a symbol followed by the bits of its value, and the number of bits of both. Where there is no code,
+    /// `missing` keeps that in mind.
+    #[inline(always)]
+    pub(super) fn with_bits(&self, symbol: u8, bits: u32, missing: &mut bool) -> (u32, u32) {
+        let entry = self.0[usize::from(symbol)];
+        *missing |= entry == 0;
+        (entry >> LENGTH_BITS | bits, entry & ((1 << LENGTH_BITS) - 1))
+    }
+
+    /// Puts down what [`AcCodes::with_bits`] gives.
+    #[inline(always)]
+    pub(super) fn put(
+        &self,
+        symbol: u8,
+        bits: u32,
+        cursor: &mut BitCursor,
+        room: &mut [u8],
+        missing: &mut bool,
+    ) {
+        let (code, length) = self.with_bits(symbol, bits, missing);
+        cursor.put(room, code.into(), length);
+    }
+
+    /// Puts down the symbols and bits of a value that has `run` zeros before it.
+    #[inline(always)]
+    pub(super) fn put_value(
+        &self,
+        value: i16,
+        mut run: u32,
+        cursor: &mut BitCursor,
+        room: &mut [u8],
+        missing: &mut bool,
+    ) {
+        while run > 15 {
+            self.put(SIXTEEN_ZEROS, 0, cursor, room, missing);
+            run -= 16;
+        }
+        let size = size_of_value(value.into());
+        self.put((run << 4 | size) as u8, value_bits(value.into(), size), cursor, room, missing);
+    }
+}
+
+/// The symbol for sixteen zeros.
+const SIXTEEN_ZEROS: u8 = 0xF0;
+
+/// The symbol for a block that has no coefficients any more.
+pub(super) const END: u8 = 0;
+
+/// How a block's AC coefficients are coded, for one instruction set.
+pub(super) trait CodeBlock {
+    fn ac(block: &CodedBlock, codes: &AcCodes, cursor: &mut BitCursor, room: &mut [u8], missing: &mut bool);
+}
+
+/// One coefficient after another.
+pub(super) struct CodeSingly<M>(PhantomData<M>);
+
+impl<M: MaskWork> CodeBlock for CodeSingly<M> {
+    #[inline(always)]
+    fn ac(block: &CodedBlock, codes: &AcCodes, cursor: &mut BitCursor, room: &mut [u8], missing: &mut bool) {
+        let mut nonzero = M::masks(block).nonzero;
+        let mut next = 1;
+        while nonzero != 0 {
+            let k = nonzero.trailing_zeros();
+            nonzero &= nonzero - 1;
+            codes.put_value(block[k as usize & 63], k - next, cursor, room, missing);
+            next = k + 1;
+        }
+        if next < 64 {
+            codes.put(END, 0, cursor, room, missing);
+        }
+    }
+}
+
+/// Codes a scan.
+pub(super) fn write(
+    image: &ImageBlocks,
+    header: &ScanHeader,
+    layout: &RegionLayout,
+    level: Level,
+    bits: &mut ScanBits,
+) -> Result<(), DecodeError> {
+    let codes = |scan: &ScanComponent| {
+        Ok((SymbolCodes::new(header.tables.dc(scan)?), AcCodes::new(header.tables.ac(scan)?)))
+    };
+    let codes: Vec<_> = header.scan.iter().map(codes).collect::<Result<_, DecodeError>>()?;
+    match level {
+        // SAFETY: the level says that the processor has these instructions.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { write_avx512(image, header, layout, &codes, bits) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { write_avx2(image, header, layout, &codes, bits) },
+        _ => write_with::<CodeSingly<PlainMasks>>(image, header, layout, &codes, bits),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2")]
+fn write_avx512(
+    image: &ImageBlocks,
+    header: &ScanHeader,
+    layout: &RegionLayout,
+    codes: &[(SymbolCodes, AcCodes)],
+    bits: &mut ScanBits,
+) -> Result<(), DecodeError> {
+    write_with::<super::blocks_avx512::CodeInPairs>(image, header, layout, codes, bits)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn write_avx2(
+    image: &ImageBlocks,
+    header: &ScanHeader,
+    layout: &RegionLayout,
+    codes: &[(SymbolCodes, AcCodes)],
+    bits: &mut ScanBits,
+) -> Result<(), DecodeError> {
+    write_with::<CodeSingly<super::masks::VectorMasks>>(image, header, layout, codes, bits)
+}
+
+#[inline(always)]
+fn write_with<B: CodeBlock>(
+    image: &ImageBlocks,
+    header: &ScanHeader,
+    layout: &RegionLayout,
+    codes: &[(SymbolCodes, AcCodes)],
+    bits: &mut ScanBits,
+) -> Result<(), DecodeError> {
+    let mut scan = SequentialScan { bits, codes, dc: [0; 4], missing: false, coder: PhantomData::<B> };
+    each_block(image, header, layout, &mut scan)?;
+    if scan.missing { Err(corrupt("its Huffman tables lack a symbol")) } else { Ok(()) }
+}
+
+/// A scan that is being coded.
+struct SequentialScan<'a, 'b, B> {
+    bits: &'a mut ScanBits<'b>,
+    /// The codes of each component in the scan.
+    codes: &'a [(SymbolCodes, AcCodes)],
+    /// The DC coefficient before, of each component in the scan.
+    dc: [i32; 4],
+    /// Whether there was no code for a symbol.
+    missing: bool,
+    coder: PhantomData<B>,
+}
+
+impl<B: CodeBlock> ScanCoder for SequentialScan<'_, '_, B> {
+    fn restart(&mut self) {
+        self.bits.restart();
+        self.dc = [0; 4];
+    }
+
+    #[inline(always)]
+    fn block(&mut self, place: usize, block: &CodedBlock) {
+        let (dc_codes, ac_codes) = &self.codes[place];
+        let (mut cursor, room) = self.bits.open_block();
+        let before = &mut self.dc[place & 3];
+        let difference = i32::from(block[0]) - *before;
+        *before = i32::from(block[0]);
+        let size = size_of_value(difference);
+        let of_value = value_bits(difference, size);
+        let (code, length) = dc_codes.with_bits(size as usize, of_value, size, &mut self.missing);
+        cursor.put(room, code.into(), length);
+        B::ac(block, ac_codes, &mut cursor, room, &mut self.missing);
+        self.bits.close_block(cursor);
+    }
+}

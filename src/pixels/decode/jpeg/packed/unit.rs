@@ -1,0 +1,201 @@
+//! A unit: up to sixteen neighbouring blocks of a row, and all that is said of them. `docs/packed-image.md` has the
+//! layout.
+
+use super::corrupt;
+use base::error::DecodeError;
+
+/// The most blocks of a unit.
+pub(super) const UNIT: usize = 16;
+
+/// The bits of the first DC coefficient, of the differences' width, and of the flag of long escapes.
+pub(super) const DC_BITS: u32 = 12;
+pub(super) const DIFFERENCE_BITS: u32 = 4;
+pub(super) const HEAD_BITS: usize = (DC_BITS + DIFFERENCE_BITS + 1) as usize;
+
+/// The bits that say which of a block's coefficients is the last that is not zero, and how wide its remainders are.
+pub(super) const LAST_BITS: u32 = 6;
+pub(super) const WIDTH_BITS: u32 = 3;
+pub(super) const BLOCK_BITS: usize = (LAST_BITS + WIDTH_BITS) as usize;
+
+/// The remainder, by the width of remainders, that says that an escape has the rest. With seven bits it is one less
+/// than the bits could hold, so that every other coefficient has at most 127 in magnitude and so fits into a byte.
+pub(super) const ESCAPE: [u8; 8] = [u8::MAX, 1, 3, 7, 15, 31, 63, 126];
+
+/// The largest magnitude of an AC coefficient: images of 8 bits have none of more bits than ten (ITU T.81, F.1.2.2.1).
+pub(super) const MOST_MAGNITUDE: i16 = 1023;
+
+/// The bytes that a unit of `count` blocks takes of its row at least, with those of its length.
+pub(super) fn least_row_bytes(count: usize) -> usize {
+    2 + (HEAD_BITS + count * BLOCK_BITS).div_ceil(8)
+}
+
+/// What is known of a unit's blocks when all but the remainders is read.
+#[derive(Debug, Default)]
+pub(super) struct UnitBlocks {
+    /// The DC coefficients.
+    pub(super) dc: [i16; UNIT],
+    /// The masks of the AC coefficients that are not zero: bit k stands for coefficient k in coding order.
+    pub(super) nonzero: [u64; UNIT],
+    /// For each coefficient that is not zero, from the lowest bit on: whether it is negative.
+    pub(super) negative: [u64; UNIT],
+    /// The same: whether its magnitude is more than 1.
+    pub(super) large: [u64; UNIT],
+    /// The number of bits of a block's remainders.
+    pub(super) width: [u8; UNIT],
+    /// Where a block's remainders begin, in bits from the beginning of the unit.
+    pub(super) rest: [u32; UNIT],
+    /// The number of bytes of an escape: 1 or 2.
+    escape_bytes: usize,
+    /// Whether there may be escapes.
+    escapes: bool,
+}
+
+/// A unit's bytes. What follows them in the image may be loaded with them, which is cheaper than to look where they
+/// end; what it says is never used.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct UnitBytes<'a> {
+    /// The unit's first byte, and all behind it.
+    pub(super) bytes: &'a [u8],
+    /// The number of the unit's own bytes.
+    pub(super) length: usize,
+}
+
+/// The 64 bits at bit `at`, the first one lowest; zeros behind the end.
+#[inline(always)]
+pub(super) fn bits(bytes: &[u8], at: usize) -> u64 {
+    let (byte, shift) = (at / 8, at % 8);
+    match bytes.get(byte..byte + 9) {
+        Some(these) => {
+            let low = u64::from_le_bytes(*these.first_chunk().expect("nine bytes"));
+            low >> shift | u64::from(these[8]) << 1 << (63 - shift)
+        }
+        None => bits_at_end(bytes, byte, shift),
+    }
+}
+
+#[cold]
+fn bits_at_end(bytes: &[u8], byte: usize, shift: usize) -> u64 {
+    let mut padded = [0; 16];
+    let rest = bytes.get(byte..).unwrap_or_default();
+    let rest = &rest[..rest.len().min(16)];
+    padded[..rest.len()].copy_from_slice(rest);
+    (u128::from_le_bytes(padded) >> shift) as u64
+}
+
+/// The lowest `count` bits of `bits`; `count` is at most 63.
+#[inline(always)]
+pub(super) fn lowest(bits: u64, count: u32) -> u64 {
+    bits & !(u64::MAX << count)
+}
+
+/// The lowest `count` bits as a number with a sign.
+#[inline(always)]
+fn signed(bits: u64, count: u32) -> i16 {
+    // In two steps, because a shift by 64 is none.
+    ((bits << 1 << (63 - count)) as i64 >> 1 >> (63 - count)) as i16
+}
+
+impl UnitBlocks {
+    /// Reads what is said of the first `wanted` of a unit's `count` blocks.
+    #[inline(always)]
+    pub(super) fn read(&mut self, unit: UnitBytes, count: usize, wanted: usize) -> Result<(), DecodeError> {
+        let head = bits(unit.bytes, 0);
+        let mut dc = signed(lowest(head, DC_BITS), DC_BITS);
+        let width = lowest(head >> DC_BITS, DIFFERENCE_BITS) as u32;
+        self.escape_bytes = 1 + (head >> (HEAD_BITS - 1) & 1) as usize;
+        self.dc[0] = dc;
+        let mut at = HEAD_BITS;
+        // A load of 64 bits holds four differences of at most fifteen bits, and seven times what is said of a block.
+        for places in self.dc[1..count].chunks_mut(4) {
+            let mut window = bits(unit.bytes, at);
+            at += places.len() * width as usize;
+            for place in places {
+                dc = dc.wrapping_add(signed(lowest(window, width), width));
+                *place = dc;
+                window >>= width;
+            }
+        }
+        let mut mask_at = at + count * BLOCK_BITS;
+        let mut ones = 0;
+        let places = self.width[..count].chunks_mut(7).zip(self.nonzero[..count].chunks_mut(7));
+        for (widths, masks) in places {
+            let mut window = bits(unit.bytes, at);
+            at += widths.len() * BLOCK_BITS;
+            for (width, mask) in widths.iter_mut().zip(masks) {
+                let last = lowest(window, LAST_BITS) as u32;
+                *width = lowest(window >> LAST_BITS, WIDTH_BITS) as u8;
+                window >>= BLOCK_BITS;
+                let is_coded = u64::from(last > 0);
+                let below = last.saturating_sub(1);
+                *mask = lowest(bits(unit.bytes, mask_at), below) << 1 | is_coded << last;
+                mask_at += below as usize;
+                ones += mask.count_ones() as usize;
+            }
+        }
+        let mut rest_at = mask_at + 2 * ones;
+        for number in 0..wanted {
+            let ones = self.nonzero[number].count_ones();
+            self.negative[number] = lowest(bits(unit.bytes, mask_at), ones);
+            let large = lowest(bits(unit.bytes, mask_at + ones as usize), ones);
+            self.large[number] = large;
+            mask_at += 2 * ones as usize;
+            self.rest[number] = rest_at as u32;
+            rest_at += (large.count_ones() * u32::from(self.width[number])) as usize;
+        }
+        if rest_at > unit.length * 8 {
+            return Err(corrupt("a unit says more than it has bytes"));
+        }
+        // Behind the remainders of all blocks less than a byte is left, unless escapes follow.
+        self.escapes = wanted < count || unit.length * 8 - rest_at >= 8;
+        Ok(())
+    }
+
+    /// The number of bytes from the unit's end to the end of the escapes of block `number`.
+    #[inline(always)]
+    pub(super) fn escapes_before(&self, unit: UnitBytes, number: usize) -> usize {
+        if !self.escapes {
+            0
+        } else {
+            self.escape_bytes * (0..number).map(|before| self.count_escapes(unit, before)).sum::<usize>()
+        }
+    }
+
+    /// The number of escapes of a block.
+    fn count_escapes(&self, unit: UnitBytes, number: usize) -> usize {
+        let (width, mut at) = (u32::from(self.width[number]), self.rest[number] as usize);
+        if width == 0 {
+            return 0;
+        }
+        let escape = u64::from(ESCAPE[width as usize]);
+        let mut count = 0;
+        for _ in 0..self.large[number].count_ones() {
+            count += usize::from(lowest(bits(unit.bytes, at), width) == escape);
+            at += width as usize;
+        }
+        count
+    }
+
+    /// The magnitude of the coefficient of block `number` that has the block's escape `index` of `count`. The block's
+    /// escapes end `after` bytes before the unit's end. What is more than [`MOST_MAGNITUDE`] is damage.
+    #[inline(always)]
+    pub(super) fn escaped_magnitude(
+        &self,
+        unit: UnitBytes,
+        number: usize,
+        after: usize,
+        (index, count): (usize, usize),
+    ) -> i16 {
+        let back = after + (count - index) * self.escape_bytes;
+        let start = unit.length.checked_sub(back);
+        let byte = |at: usize| start.and_then(|start| unit.bytes.get(start + at)).copied();
+        let low = byte(0).unwrap_or(0);
+        let high = if self.escape_bytes == 2 { byte(1).unwrap_or(0) } else { 0 };
+        let base = 2 + u32::from(ESCAPE[usize::from(self.width[number]) & 7]);
+        (u32::from(u16::from_le_bytes([low, high])) + base).min(MOST_MAGNITUDE as u32 + 1) as i16
+    }
+
+    /// The number of bytes that `count` escapes take.
+    pub(super) fn escape_length(&self, count: usize) -> usize {
+        count * self.escape_bytes
+    }
+}

@@ -1,0 +1,291 @@
+//! Writes units: it measures each block, chooses how wide its remainders are, and puts the bits down.
+
+use super::coefficients::{CodedBlock, ImageBlocks};
+use super::masks::{BlockMasks, MaskWork, PlainMasks, Remainders};
+use super::unit::{BLOCK_BITS, DC_BITS, DIFFERENCE_BITS, ESCAPE, HEAD_BITS, LAST_BITS, MOST_MAGNITUDE, UNIT};
+use base::simd::Level;
+
+/// The most bytes of a unit: of each of its blocks 63 coefficients, each with a remainder of 7 bits and an escape of
+/// two bytes; and the bytes that the writer stores at a time.
+const MOST_BYTES: usize = 4096;
+
+/// What an escape costs beside its bits, in bits, because readers handle it apart.
+const ESCAPE_PRICE: u32 = 8;
+
+/// A coefficient is larger than images of 8 bits have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TooLarge;
+
+/// How far a unit is written, the first bit lowest. It is a value of its own, so that it stays in registers.
+#[derive(Clone, Copy, Default)]
+struct UnitCursor {
+    at: usize,
+    window: u64,
+    filled: u32,
+}
+
+impl UnitCursor {
+    /// Appends the lowest `count` bits of `bits`, whose others are zero; at most 56.
+    #[inline(always)]
+    fn put(&mut self, room: &mut UnitRoom, bits: u64, count: u32) {
+        self.window |= bits << self.filled;
+        self.filled += count;
+        if let Some(bytes) = room.get_mut(self.at..self.at + 8) {
+            bytes.copy_from_slice(&self.window.to_le_bytes());
+        }
+        self.at += (self.filled / 8) as usize;
+        self.window >>= self.filled & 56;
+        self.filled &= 7;
+    }
+
+    /// Appends up to 63 bits.
+    #[inline(always)]
+    fn put_long(&mut self, room: &mut UnitRoom, bits: u64, count: u32) {
+        let first = count.min(32);
+        self.put(room, bits & !(u64::MAX << first), first);
+        self.put(room, bits >> first, count - first);
+    }
+}
+
+/// The bytes of a unit that is being written.
+type UnitRoom = [u8; MOST_BYTES];
+
+/// A block that has been measured.
+#[derive(Clone, Copy)]
+struct MeasuredBlock {
+    nonzero: u64,
+    /// For each coefficient that is not zero, from the lowest bit on.
+    negative: u64,
+    large: u64,
+    width: u32,
+    /// What the magnitudes of large coefficients are more than 2.
+    rests: [u16; 64],
+    /// The largest of these.
+    most: u16,
+}
+
+/// Writes units one after another, in memory of its own.
+pub(super) struct UnitWriter {
+    room: Box<UnitRoom>,
+    blocks: Box<[MeasuredBlock; UNIT]>,
+    escapes: Vec<u16>,
+}
+
+impl std::fmt::Debug for UnitWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UnitWriter").finish_non_exhaustive()
+    }
+}
+
+impl Default for UnitWriter {
+    fn default() -> Self {
+        let block = MeasuredBlock { nonzero: 0, negative: 0, large: 0, width: 0, rests: [0; 64], most: 0 };
+        Self { room: Box::new([0; MOST_BYTES]), blocks: Box::new([block; UNIT]), escapes: Vec::new() }
+    }
+}
+
+impl UnitWriter {
+    /// Appends row `number` of MCUs to `out`: the lengths of its units, and the units.
+    pub(super) fn write_row(
+        &mut self,
+        image: &ImageBlocks,
+        number: usize,
+        level: Level,
+        out: &mut Vec<u8>,
+    ) -> Result<(), TooLarge> {
+        match level {
+            // SAFETY: the level says that the processor has these instructions.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => unsafe { self.write_row_avx512(image, number, out) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => unsafe { self.write_row_avx2(image, number, out) },
+            _ => self.write_row_with::<PlainMasks>(image, number, out),
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2")]
+    fn write_row_avx512(
+        &mut self,
+        image: &ImageBlocks,
+        number: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), TooLarge> {
+        self.write_row_with::<super::blocks_avx512::WideMasks>(image, number, out)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    fn write_row_avx2(
+        &mut self,
+        image: &ImageBlocks,
+        number: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), TooLarge> {
+        self.write_row_with::<super::masks::VectorMasks>(image, number, out)
+    }
+
+    #[inline(always)]
+    fn write_row_with<M: MaskWork>(
+        &mut self,
+        image: &ImageBlocks,
+        number: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), TooLarge> {
+        let units: usize = image.components.iter().map(|of| of.grid.rows * of.grid.units()).sum();
+        let mut length_at = out.len();
+        out.resize(length_at + 2 * units, 0);
+        for component in &image.components {
+            for y in number * component.grid.rows..(number + 1) * component.grid.rows {
+                for unit in component.row(y).chunks(UNIT) {
+                    let start = out.len();
+                    self.write::<M>(unit, out)?;
+                    let length = (out.len() - start) as u16;
+                    out[length_at..length_at + 2].copy_from_slice(&length.to_le_bytes());
+                    length_at += 2;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the unit of these blocks.
+    #[inline(always)]
+    fn write<M: MaskWork>(&mut self, unit: &[CodedBlock], out: &mut Vec<u8>) -> Result<(), TooLarge> {
+        for (block, measured) in unit.iter().zip(self.blocks.iter_mut()) {
+            measured.measure::<M>(block)?;
+        }
+        let blocks = &self.blocks[..unit.len()];
+        let is_long = |block: &MeasuredBlock| {
+            let escape = u16::from(ESCAPE[block.width as usize]);
+            block.width > 0 && block.most > escape + 255
+        };
+        let long = blocks.iter().any(is_long);
+        let (mut bits, room) = (UnitCursor::default(), &mut *self.room);
+        write_dc(&mut bits, room, unit, long)?;
+        for block in blocks {
+            let last = 63 - (block.nonzero | 1).leading_zeros();
+            bits.put(room, u64::from(last | block.width << LAST_BITS), BLOCK_BITS as u32);
+        }
+        for block in blocks {
+            // The last one need not be said.
+            let last = 63 - (block.nonzero | 1).leading_zeros();
+            bits.put_long(room, (block.nonzero & !(1 << last)) >> 1, last.saturating_sub(1));
+        }
+        for block in blocks {
+            let count = block.nonzero.count_ones();
+            bits.put_long(room, block.negative, count);
+            bits.put_long(room, block.large, count);
+        }
+        self.escapes.clear();
+        // They stand in the order of the blocks from the end on, but in each block in that of its coefficients.
+        for block in blocks {
+            let escape = u16::from(ESCAPE[block.width as usize]);
+            if block.width == 0 {
+                continue;
+            }
+            write_remainders::<M>(&mut bits, room, block, escape);
+            if block.most < escape {
+                continue;
+            }
+            let first = self.escapes.len();
+            self.escapes
+                .extend(block.rests().iter().filter(|&&rest| rest >= escape).map(|rest| rest - escape));
+            self.escapes[first..].reverse();
+        }
+        if bits.filled > 0 {
+            bits.put(room, 0, 8 - bits.filled);
+        }
+        out.extend_from_slice(&room[..bits.at]);
+        for &escape in self.escapes.iter().rev() {
+            let bytes = escape.to_le_bytes();
+            out.extend_from_slice(&bytes[..if long { 2 } else { 1 }]);
+        }
+        Ok(())
+    }
+}
+
+/// Writes a unit's DC coefficients: the first one, and what each differs from the one before it.
+#[inline(always)]
+fn write_dc(
+    bits: &mut UnitCursor,
+    room: &mut UnitRoom,
+    unit: &[CodedBlock],
+    long: bool,
+) -> Result<(), TooLarge> {
+    let fits = |block: &CodedBlock| (-2048..=2047).contains(&block[0]);
+    if !unit.iter().all(fits) {
+        return Err(TooLarge);
+    }
+    let difference = |pair: &[CodedBlock]| i32::from(pair[1][0]) - i32::from(pair[0][0]);
+    // A number with a sign takes one bit more than its magnitude, or than that of its complement.
+    let all = unit
+        .windows(2)
+        .map(difference)
+        .fold(0, |all, value| all | (value ^ (value >> 31)) as u32 | u32::from(value != 0) << 31);
+    let width = if all == 0 { 0 } else { 33 - (all & i32::MAX as u32).leading_zeros() };
+    let head = u64::from(unit[0][0] as u16) & ((1 << DC_BITS) - 1)
+        | u64::from(width) << DC_BITS
+        | u64::from(long) << (DC_BITS + DIFFERENCE_BITS);
+    bits.put(room, head, HEAD_BITS as u32);
+    for pair in unit.windows(2) {
+        bits.put(room, difference(pair) as u32 as u64 & ((1 << width) - 1), width);
+    }
+    Ok(())
+}
+
+/// Writes a block's remainders, of which those that are too large are `escape`.
+#[inline(always)]
+fn write_remainders<M: MaskWork>(
+    bits: &mut UnitCursor,
+    room: &mut UnitRoom,
+    block: &MeasuredBlock,
+    escape: u16,
+) {
+    // Eight at a time: each takes the lowest bits of a byte, and the others are left out.
+    let fields = 0x0101_0101_0101_0101 * ((1 << block.width) - 1);
+    let mut left = block.large.count_ones();
+    for eight in block.rests.as_chunks::<8>().0 {
+        if left == 0 {
+            break;
+        }
+        let count = left.min(8);
+        left -= count;
+        let bytes = u64::from_le_bytes(eight.map(|rest| rest.min(escape) as u8));
+        let packed = M::compress(bytes, fields);
+        bits.put(room, packed & !(u64::MAX << (block.width * count)), block.width * count);
+    }
+}
+
+impl MeasuredBlock {
+    /// What the magnitudes of its large coefficients are more than 2.
+    #[inline(always)]
+    fn rests(&self) -> &[u16] {
+        &self.rests[..self.large.count_ones() as usize & 63]
+    }
+
+    #[inline(always)]
+    fn measure<M: MaskWork>(&mut self, block: &CodedBlock) -> Result<(), TooLarge> {
+        let BlockMasks { nonzero, negative, large } = M::masks(block);
+        let Remainders { most, escapes } = M::remainders(block, large, &mut self.rests);
+        if most > MOST_MAGNITUDE as u16 {
+            return Err(TooLarge);
+        }
+        let count = large.count_ones();
+        // Without bits all remainders are zero: there is none that takes an escape with one bit.
+        let (mut best, mut width) = (if escapes[1] > 0 { u32::MAX } else { 0 }, 0);
+        for candidate in 1..8 {
+            let cost = candidate * count + u32::from(escapes[candidate as usize]) * (8 + ESCAPE_PRICE);
+            if cost < best {
+                (best, width) = (cost, candidate);
+            }
+        }
+        self.nonzero = nonzero;
+        self.negative = M::compress(negative, nonzero);
+        self.large = M::compress(large, nonzero);
+        self.width = width;
+        self.most = most - 2;
+        Ok(())
+    }
+}

@@ -1,0 +1,383 @@
+//! Huffman decoding of a baseline scan. It transforms the blocks of the wanted region and steps over the rest.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::bits::{BitReader, Entropy, value};
+use super::blocks::{BlockPlace, BlockSink, CoefficientOrder, OneByOne};
+use super::huffman::{
+    AC_BITS, AcTable, DC_BITS, DcTable, END, HuffmanCode, LookupEntry, MAX_AC_SIZE, MAX_DC_SIZE, SKIP_BITS,
+    SkipTable,
+};
+use super::idct::{IdctBlock, OutOfRange, PortableIdct, Quantisation};
+use super::pairs::PairTable;
+use crate::decode::Plane;
+use base::simd::Level;
+
+/// One component of the scan.
+pub(super) struct Component {
+    /// The columns and rows of this component's blocks in an MCU.
+    pub(super) h: u32,
+    pub(super) v: u32,
+    /// The plane that the component fills.
+    pub(super) plane: usize,
+    pub(super) quantisation: Quantisation,
+    pub(super) dc: Arc<DcTable>,
+    pub(super) ac: Arc<AcTable>,
+    pub(super) pairs: Arc<PairTable>,
+    /// The table for stepping over blocks, absent if so few are stepped over that it would not pay.
+    pub(super) skip: Option<Arc<SkipTable>>,
+    /// The columns and rows of the component's wanted blocks.
+    pub(super) columns: Range<u32>,
+    pub(super) rows: Range<u32>,
+}
+
+/// A scan, and what to decode of it.
+pub(super) struct Scan<'a> {
+    pub(super) entropy: &'a Entropy,
+    pub(super) components: &'a [Component],
+    /// The columns and rows of MCUs of the image.
+    pub(super) columns: u32,
+    pub(super) rows: u32,
+    /// The number of MCUs between restart markers; 0 if there are none.
+    pub(super) restart_interval: u32,
+    /// The columns and rows of the MCUs that hold wanted blocks.
+    pub(super) wanted: (Range<u32>, Range<u32>),
+    pub(super) start: ScanStart,
+}
+
+/// Where a scan's entropy-coded bytes begin, by default with the first MCU.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ScanStart {
+    /// The number of the first MCU, which is at or before all that are wanted.
+    pub(super) mcu: u64,
+    /// The number of the first byte's bits before it.
+    pub(super) skip: u32,
+    /// The DC coefficients of the blocks before it, component by component.
+    pub(super) dc: [i32; 4],
+}
+
+/// A fault in the entropy-coded data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ScanFault {
+    /// There are bits that no Huffman code begins with.
+    BadCode,
+    /// A run of zeros goes beyond the block's end.
+    BlockOverrun,
+    /// A coefficient is larger than 8-bit samples can have.
+    OutOfRange,
+    /// The data ends, or a restart marker comes, too early.
+    OutOfData,
+    /// A restart marker comes too late.
+    LeftOver,
+}
+
+impl From<OutOfRange> for ScanFault {
+    fn from(_: OutOfRange) -> Self {
+        Self::OutOfRange
+    }
+}
+
+/// A fault, and where it was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ScanFailure {
+    pub(super) fault: ScanFault,
+    /// The number of the MCU.
+    pub(super) mcu: u64,
+    /// The number of unstuffed bytes before the fault.
+    pub(super) byte: usize,
+}
+
+/// Decodes the wanted blocks into their components' planes, which begin with the first wanted block.
+pub(super) fn decode(scan: &Scan, planes: &mut [Plane], level: Level) -> Result<(), ScanFailure> {
+    // Two blocks at a time, damage is seen late. A scan that fails is therefore decoded once more, block by block, and
+    // that says where it is.
+    match level {
+        // SAFETY: the level says that the processor has these instructions.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { decode_avx512(scan, planes).or_else(|_| decode_avx2(scan, planes)) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { decode_avx2(scan, planes) },
+        _ => decode_with::<OneByOne<PortableIdct>>(scan, planes),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,avx512f,avx512bw")]
+fn decode_avx512(scan: &Scan, planes: &mut [Plane]) -> Result<(), ScanFailure> {
+    decode_with::<super::blocks::TwoByTwo>(scan, planes)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
+fn decode_avx2(scan: &Scan, planes: &mut [Plane]) -> Result<(), ScanFailure> {
+    decode_with::<OneByOne<super::idct::avx2::Avx2Idct>>(scan, planes)
+}
+
+#[inline(always)]
+fn decode_with<B: BlockSink>(scan: &Scan, planes: &mut [Plane]) -> Result<(), ScanFailure> {
+    let (columns, rows) = scan.wanted.clone();
+    let (width, interval) = (u64::from(scan.columns), u64::from(scan.restart_interval));
+    let end = u64::from(rows.end - 1) * width + u64::from(columns.end);
+    let segment_of = |mcu: u64| mcu.checked_div(interval).unwrap_or(0);
+    let mut blocks = B::new();
+    let ScanStart { mut mcu, skip, dc } = scan.start;
+    let first_segment = segment_of(mcu);
+    let mut segment = first_segment;
+    let mut bits = scan.entropy.reader(0).ok_or(ScanFailure { fault: ScanFault::OutOfData, mcu, byte: 0 })?;
+    bits.refill();
+    bits.consume(skip);
+    // All that must be known to decode on from an MCU boundary are the reader and the components' last DC coefficients.
+    // They are two variables, because together the array would keep the reader out of registers.
+    let (mut bits, mut dc) = (bits, dc);
+    while mcu < end {
+        // The next MCU that is wanted tells how far restart markers let us jump.
+        let (row, column) = ((mcu / width) as u32, (mcu % width) as u32);
+        let wanted = if row < rows.start {
+            (rows.start, columns.start)
+        } else if column < columns.end {
+            (row, column.max(columns.start))
+        } else {
+            (row + 1, columns.start)
+        };
+        let target = segment_of(u64::from(wanted.0) * width + u64::from(wanted.1));
+        if target > segment {
+            segment = target;
+            mcu = target * interval;
+            let Some(start) = scan.entropy.reader((target - first_segment) as usize) else {
+                return Err(ScanFailure { fault: ScanFault::OutOfData, mcu, byte: bits.consumed_bytes() });
+            };
+            (bits, dc) = (start, [0; 4]);
+            continue;
+        }
+        let segment_end = if interval == 0 { u64::MAX } else { (segment + 1) * interval };
+        let run = (width - u64::from(column)).min(segment_end - mcu).min(end - mcu) as u32;
+        let wanted_here = if row < rows.start { 0..0 } else { columns.clone() };
+        for column in column..column + run {
+            let done = if wanted_here.contains(&column) {
+                decode_mcu(&mut bits, &mut dc, scan.components, planes, &mut blocks, (row, column))
+            } else {
+                skip_mcu(&mut bits, &mut dc, scan.components)
+            };
+            let done = if bits.overrun() { Err(ScanFault::OutOfData) } else { done };
+            if let Err(fault) = done {
+                let mcu = u64::from(row) * width + u64::from(column);
+                return Err(ScanFailure { fault, mcu, byte: bits.consumed_bytes() });
+            }
+        }
+        mcu += u64::from(run);
+        // Behind the last interval libjpeg lets anything pass, too.
+        if mcu == segment_end && mcu < u64::from(scan.rows) * width && !bits.only_padding() {
+            return Err(ScanFailure { fault: ScanFault::LeftOver, mcu, byte: bits.consumed_bytes() });
+        }
+    }
+    let done = blocks.flush(scan.components, planes);
+    done.map_err(|fault| ScanFailure { fault: fault.into(), mcu: end - 1, byte: bits.consumed_bytes() })
+}
+
+#[inline(always)]
+fn decode_mcu<B: BlockSink>(
+    bits: &mut BitReader,
+    dc: &mut [i32; 4],
+    components: &[Component],
+    planes: &mut [Plane],
+    blocks: &mut B,
+    (row, column): (u32, u32),
+) -> Result<(), ScanFault> {
+    for ((number, component), dc) in components.iter().enumerate().zip(dc) {
+        let stride = planes[component.plane].stride;
+        for y in row * component.v..(row + 1) * component.v {
+            for x in column * component.h..(column + 1) * component.h {
+                if component.rows.contains(&y) && component.columns.contains(&x) {
+                    let last = decode_block::<B>(bits, component, dc, blocks.block())?;
+                    let (x, y) = (x - component.columns.start, y - component.rows.start);
+                    let at = 8 * (y as usize * stride + x as usize);
+                    let place = BlockPlace { component: number, at };
+                    if last == 0 {
+                        place.write_dc(components, planes, blocks.block())?;
+                    } else {
+                        blocks.put(components, planes, place)?;
+                    }
+                } else {
+                    skip_block(bits, component, dc)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Steps over an MCU.
+#[inline(always)]
+pub(super) fn skip_mcu(
+    bits: &mut BitReader,
+    dc: &mut [i32; 4],
+    components: &[Component],
+) -> Result<(), ScanFault> {
+    for (component, dc) in components.iter().zip(dc) {
+        for _ in 0..component.h * component.v {
+            skip_block(bits, component, dc)?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads a DC difference, which is at most 16 bits in the plain case; the window must hold 56 bits.
+#[inline(always)]
+pub(super) fn read_difference(bits: &mut BitReader, table: &DcTable) -> Result<i32, ScanFault> {
+    let entry = table.fast[(bits.window >> (64 - DC_BITS)) as usize];
+    if entry.is_special() {
+        return Ok(read_long(bits, &table.code, MAX_DC_SIZE)?.1);
+    }
+    let difference = value(bits.window, entry.0 >> 8, |x| x >> 1 >> (entry.0 >> 16 & 63));
+    bits.consume(entry.0);
+    Ok(difference)
+}
+
+/// Reads the DC difference and adds it to `dc`.
+#[inline(always)]
+fn read_dc(bits: &mut BitReader, component: &Component, dc: &mut i32) -> Result<(), ScanFault> {
+    *dc += read_difference(bits, &component.dc)?;
+    if dc.abs() > component.quantisation.dc_limit {
+        return Err(ScanFault::OutOfRange);
+    }
+    Ok(())
+}
+
+/// Reads a symbol and its value whatever their length, for what the lookups leave out. Leaves 56 bits in the window.
+///
+/// This is inlined, like all functions that take a reader by reference: a call would force it out of registers
+/// everywhere.
+#[inline(always)]
+pub(super) fn read_long(
+    bits: &mut BitReader,
+    codes: &HuffmanCode,
+    max_size: u8,
+) -> Result<(u8, i32), ScanFault> {
+    bits.refill();
+    let (length, symbol) = codes.find(bits.window).ok_or(ScanFault::BadCode)?;
+    let size = symbol & 15;
+    if size > max_size {
+        return Err(ScanFault::OutOfRange);
+    }
+    let value = value(bits.window, length, |x| x >> 1 >> (63 - u32::from(size)));
+    bits.consume(length + u32::from(size));
+    bits.refill();
+    Ok((symbol, value))
+}
+
+/// Reads a block's coefficients into `block`, which must be zero, in the order of `B`. Returns the index of the last
+/// one in coding order.
+#[inline(always)]
+pub(super) fn decode_block<B: CoefficientOrder>(
+    bits: &mut BitReader,
+    component: &Component,
+    dc: &mut i32,
+    block: &mut IdctBlock,
+) -> Result<usize, ScanFault> {
+    bits.refill();
+    read_dc(bits, component, dc)?;
+    block.0[0] = *dc as i16;
+    let (ac, pairs): (&AcTable, &PairTable) = (&component.ac, &component.pairs);
+    let mut k = 0;
+    loop {
+        bits.refill();
+        // The window holds three lookups of at most 18 bits.
+        for _ in 0..3 {
+            let symbols = pairs.0[(bits.window >> (64 - AC_BITS)) as usize];
+            let next = k + symbols.advance();
+            // Coefficients outside of the block go to a place of their own, so that all can be stored before any is
+            // checked.
+            block.0[B::index(k + symbols.first())] = symbols.first_value() as i16;
+            block.0[B::index(next)] = symbols.last_value(bits.window) as i16;
+            if next > 62 {
+                let last = next.wrapping_sub(END);
+                if last < 63 || next == 63 {
+                    bits.consume(symbols.bits());
+                    return Ok(last.min(next));
+                }
+                // This is a long code, or the first of two symbols may end the block.
+                let (ends, value) = read_symbol(bits, ac, &mut k)?;
+                if value != 0 {
+                    block.0[B::index(k)] = value as i16;
+                }
+                if ends {
+                    return Ok(k);
+                }
+                break;
+            }
+            bits.consume(symbols.bits());
+            k = next;
+        }
+    }
+}
+
+/// Reads the symbol after coefficient `k`. Returns whether it ends the block, and its value. If it does not, the window
+/// may need a refill.
+#[inline(always)]
+fn read_symbol(bits: &mut BitReader, table: &AcTable, k: &mut usize) -> Result<(bool, i32), ScanFault> {
+    bits.refill();
+    let mut entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
+    if entry == LookupEntry::OTHER {
+        entry = table.long(bits.window);
+    }
+    let (advance, value) = if !entry.is_special() {
+        let value = value(bits.window, entry.0 >> 8, |x| x >> (entry.0 >> 16 & 63));
+        bits.consume(entry.0);
+        ((entry.0 >> 24) as usize, value)
+    } else if entry.is_end() {
+        bits.consume(entry.0);
+        return Ok((true, 0));
+    } else if entry.is_zeros() {
+        bits.consume(entry.0);
+        (16, 0)
+    } else {
+        let (symbol, value) = read_long(bits, &table.code, MAX_AC_SIZE)?;
+        if symbol & 15 == 0 && symbol != 0xF0 {
+            return Ok((true, 0));
+        }
+        (usize::from(symbol >> 4) + 1, value)
+    };
+    *k += advance;
+    match *k {
+        0..63 => Ok((false, value)),
+        63 => Ok((true, value)),
+        _ => Err(ScanFault::BlockOverrun),
+    }
+}
+
+/// Reads a block's DC difference and steps over the rest.
+#[inline(always)]
+fn skip_block(bits: &mut BitReader, component: &Component, dc: &mut i32) -> Result<(), ScanFault> {
+    bits.refill();
+    read_dc(bits, component, dc)?;
+    bits.refill();
+    let table: &AcTable = &component.ac;
+    let mut k = 0;
+    if let Some(skip) = component.skip.as_deref() {
+        loop {
+            // The window holds three entries of at most 18 bits.
+            for _ in 0..3 {
+                let entry = skip.0[(bits.window >> (64 - SKIP_BITS)) as usize];
+                let next = k + usize::from(entry >> 7);
+                if next > 62 {
+                    if next == 63 || next.wrapping_sub(END) < 63 {
+                        bits.consume(u32::from(entry));
+                        return Ok(());
+                    }
+                    // This is a long code, or the block may end amid the entry's symbols.
+                    if read_symbol(bits, table, &mut k)?.0 {
+                        return Ok(());
+                    }
+                    break;
+                }
+                bits.consume(u32::from(entry));
+                k = next;
+            }
+            bits.refill();
+        }
+    }
+    while !read_symbol(bits, table, &mut k)?.0 {}
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! The tables of the Huffman codes that were seen last.
+
+use std::sync::Arc;
+
+use super::huffman::{AcTable, DcTable, MAX_AC_SIZE, SkipTable, Spec};
+use super::pairs::PairTable;
+use base::error::DecodeError;
+
+/// The tables made so far. Most files carry the tables of the standard's annex K, so few are ever built. Files with
+/// optimised tables build theirs anew and push the oldest out.
+#[derive(Debug, Default)]
+pub(super) struct TableCache {
+    dc: Recent<DcTable>,
+    ac: Recent<AcTable>,
+    pairs: Recent<PairTable>,
+    skip: Recent<SkipTable>,
+}
+
+impl TableCache {
+    pub(super) fn dc(&mut self, spec: &Spec) -> Result<Arc<DcTable>, DecodeError> {
+        Ok(self.dc.get(spec.check_dc()?, DcTable::new))
+    }
+
+    pub(super) fn ac(&mut self, spec: &Spec) -> Arc<AcTable> {
+        self.ac.get(spec, |spec| AcTable::new(spec, MAX_AC_SIZE))
+    }
+
+    pub(super) fn pairs(&mut self, spec: &Spec) -> Arc<PairTable> {
+        let table = self.ac(spec);
+        self.pairs.get(spec, |_| PairTable::new(&table))
+    }
+
+    pub(super) fn skip(&mut self, spec: &Spec) -> Arc<SkipTable> {
+        self.skip.get(spec, SkipTable::new)
+    }
+}
+
+#[derive(Debug)]
+struct Recent<T>(Vec<(Spec, Arc<T>)>);
+
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Recent<T> {
+    const CAPACITY: usize = 8;
+
+    fn get(&mut self, spec: &Spec, build: impl FnOnce(&Spec) -> T) -> Arc<T> {
+        let at = self.0.iter().position(|(known, _)| known == spec).unwrap_or_else(|| {
+            self.0.truncate(Self::CAPACITY - 1);
+            self.0.push((spec.clone(), Arc::new(build(spec))));
+            self.0.len() - 1
+        });
+        self.0[..=at].rotate_right(1);
+        self.0[0].1.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_returns_what_it_built_and_forgets_the_oldest() {
+        let mut cache = TableCache::default();
+        let spec = |symbol| Spec::new([1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[symbol]).unwrap();
+        let first = cache.ac(&spec(1));
+        assert!(Arc::ptr_eq(&first, &cache.ac(&spec(1))));
+        for symbol in 2..=9 {
+            cache.ac(&spec(symbol));
+        }
+        assert!(!Arc::ptr_eq(&first, &cache.ac(&spec(1))));
+        assert!(cache.dc(&spec(16)).is_err());
+    }
+}

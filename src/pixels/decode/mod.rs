@@ -1,0 +1,285 @@
+//! From compressed bytes to pixels: our region decoder for JPEG, and well-kept decoders for other formats.
+
+mod codecs;
+pub mod cuda;
+mod exif;
+pub mod forms;
+mod guarded;
+mod header;
+mod jpeg;
+mod layout;
+mod mask;
+mod npy;
+pub mod nvjpeg;
+mod planes;
+mod upsampling;
+
+pub use codecs::Backend;
+pub use codecs::{DecodedBy, Format};
+pub use exif::Orientation;
+pub use exif::orientation;
+pub use forms::{
+    FileForm, FileRestorer, FormMaker, Kept, MadeForm, RestoredFile, SIGNATURE, file_within, form_of,
+    is_convertible,
+};
+pub use header::Process;
+pub use header::{JpegHeader, parse_header};
+pub use jpeg::packed;
+pub use layout::PlaneLayout;
+pub use layout::PlanesLayout;
+pub use mask::Mask;
+pub use npy::{NpyArray, Number};
+pub use upsampling::Upsampling;
+
+use codecs::Choose;
+
+use base::error::DecodeError;
+use base::names::named;
+use base::parts::ByteParts;
+use base::simd::Level;
+
+/// A rectangle of image pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Region {
+    /// The left edge.
+    pub x: u32,
+    /// The top edge.
+    pub y: u32,
+    /// The width in pixels, at least 1.
+    pub width: u32,
+    /// The height in pixels, at least 1.
+    pub height: u32,
+}
+
+impl Region {
+    /// The smallest rectangle that holds both regions.
+    pub fn union(self, other: Self) -> Self {
+        let along = |start: u32, length: u32, start_b: u32, length_b: u32| {
+            let first = start.min(start_b);
+            (first, (start + length).max(start_b + length_b) - first)
+        };
+        let (x, width) = along(self.x, self.width, other.x, other.width);
+        let (y, height) = along(self.y, self.height, other.y, other.height);
+        Self { x, y, width, height }
+    }
+}
+
+/// The meaning of planes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ColorModel {
+    /// One plane of grey levels.
+    Gray,
+    #[default]
+    /// Y, Cb, Cr as JFIF defines them (full range); Cb and Cr may be subsampled.
+    YCbCr,
+    /// Red, green and blue at full resolution.
+    Rgb,
+}
+
+/// The 8-bit samples of one component over at least the requested region.
+///
+/// Sample (x, y) of the whole component lies at `data[(y - y0) * stride + (x - x0)]` for x in x0..x0+width and y in
+/// y0..y0+height. At least 64 bytes after the last sample may be read.
+#[derive(Debug, Clone, Default)]
+pub struct Plane {
+    /// The samples, row by row.
+    pub data: Vec<u8>,
+    /// The bytes from one row to the next.
+    pub stride: usize,
+    /// The column in the component of the first stored sample.
+    pub x0: u32,
+    /// The row in the component of the first stored sample.
+    pub y0: u32,
+    /// The number of stored columns.
+    pub width: u32,
+    /// The number of stored rows.
+    pub height: u32,
+    /// The columns of the whole component: ceil(image width / step_x).
+    pub full_width: u32,
+    /// The rows of the whole component: ceil(image height / step_y).
+    pub full_height: u32,
+    /// The image columns that one sample spans: 1, 2 or 4.
+    pub step_x: u32,
+    /// The image rows that one sample spans: 1, 2 or 4.
+    pub step_y: u32,
+}
+
+/// The decoded region of an image, in buffers that the owner reuses from image to image.
+///
+/// The planes cover the requested region. Subsampled components have one more sample on each side where the image has
+/// it, which chroma upsampling needs.
+#[derive(Debug, Clone, Default)]
+pub struct Planes {
+    /// The width of the whole image in pixels.
+    pub image_width: u32,
+    /// The height of the whole image in pixels.
+    pub image_height: u32,
+    /// The meaning of the planes; `Gray` uses only the first.
+    pub color: ColorModel,
+    /// The components.
+    pub planes: [Plane; 3],
+}
+
+/// The treatment of a JPEG whose entropy-coded data is damaged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Damaged {
+    /// The file is refused.
+    Refuse,
+    /// The file gives the samples that libjpeg-turbo gives as Pillow and torchvision call it. What they refuse is
+    /// refused, above all files that are cut short; and so are files with damaged headers.
+    #[default]
+    Conceal,
+}
+
+named!(Damaged: "refuse" => Refuse, "conceal" => Conceal);
+
+/// The result of [`Decoder::decode`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decoded {
+    /// The requested region.
+    pub region: Region,
+    /// The decoder that decoded it.
+    pub backend: Backend,
+    /// What is damaged and was concealed, if there was damage in the region or in what had to be read before it.
+    pub concealed: Option<String>,
+    /// Whether the file has 16 bits of gray, of which the upper 8 were kept: mostly such values are no shades.
+    pub narrowed: bool,
+}
+
+impl Decoded {
+    /// Makes the result for a region that `backend` decoded, of an image without damage.
+    fn by(backend: Backend) -> impl Fn(Region) -> Self {
+        move |region| Self { region, backend, concealed: None, narrowed: false }
+    }
+}
+
+/// Decodes one image after another. It owns the tables and scratch memory; each thread has one.
+///
+/// Its scratch memory and that of [`Planes`] grow with the images, outside of the pools that the setting `memory`
+/// bounds. They take a few MB, or up to about twice the size of a huge image, and give that back with the next image of
+/// normal size. The working memory of decoders for other formats, or the coefficients of a damaged image of several
+/// scans, come on top.
+///
+/// EXIF orientation is ignored, as Pillow and torchvision ignore it by default; [`Orientation`] says what loaders
+/// report.
+#[derive(Debug)]
+pub struct Decoder {
+    max_pixels: u64,
+    level: Level,
+    damaged: Damaged,
+    jpeg: jpeg::Jpeg,
+}
+
+impl Decoder {
+    /// Makes a decoder that refuses damaged images and images of more than `max_pixels` pixels.
+    pub fn new(max_pixels: u64) -> Self {
+        Self::with_level(max_pixels, Level::detect())
+    }
+
+    /// Makes a decoder like [`Decoder::new`] that uses the instructions of `level`, which the processor must have.
+    /// Tests and benchmarks compare levels with it.
+    pub fn with_level(max_pixels: u64, level: Level) -> Self {
+        assert!(Level::available().any(|available| available == level), "{} is not available", level.name());
+        Self { max_pixels, level, damaged: Damaged::Refuse, jpeg: jpeg::Jpeg::default() }
+    }
+
+    /// Returns this decoder, which from now on treats damaged JPEGs like this.
+    pub fn with_damaged(self, damaged: Damaged) -> Self {
+        Self { damaged, ..self }
+    }
+
+    /// Decodes the region that `choose` picks from the image's (width, height) into `out`.
+    ///
+    /// `choose` is called once, after the header was parsed. Its region must lie inside the image. The result depends
+    /// on `bytes` and the region alone. A file must be whole, up to its end marker, whatever the region; damage inside
+    /// its entropy-coded data is noticed where the region, or what must be read before it, is damaged.
+    ///
+    /// # Errors
+    /// [`DecodeError`]; `out` then holds no meaningful pixels.
+    ///
+    /// # Panics
+    /// If the region is empty or leaves the image.
+    pub fn decode(
+        &mut self,
+        bytes: &[u8],
+        choose: impl FnOnce(u32, u32) -> Region,
+        out: &mut Planes,
+    ) -> Result<Decoded, DecodeError> {
+        self.decode_read(bytes, None, choose, out)
+    }
+
+    /// Decodes like [`Decoder::decode`] from an image of which only these `parts` were read, where there are some. The
+    /// other bytes may be anything, and are not looked at.
+    ///
+    /// # Errors
+    /// The errors of [`Decoder::decode`]; [`DecodeError::Corrupt`] where more bytes are needed than were read. Only
+    /// packed images can be decoded from parts.
+    ///
+    /// # Panics
+    /// If the region is empty or leaves the image.
+    pub fn decode_read(
+        &mut self,
+        bytes: &[u8],
+        parts: Option<ByteParts>,
+        choose: impl FnOnce(u32, u32) -> Region,
+        out: &mut Planes,
+    ) -> Result<Decoded, DecodeError> {
+        let limit = self.max_pixels;
+        let mut choose = Some(choose);
+        let mut choose = |width: u32, height: u32| {
+            if u64::from(width) * u64::from(height) > limit {
+                return Err(DecodeError::TooLarge { width, height, limit });
+            }
+            let choose = choose.take().expect("a codec asks for the region once");
+            let region = choose(width, height);
+            let inside = |start: u32, length: u32, full: u32| {
+                length > 0 && start.checked_add(length).is_some_and(|end| end <= full)
+            };
+            assert!(
+                inside(region.x, region.width, width) && inside(region.y, region.height, height),
+                "{region:?} of an image of {width}×{height}"
+            );
+            Ok(region)
+        };
+        match parts {
+            None => (Format::of(bytes)?.decode)(self, bytes, &mut choose, out),
+            Some(_) if form_of(bytes) == FileForm::Packed => self.packed(bytes, parts, &mut choose, out),
+            Some(_) => {
+                let message = "only a part of it was read, because the dataset's index says it is packed, and it is \
+                     not: pack the dataset again";
+                Err(DecodeError::Corrupt(message.to_owned()))
+            }
+        }
+    }
+
+    fn packed(
+        &mut self,
+        bytes: &[u8],
+        parts: Option<ByteParts>,
+        choose: Choose<'_>,
+        out: &mut Planes,
+    ) -> Result<Decoded, DecodeError> {
+        packed::decode(bytes, parts, self.level, choose, out)
+    }
+
+    fn jpeg(&mut self, bytes: &[u8], choose: Choose<'_>, out: &mut Planes) -> Result<Decoded, DecodeError> {
+        self.jpeg.decode(bytes, (self.level, self.damaged), choose, out)
+    }
+
+    fn indexed(
+        &mut self,
+        bytes: &[u8],
+        choose: Choose<'_>,
+        out: &mut Planes,
+    ) -> Result<Decoded, DecodeError> {
+        jpeg::indexed::decode(&mut self.jpeg, bytes, (self.level, self.damaged), choose, out)
+    }
+}
+
+/// Reads the columns and rows of an image from its header.
+///
+/// # Errors
+/// [`DecodeError`] if there is no header that can be read.
+pub fn image_size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
+    (Format::of(bytes)?.size)(bytes)
+}

@@ -1,0 +1,252 @@
+//! Decoding of many images in one call, by the decoding engine or by the CUDA kernels that decode Huffman codes too.
+//!
+//! The two are called in different ways. Calls with parameters, and so with regions, are for the engine's backend alone
+//! (nvJPEG guide, 2.3.3.4; all others answer status 9 in 12.4 and 13.3, though they call every such file supported).
+//! The kernels decode whole images.
+
+use nvjpeg_sys::safe::{
+    Backend, Batch, BitStream, ChromaSubsampling, Handle, Image, OutputFormat, State, image,
+};
+
+use super::decoder::{ImageOutcome, NotMade, refusal, region};
+use super::memory::WorkingMemory;
+use super::{Library, NvJpegBackend, Request};
+use crate::decode::ColorModel;
+use crate::gpu::{Event, GpuDevice, Stream};
+use base::error::{DecodeError, Result};
+
+/// All images of a call have the same output format, so gray ones go in a call of their own.
+const FORMATS: [(ColorModel, OutputFormat); 2] =
+    [(ColorModel::YCbCr, OutputFormat::NVJPEG_OUTPUT_YUV), (ColorModel::Gray, OutputFormat::NVJPEG_OUTPUT_Y)];
+
+/// nvJPEG's batched decoder on one backend.
+pub(super) struct Batched {
+    backend: NvJpegBackend,
+    // The callers, which must be dropped before the handle.
+    callers: Vec<Caller>,
+    parsed: BitStream,
+    /// An event that is passed when a stream has done what it had queued.
+    idle: Event,
+    handle: Handle,
+}
+
+/// Makes the calls of one output format.
+struct Caller {
+    color: ColorModel,
+    format: OutputFormat,
+    state: State,
+    params: Batch,
+    /// An event that is passed when the last call is done.
+    done: Event,
+    // The indices of the images of the call in preparation.
+    indices: Vec<usize>,
+    files: Vec<*const u8>,
+    lengths: Vec<usize>,
+    images: Vec<Image>,
+}
+
+// SAFETY: the pointers are of the call in preparation, which one thread makes from beginning to end.
+unsafe impl Send for Caller {}
+
+impl Batched {
+    /// Makes the decoder of `backend` for batches of up to `batch` images.
+    ///
+    /// # Errors
+    /// If the GPU or the library does not have it.
+    pub(super) fn new(
+        library: &Library,
+        device: &GpuDevice,
+        memory: &WorkingMemory,
+        backend: NvJpegBackend,
+        batch: usize,
+    ) -> Result<Self, NotMade> {
+        let its_backend = match backend {
+            NvJpegBackend::Hardware => Backend::NVJPEG_BACKEND_HARDWARE,
+            _ => Backend::NVJPEG_BACKEND_GPU_HYBRID,
+        };
+        let flags = nvjpeg_sys::sys::NVJPEG_FLAGS_BITSTREAM_STRICT;
+        let handle = Handle::new(library.raw(), its_backend, memory.of_device(), memory.of_host(), flags)?;
+        let parsed = BitStream::new(&handle)?;
+        let mut callers = Vec::with_capacity(FORMATS.len());
+        for (color, format) in FORMATS {
+            let mut state = State::new(&handle)?;
+            if backend == NvJpegBackend::Hardware && color == ColorModel::YCbCr {
+                // This is a hint, which older libraries do not take. Whatever size it states, the engine is faster
+                // after it (nvImageCodec, extensions/nvjpeg/hw_decoder.cpp); memory still grows with the images that
+                // come.
+                let css = ChromaSubsampling::NVJPEG_CSS_444;
+                let most = batch.clamp(1, backend.most_of_call());
+                let _ = state.preallocate(most, (1, 1), css, format);
+            }
+            callers.push(Caller {
+                color,
+                format,
+                state,
+                params: Batch::default(),
+                done: Event::new(device)?,
+                indices: Vec::with_capacity(batch),
+                files: Vec::with_capacity(batch),
+                lengths: Vec::with_capacity(batch),
+                images: Vec::with_capacity(batch),
+            });
+        }
+        Ok(Self { backend, callers, parsed, idle: Event::new(device)?, handle })
+    }
+
+    /// The number of the GPU's engines, and of the cores of each.
+    pub(super) fn engines(&self) -> nvjpeg_sys::Result<(u32, u32)> {
+        self.handle.engines()
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_idle(&self) -> Result<bool> {
+        self.callers.iter().try_fold(true, |idle, caller| Ok(idle && caller.done.is_done()?))
+    }
+
+    /// Decodes the images that `outcomes` does not refuse yet, and returns whether something failed and was tried in
+    /// parts. `begins` is recorded when all is parsed and only the work itself is left.
+    pub(super) fn decode(
+        &mut self,
+        stream: &Stream,
+        begins: Option<&Event>,
+        requests: &[Request<'_>],
+        outcomes: &mut [ImageOutcome],
+    ) -> Result<bool> {
+        let Self { backend, callers, parsed, idle, handle } = self;
+        for caller in callers.iter_mut() {
+            caller.prepare(handle, parsed, *backend, requests, outcomes)?;
+        }
+        if *backend == NvJpegBackend::Hardware {
+            // The engine does not wait for what the stream has queued before: it writes when it is called (seen on H100
+            // with nvJPEG 12.3 to 13.2; torchcodec pull request 1634). So what is queued must be done first. This is
+            // waited for once, before the calls of both kinds.
+            sleep_until_idle(idle, stream)?;
+        }
+        begins.map_or(Ok(()), |begins| begins.record(stream))?;
+        let mut in_parts = false;
+        for caller in callers.iter_mut().filter(|caller| !caller.indices.is_empty()) {
+            in_parts |= caller.decode(*backend, stream, idle, outcomes)?;
+        }
+        Ok(in_parts)
+    }
+}
+
+/// Sleeps until `stream` has done what it has queued, while `Stream::synchronize` may spin.
+fn sleep_until_idle(idle: &Event, stream: &Stream) -> Result<()> {
+    idle.record(stream)?;
+    idle.synchronize()
+}
+
+impl Caller {
+    /// Gathers the images of this format that the backend takes.
+    fn prepare(
+        &mut self,
+        handle: &Handle,
+        parsed: &mut BitStream,
+        backend: NvJpegBackend,
+        requests: &[Request<'_>],
+        outcomes: &mut [ImageOutcome],
+    ) -> Result<()> {
+        // The last call uses the state and the parameters until it is done.
+        self.done.synchronize()?;
+        self.indices.clear();
+        self.files.clear();
+        self.lengths.clear();
+        self.images.clear();
+        for (index, (request, outcome)) in requests.iter().zip(outcomes).enumerate() {
+            if outcome.is_err() || request.layout.color != self.color {
+                continue;
+            }
+            let mut take = || {
+                // The whole file is parsed, not only its head: what lies behind the coded data has brought engines to a
+                // halt (DALI pull request 3113). SAFETY: nothing is decoded from what was parsed; the next file takes
+                // its place.
+                unsafe { parsed.parse(request.bytes) }?;
+                if backend != NvJpegBackend::Hardware {
+                    return Ok(region(request).is_none() && handle.takes_whole(parsed)?);
+                }
+                let params = self.params.get(handle, self.indices.len())?;
+                params.set_output(self.format)?;
+                params.set_region(region(request))?;
+                handle.takes(parsed, params)
+            };
+            match take() {
+                Ok(true) => {
+                    self.indices.push(index);
+                    self.files.push(request.bytes.as_ptr());
+                    self.lengths.push(request.bytes.len());
+                    self.images.push(target(request));
+                }
+                Ok(false) => {
+                    let kind = format!("JPEG, for nvJPEG's {}", backend.name());
+                    *outcome = Err(DecodeError::Unsupported(kind).into());
+                }
+                Err(error) => *outcome = Err(refusal(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Decodes all images, in as many calls as the backend wants, and returns whether one failed. nvJPEG does not say
+    /// which image of a call is to blame for a failure. So if a call fails, its halves are tried, and theirs. Halves so
+    /// small that the kernels would leave the Huffman codes to the host are not tried: their images are refused
+    /// together.
+    fn decode(
+        &mut self,
+        backend: NvJpegBackend,
+        stream: &Stream,
+        idle: &Event,
+        outcomes: &mut [ImageOutcome],
+    ) -> Result<bool> {
+        let count = self.indices.len();
+        let least = if backend.takes_call_of(count) { backend.least_of_call() } else { 1 };
+        let calls = count.div_ceil(backend.most_of_call());
+        let part = |call: usize| (count * call / calls, count * (call + 1) / calls);
+        let mut left: Vec<_> = (0..calls).rev().map(part).collect();
+        let mut failed = false;
+        while let Some((start, end)) = left.pop() {
+            let Err(error) = self.attempt(backend, start..end, stream) else {
+                if !left.is_empty() {
+                    // The state must be free for the next call.
+                    sleep_until_idle(idle, stream)?;
+                }
+                continue;
+            };
+            failed = true;
+            // The state is free after this, and an error of the GPU itself shows here.
+            sleep_until_idle(idle, stream)?;
+            let middle = start + (end - start) / 2;
+            if middle - start < least {
+                for &index in &self.indices[start..end] {
+                    outcomes[index] = Err(refusal(error));
+                }
+            } else {
+                left.extend([(middle, end), (start, middle)]);
+            }
+        }
+        self.done.record(stream)?;
+        Ok(failed)
+    }
+
+    fn attempt(
+        &mut self,
+        backend: NvJpegBackend,
+        range: std::ops::Range<usize>,
+        stream: &Stream,
+    ) -> nvjpeg_sys::Result<()> {
+        self.state.initialise_batch(range.len(), self.format)?;
+        let params = (backend == NvJpegBackend::Hardware).then_some((&self.params, range.start));
+        let images = &mut self.images[range.clone()];
+        let (files, lengths) = (&self.files[range.clone()], &self.lengths[range]);
+        // SAFETY: the caller of the decoder keeps files and targets until the stream has passed; targets have room for
+        // the layout, which is what the parameters ask for, or the whole image; the last batch of this state is done.
+        unsafe { self.state.decode_batch(files, lengths, images, params, stream.handle()) }
+    }
+}
+
+/// The memory that a request's planes go to.
+pub(super) fn target(request: &Request<'_>) -> Image {
+    let count = request.layout.used().len();
+    let planes = request.planes.map(|plane| (plane.ptr, plane.stride));
+    image(&planes[..count])
+}

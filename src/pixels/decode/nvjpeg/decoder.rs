@@ -1,0 +1,319 @@
+//! The decoder: all backends that the GPU has, and the images in flight on them.
+
+use super::batched::Batched;
+use super::memory::WorkingMemory;
+use super::phased::Phased;
+use super::{Library, NvJpegBackend, Request};
+use crate::gpu::{Event, GpuDevice, Stream};
+use base::error::{DecodeError, Error, Result};
+use nvjpeg_sys::sys::nvjpegStatus_t as Status;
+
+/// The outcome for an image: it is queued or refused. [`Error::Decode`] is about the file, and repeats when it is tried
+/// again; [`Error::Unavailable`] is about the backend, which may lack memory, say.
+pub type ImageOutcome = Result<()>;
+
+/// The outcomes of a call.
+#[derive(Debug)]
+pub struct Verdict {
+    /// The outcome for each image, in order.
+    pub outcomes: Vec<ImageOutcome>,
+    /// Whether something failed and was tried in parts; if so, its duration does not tell how long images take.
+    pub in_parts: bool,
+}
+
+/// Decodes JPEGs on a GPU. It owns all that nvJPEG keeps for images in flight, and is lent to one lane at a time.
+///
+/// It takes working memory from the device and page-locked memory from the host as larger images or batches come, and
+/// keeps it.
+pub struct NvJpegDecoder {
+    device: GpuDevice,
+    library: Library,
+    batch: usize,
+    backends: Option<Backends>,
+    memory: WorkingMemory,
+}
+
+/// The backends of a decoder. Each is made by [`NvJpegDecoder::make`] or on first use, since that takes the library
+/// long and not every loader uses all of them.
+#[derive(Default)]
+struct Backends {
+    hardware: MadeBackend<Batched>,
+    cuda_batched: MadeBackend<Batched>,
+    cuda: MadeBackend<Phased>,
+    /// The streams that were used.
+    streams: Vec<Stream>,
+}
+
+/// A backend once it is made, or why there is none on this GPU.
+type MadeBackend<T> = Option<Result<T, String>>;
+
+/// The reason why a backend could not be made.
+pub(super) enum NotMade {
+    Library(nvjpeg_sys::Error),
+    Driver(Error),
+}
+
+impl From<nvjpeg_sys::Error> for NotMade {
+    fn from(error: nvjpeg_sys::Error) -> Self {
+        Self::Library(error)
+    }
+}
+
+impl From<Error> for NotMade {
+    fn from(error: Error) -> Self {
+        Self::Driver(error)
+    }
+}
+
+impl std::fmt::Debug for NvJpegDecoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "nvJPEG decoder on {:?}", self.device)
+    }
+}
+
+impl NvJpegDecoder {
+    /// Makes a decoder for batches of up to `batch` images; larger batches take more memory.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`] if the GPU fails.
+    pub fn new(library: &Library, device: &GpuDevice, batch: usize) -> Result<Self> {
+        let memory = WorkingMemory::new(device)?;
+        let backends = Some(Backends::default());
+        Ok(Self { device: device.clone(), library: library.clone(), batch, backends, memory })
+    }
+
+    /// Forgets the streams and lets freed memory be used again; all work must be done. The decoder can then go on with
+    /// other streams, also after these have ended.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub fn recycle(&mut self) -> Result<()> {
+        let Some(backends) = &mut self.backends else { return Ok(()) };
+        if !backends.is_idle()? {
+            return Err(Error::Internal("a decoder was given back while it worked".into()));
+        }
+        backends.streams.clear();
+        self.memory.recycle();
+        Ok(())
+    }
+
+    /// Queues the decoding of images on `stream`. If it succeeds, work that is queued on the stream from then on finds
+    /// the planes in the requests' memory. Several streams may be used in turn.
+    ///
+    /// The caller keeps files and memory until the stream has passed; memory may be freed in the stream's order. The
+    /// host sleeps here until earlier work is done: the last call on the same backend and of the same kind; with
+    /// [`NvJpegBackend::Hardware`] all that `stream` has queued before, since the engine does not wait, and all of its
+    /// own calls but the last one; and after a failure the whole stream. Calls on other backends are not waited for.
+    /// `begins` is recorded on `stream` when all is parsed and the first call comes.
+    ///
+    /// An image is refused if the backend does not take it or finds it damaged. The next backend is tried then, at last
+    /// the CPU, whose word on damage is final. A file that does not end with an end-of-image marker is refused at once,
+    /// since a GPU decoder may fill in what is missing. All images are refused if the backend cannot be made. Unless
+    /// this GPU or nvJPEG has no such backend, that is tried again with the next call.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`] if the GPU failed; nothing is known of any image then.
+    pub fn decode(
+        &mut self,
+        stream: &Stream,
+        backend: NvJpegBackend,
+        begins: Option<&Event>,
+        requests: &[Request<'_>],
+    ) -> Result<Verdict> {
+        let outcomes = requests.iter().map(check).collect();
+        let mut verdict = Verdict { outcomes, in_parts: false };
+        match self.make(backend) {
+            Ok(()) => {}
+            // If the GPU is lost, its next call says so.
+            Err(error @ (Error::Unavailable(_) | Error::Gpu { .. })) => {
+                refuse_all(&mut verdict.outcomes, &format!("nvJPEG's {}: {error}", backend.name()));
+                return Ok(verdict);
+            }
+            Err(error) => return Err(error),
+        }
+        let _bound = self.device.bind()?;
+        let backends = self.backends.as_mut().ok_or_else(dropped)?;
+        if backends.is_idle()? {
+            self.memory.recycle();
+        }
+        if !backends.streams.iter().any(|known| known.handle() == stream.handle()) {
+            backends.streams.push(stream.clone());
+        }
+        if backend != NvJpegBackend::Cuda {
+            if let Some(Ok(batched)) = backends.batched(backend) {
+                verdict.in_parts = batched.decode(stream, begins, requests, &mut verdict.outcomes)?;
+            }
+        } else if let Some(Ok(cuda)) = &mut backends.cuda {
+            begins.map_or(Ok(()), |begins| begins.record(stream))?;
+            cuda.decode(stream, requests, &mut verdict.outcomes)?;
+        }
+        Ok(verdict)
+    }
+
+    /// Makes a backend if it has not been made yet.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if nvJPEG cannot make it, [`Error::Gpu`] if the GPU fails. Unless this GPU has no such
+    /// backend, the next call tries again.
+    pub fn make(&mut self, backend: NvJpegBackend) -> Result<()> {
+        let _bound = self.device.bind()?;
+        let (library, device, memory) = (&self.library, &self.device, &self.memory);
+        let backends = self.backends.as_mut().ok_or_else(dropped)?;
+        match backend {
+            NvJpegBackend::Cuda => fill(&mut backends.cuda, backend, || Phased::new(library, device, memory)),
+            _ => fill(backends.batched(backend), backend, || {
+                Batched::new(library, device, memory, backend, self.batch)
+            }),
+        }
+    }
+
+    /// Whether this GPU or this nvJPEG has no such backend, as [`NvJpegDecoder::make`] has found out.
+    pub(super) fn is_without(&mut self, backend: NvJpegBackend) -> bool {
+        let Some(backends) = &mut self.backends else { return false };
+        match backend {
+            NvJpegBackend::Cuda => matches!(backends.cuda, Some(Err(_))),
+            _ => matches!(backends.batched(backend), Some(Err(_))),
+        }
+    }
+
+    /// The number of the GPU's decoding engines and of the cores of each, or why none is used.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub fn engines(&mut self) -> Result<Result<(u32, u32), String>> {
+        match self.make(NvJpegBackend::Hardware) {
+            Ok(()) => {}
+            Err(Error::Unavailable(reason)) => return Ok(Err(reason)),
+            Err(error) => return Err(error),
+        }
+        let _bound = self.device.bind()?;
+        match self.backends.as_ref().map(|backends| &backends.hardware) {
+            Some(Some(Ok(hardware))) => Ok(hardware.engines().map_err(|error| error.to_string())),
+            _ => Err(dropped()),
+        }
+    }
+
+    /// How often working memory was allocated since the decoder was made.
+    pub fn allocations(&self) -> u64 {
+        self.memory.allocations()
+    }
+}
+
+impl Drop for NvJpegDecoder {
+    fn drop(&mut self) {
+        // nvJPEG's handles need the context, and their work must be done.
+        let bound = self.device.bind();
+        let backends = self.backends.take();
+        let done =
+            backends.iter().flat_map(|backends| &backends.streams).all(|stream| stream.synchronize().is_ok());
+        if bound.is_err() || !done {
+            // The GPU is lost, so it is unknown what of this it still uses.
+            std::mem::forget((backends, self.memory.clone()));
+        }
+    }
+}
+
+impl Backends {
+    fn is_idle(&self) -> Result<bool> {
+        let batched = [&self.hardware, &self.cuda_batched];
+        for batched in batched.into_iter().flatten().flatten() {
+            if !batched.is_idle()? {
+                return Ok(false);
+            }
+        }
+        let Some(Ok(cuda)) = &self.cuda else { return Ok(true) };
+        cuda.is_idle()
+    }
+
+    /// The field of a backend for batches.
+    fn batched(&mut self, backend: NvJpegBackend) -> &mut MadeBackend<Batched> {
+        if backend == NvJpegBackend::Hardware { &mut self.hardware } else { &mut self.cuda_batched }
+    }
+}
+
+/// Fills an empty field with what `make` makes.
+fn fill<T>(
+    place: &mut MadeBackend<T>,
+    backend: NvJpegBackend,
+    make: impl FnOnce() -> Result<T, NotMade>,
+) -> Result<()> {
+    if place.is_none() {
+        *place = Some(match make() {
+            Ok(made) => Ok(made),
+            Err(NotMade::Library(error)) if is_final(error) => Err(explain(backend, error)),
+            // This may be for want of memory, of which there may be enough the next time.
+            Err(NotMade::Library(error)) => return Err(Error::Unavailable(explain(backend, error))),
+            Err(NotMade::Driver(error)) => return Err(error),
+        });
+    }
+    match place {
+        Some(Err(reason)) => Err(Error::Unavailable(reason.clone())),
+        _ => Ok(()),
+    }
+}
+
+/// Whether this GPU or this nvJPEG does not have what was to be made.
+fn is_final(error: nvjpeg_sys::Error) -> bool {
+    let Some(status) = error.status else { return true };
+    matches!(
+        status,
+        Status::NVJPEG_STATUS_ARCH_MISMATCH
+            | Status::NVJPEG_STATUS_JPEG_NOT_SUPPORTED
+            | Status::NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED
+    )
+}
+
+fn dropped() -> Error {
+    Error::Internal("a decoder that was dropped".into())
+}
+
+/// The reason why a backend could not be made, with what is missing if that can be seen.
+fn explain(backend: NvJpegBackend, error: nvjpeg_sys::Error) -> String {
+    let reason = error.to_string();
+    let is_short = error.status == Some(Status::NVJPEG_STATUS_ALLOCATOR_FAILURE);
+    if backend != NvJpegBackend::Hardware || is_short || nvjpeg_sys::has_video_driver() {
+        return reason;
+    }
+    format!(
+        "{reason}; the engine is driven by libnvcuvid.so.1, which is not there: a container needs \
+         NVIDIA_DRIVER_CAPABILITIES with `video`"
+    )
+}
+
+/// Checks what can be seen of a request without decoding it.
+fn check(request: &Request<'_>) -> ImageOutcome {
+    let refuse = |what: &str| Err(DecodeError::Unsupported(what.into()).into());
+    if !request.bytes.ends_with(&[0xFF, 0xD9]) {
+        return refuse("JPEG that does not end with its end-of-image marker");
+    }
+    for (layout, target) in request.layout.used().iter().zip(&request.planes) {
+        if target.ptr == 0 || target.stride < layout.width {
+            return refuse("JPEG without memory for its planes");
+        }
+    }
+    Ok(())
+}
+
+/// Refuses all images that are not refused yet because of the backend.
+fn refuse_all(outcomes: &mut [ImageOutcome], why: &str) {
+    for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
+        *outcome = Err(Error::Unavailable(why.to_owned()));
+    }
+}
+
+/// Turns nvJPEG's error into what it means for an image.
+pub(super) fn refusal(error: nvjpeg_sys::Error) -> Error {
+    match error.status {
+        Some(Status::NVJPEG_STATUS_BAD_JPEG | Status::NVJPEG_STATUS_INCOMPLETE_BITSTREAM) => {
+            DecodeError::Corrupt(error.to_string()).into()
+        }
+        _ if error.is_of_the_file() => DecodeError::Unsupported(error.to_string()).into(),
+        _ => Error::Unavailable(error.to_string()),
+    }
+}
+
+/// The rectangle to ask for; `None` for the whole image.
+pub(super) fn region(request: &Request<'_>) -> Option<(u32, u32, u32, u32)> {
+    let decoded = request.layout.decoded;
+    (decoded != request.header.whole()).then_some((decoded.x, decoded.y, decoded.width, decoded.height))
+}

@@ -1,0 +1,181 @@
+//! nvJPEG's working memory, in blocks that are kept, so that nothing is allocated once all sizes have occurred.
+//!
+//! nvJPEG grows its buffers by freeing and allocating, and may free a buffer that its stream still uses. So what it
+//! frees is *retired*, and used again only when the decoder knows that all its streams are done.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nvjpeg_sys::safe::Allocator;
+
+use crate::gpu::{DeviceBuffer, GpuDevice, MemoryPool, PinnedBuffer, Stream};
+use base::error::Result;
+
+/// Blocks are a power of two of at least this many bytes, so that buffers which grow rarely ask for another one.
+const SMALLEST: usize = 64 << 10;
+
+/// The blocks of one kind of memory.
+struct MemoryBlocks<B> {
+    used: HashMap<u64, MemoryBlock<B>>,
+    retired: Vec<MemoryBlock<B>>,
+    free: Vec<MemoryBlock<B>>,
+    /// The number of blocks that were ever made.
+    made: u64,
+}
+
+struct MemoryBlock<B> {
+    address: u64,
+    bytes: usize,
+    _memory: B,
+}
+
+impl<B> MemoryBlocks<B> {
+    fn new() -> Self {
+        Self { used: HashMap::new(), retired: Vec::new(), free: Vec::new(), made: 0 }
+    }
+
+    /// Takes a block of at least `bytes`, made by `make` if none is free: (address, memory).
+    fn take(&mut self, bytes: usize, make: impl FnOnce(usize) -> Option<(u64, B)>) -> Option<u64> {
+        let wanted = bytes.max(SMALLEST).checked_next_power_of_two()?;
+        let fits = |block: &MemoryBlock<B>| block.bytes >= wanted && block.bytes / 4 <= wanted;
+        let best = (0..self.free.len()).filter(|&i| fits(&self.free[i])).min_by_key(|&i| self.free[i].bytes);
+        let block = match best {
+            Some(index) => self.free.swap_remove(index),
+            None => {
+                let (address, memory) = make(wanted)?;
+                self.made += 1;
+                MemoryBlock { address, bytes: wanted, _memory: memory }
+            }
+        };
+        let address = block.address;
+        self.used.insert(address, block);
+        Some(address)
+    }
+
+    fn retire(&mut self, address: u64) {
+        self.retired.extend(self.used.remove(&address));
+    }
+
+    fn recycle(&mut self) {
+        self.free.append(&mut self.retired);
+    }
+}
+
+/// The working memory of one decoder. Clones are the same memory.
+#[derive(Clone)]
+pub(super) struct WorkingMemory(Arc<WorkingMemoryInner>);
+
+struct WorkingMemoryInner {
+    device: GpuDevice,
+    pool: MemoryPool,
+    /// The stream that memory is allocated on. Memory is handed out once it is there, whatever the stream that uses it.
+    stream: Stream,
+    of_device: Mutex<MemoryBlocks<DeviceBuffer>>,
+    of_host: Mutex<MemoryBlocks<PinnedBuffer>>,
+}
+
+fn lock<B>(blocks: &Mutex<MemoryBlocks<B>>) -> MutexGuard<'_, MemoryBlocks<B>> {
+    blocks.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl WorkingMemory {
+    pub(super) fn new(device: &GpuDevice) -> Result<Self> {
+        Ok(Self(Arc::new(WorkingMemoryInner {
+            device: device.clone(),
+            pool: MemoryPool::new(device, device.memory()?.1 as usize)?,
+            stream: Stream::new(device)?,
+            of_device: Mutex::new(MemoryBlocks::new()),
+            of_host: Mutex::new(MemoryBlocks::new()),
+        })))
+    }
+
+    /// Lets memory that was freed be used again. All work of the decoder must be done.
+    pub(super) fn recycle(&self) {
+        lock(&self.0.of_device).recycle();
+        lock(&self.0.of_host).recycle();
+    }
+
+    /// The number of allocations so far, of device and host memory.
+    pub(super) fn allocations(&self) -> u64 {
+        lock(&self.0.of_device).made + lock(&self.0.of_host).made
+    }
+
+    pub(super) fn of_device(&self) -> Box<dyn Allocator> {
+        Box::new(OfDevice(self.clone()))
+    }
+
+    pub(super) fn of_host(&self) -> Box<dyn Allocator> {
+        Box::new(OfHost(self.clone()))
+    }
+}
+
+struct OfDevice(WorkingMemory);
+
+// SAFETY: blocks come from the device's pool, are handed to one user at a time, and only after the allocation is done,
+// so that the decoding engine, which does not wait for its stream, may write them.
+unsafe impl Allocator for OfDevice {
+    fn allocate(&self, bytes: usize, _stream: u64) -> Option<u64> {
+        let WorkingMemoryInner { pool, stream, of_device, .. } = &*self.0.0;
+        lock(of_device).take(bytes, |bytes| {
+            let buffer = pool.allocate(stream, bytes).ok()?;
+            stream.synchronize().ok()?;
+            Some((buffer.ptr(), buffer))
+        })
+    }
+
+    fn free(&self, address: u64, _bytes: usize, _stream: u64) {
+        lock(&self.0.0.of_device).retire(address);
+    }
+}
+
+struct OfHost(WorkingMemory);
+
+// SAFETY: blocks are registered with the driver as long as they live and handed to one user at a time.
+unsafe impl Allocator for OfHost {
+    fn allocate(&self, bytes: usize, _stream: u64) -> Option<u64> {
+        let WorkingMemoryInner { device, of_host, .. } = &*self.0.0;
+        lock(of_host).take(bytes, |bytes| {
+            let buffer = PinnedBuffer::new(device, bytes).ok()?;
+            Some((buffer.as_ptr() as u64, buffer))
+        })
+    }
+
+    fn free(&self, address: u64, _bytes: usize, _stream: u64) {
+        lock(&self.0.0.of_host).retire(address);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_serve_again_once_all_is_done() {
+        let mut blocks = MemoryBlocks::new();
+        let mut next = 0;
+        let mut take = |blocks: &mut MemoryBlocks<usize>, bytes| {
+            blocks.take(bytes, |bytes| {
+                next += 1;
+                Some((next, bytes))
+            })
+        };
+        assert_eq!(take(&mut blocks, 1000), Some(1));
+        assert_eq!(take(&mut blocks, SMALLEST + 1), Some(2));
+        assert_eq!(blocks.used[&2].bytes, 2 * SMALLEST);
+        blocks.retire(1);
+        blocks.retire(2);
+        assert_eq!(take(&mut blocks, 10), Some(3), "the stream may still use the first");
+        blocks.recycle();
+        assert_eq!(take(&mut blocks, 10), Some(1), "the smallest that fits");
+        assert_eq!(take(&mut blocks, 10), Some(2));
+        blocks.retire(2);
+        blocks.recycle();
+        assert_eq!(take(&mut blocks, 10 * SMALLEST), Some(4), "too small");
+        blocks.retire(4);
+        blocks.recycle();
+        assert_eq!(take(&mut blocks, SMALLEST), Some(2));
+        assert_eq!(take(&mut blocks, SMALLEST), Some(5), "sixteen times too large");
+        assert_eq!(blocks.made, 5);
+        assert_eq!(blocks.take(usize::MAX, |_| None), None);
+    }
+}

@@ -1,0 +1,179 @@
+//! Finds out by trying what a GPU can do: small images whose samples are known are decoded by every backend, whole and
+//! in part.
+//!
+//! The library is also asked for every image whether it supports it. But a region that lands a few samples beside where
+//! it should, or planes in another order, would go unnoticed into every batch; and what is true of one GPU and version
+//! of nvJPEG need not be true of another.
+
+use super::specimen::{self, is_right};
+use super::{Abilities, Ability, Library, NvJpegBackend, NvJpegDecoder, PlaneTarget, Request, Subsampling};
+use crate::decode::{JpegHeader, PlanesLayout, Region, parse_header};
+use crate::gpu::{GpuDevice, InFlight, MemoryPool, PinnedBuffer, Stream};
+use base::error::{Error, Result};
+
+/// The size of the images: not a multiple of anything, as the sizes of photographs are, and not smaller than what
+/// decoding engines take.
+const RAGGED: (u32, u32) = (203, 157);
+
+/// The size rounded up to whole chroma samples, for a backend that is right unless one lies half outside.
+fn even(sampling: Subsampling) -> (u32, u32) {
+    let ((width, height), (step_x, step_y)) = (RAGGED, sampling.steps());
+    (width.next_multiple_of(step_x), height.next_multiple_of(step_y))
+}
+
+/// The images of a trial on the CUDA backend, which takes them one after another.
+const FEW: usize = 4;
+
+/// The result of a trial; the error says why the backend cannot do it.
+type TrialResult = Result<(), String>;
+
+impl Abilities {
+    /// Finds out what nvJPEG can do on this GPU. It takes as long as making decoders does, and leaves nothing behind.
+    ///
+    /// # Errors
+    /// If nvJPEG cannot work with the GPU at all, or the GPU fails.
+    pub fn probe(library: &Library, device: &GpuDevice) -> Result<Self> {
+        let mut decoder =
+            NvJpegDecoder::new(library, device, NvJpegBackend::CudaBatched.least_of_call() + 1)?;
+        let engines = decoder.engines()?;
+        let mut examiner = Examiner {
+            decoder,
+            stream: Stream::new(device)?,
+            pool: MemoryPool::new(device, device.memory()?.1 as usize)?,
+            device: device.clone(),
+            failures: Default::default(),
+            cores: engines.as_ref().map_or(1, |(engines, cores)| (engines * cores) as usize),
+        };
+        let mut abilities = Self { engines: engines.ok(), ..Self::default() };
+        let mut backends = Vec::with_capacity(NvJpegBackend::ALL.len());
+        for backend in NvJpegBackend::ALL {
+            match examiner.decoder.make(backend) {
+                Ok(()) => backends.push(backend),
+                // The last backend is needed, since without it nothing of nvJPEG works; the others are optional.
+                Err(Error::Unavailable(reason)) if backend != NvJpegBackend::Cuda => {
+                    if !examiner.decoder.is_without(backend) {
+                        examiner.failures[backend as usize] = Some(reason.clone());
+                    }
+                    for sampling in Subsampling::ALL {
+                        abilities.note(backend, sampling, Some(reason.clone()));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        for (backend, sampling) in
+            backends.into_iter().flat_map(|backend| Subsampling::ALL.map(|sampling| (backend, sampling)))
+        {
+            let (ability, reason) = examiner.ability(backend, sampling, RAGGED)?;
+            abilities.set(backend, sampling, ability);
+            // If each chroma sample is of one pixel, none lies half outside.
+            if ability < backend.best() && even(sampling) != RAGGED {
+                let (even, _) = examiner.ability(backend, sampling, even(sampling))?;
+                abilities.set_even(backend, sampling, even.max(ability));
+            }
+            abilities.note(backend, sampling, reason);
+        }
+        let mut failures = NvJpegBackend::ALL.into_iter().zip(examiner.failures);
+        let failed = failures.find(|(backend, why)| why.is_some() && !abilities.serves(*backend));
+        abilities.failed = failed.and_then(|(backend, why)| Some((backend, why?)));
+        Ok(abilities)
+    }
+}
+
+/// Tries one backend with one kind of image at a time.
+struct Examiner {
+    decoder: NvJpegDecoder,
+    stream: Stream,
+    pool: MemoryPool,
+    device: GpuDevice,
+    /// Why each backend failed last, if that does not say what it can do.
+    failures: [Option<String>; NvJpegBackend::ALL.len()],
+    /// The number of images that the engines decode side by side.
+    cores: usize,
+}
+
+impl Examiner {
+    /// What a backend can do with images of this kind, and why it cannot do more.
+    fn ability(
+        &mut self,
+        backend: NvJpegBackend,
+        sampling: Subsampling,
+        size: (u32, u32),
+    ) -> Result<(Ability, Option<String>)> {
+        let file = specimen::file(sampling, size);
+        let header = parse_header(&file)?;
+        let mut why = None;
+        if backend.best() == Ability::Region {
+            match self.agrees(backend, &file, &header, &regions(size))? {
+                Ok(()) => return Ok((Ability::Region, None)),
+                Err(reason) => why = Some(reason),
+            }
+        }
+        match self.agrees(backend, &file, &header, &[header.whole()])? {
+            Ok(()) => Ok((Ability::Whole, why)),
+            Err(reason) => Ok((Ability::None, Some(reason))),
+        }
+    }
+
+    /// Whether a batch of the image's regions is decoded right.
+    fn agrees(
+        &mut self,
+        backend: NvJpegBackend,
+        file: &[u8],
+        header: &JpegHeader,
+        regions: &[Region],
+    ) -> Result<TrialResult> {
+        let unlaid = || Error::Internal("an image for trials without a layout".into());
+        let layout = |region: &Region| PlanesLayout::of(header, *region).ok_or_else(unlaid);
+        let layouts: Vec<PlanesLayout> = regions.iter().map(layout).collect::<Result<_>>()?;
+        let count = match backend {
+            // Each core gets a second image, and one core a third.
+            NvJpegBackend::Hardware => 2 * self.cores + 1,
+            NvJpegBackend::CudaBatched => backend.least_of_call() + 1,
+            NvJpegBackend::Cuda => FEW,
+        };
+        // There is room for the whole image, in case a decoder ignores the region.
+        let room = layout(&header.whole())?.bytes.next_multiple_of(256) as usize;
+        let memory = self.pool.allocate(&self.stream, count * room)?;
+        // The memory is filled first, so that what a decoder leaves out does not look right by chance.
+        let mut flight = InFlight::new(&self.stream)?;
+        flight.fill(memory.whole(), 0)?;
+        let mut bytes = PinnedBuffer::new(&self.device, file.len())?;
+        bytes.copy_from_slice(file);
+        let layout = |index: usize| &layouts[index % layouts.len()];
+        let requests: Vec<Request<'_>> = (0..count)
+            .map(|index| {
+                let at = memory.ptr() + (index * room) as u64;
+                let planes = layout(index).planes;
+                let planes = planes.map(|p| PlaneTarget { ptr: at + p.offset, stride: p.stride });
+                Request { bytes: &bytes, header, layout: layout(index), planes }
+            })
+            .collect();
+        // Failures are what is looked for; none of them may prevent the next trial.
+        let verdict = self.decoder.decode(&self.stream, backend, None, &requests);
+        // Whatever the result is, work that was queued reads and writes what is freed here.
+        self.stream.synchronize()?;
+        if let Some(error) = verdict?.outcomes.into_iter().find_map(Result::err) {
+            if let Error::Unavailable(why) = &error {
+                self.failures[backend as usize] = Some(why.clone());
+            }
+            return Ok(Err(error.to_string()));
+        }
+        let samples = PinnedBuffer::new(&self.device, count * room)?;
+        let samples = self.stream.copy_to_host(samples, memory.whole())?;
+        let wrong = (0..count).find(|&index| !is_right(layout(index), &samples[index * room..]));
+        Ok(wrong.map_or(Ok(()), |index| {
+            let Region { x, y, width, height } = layout(index).decoded;
+            let (w, h) = (header.width, header.height);
+            Err(format!("wrong samples, {width}×{height} at ({x}, {y}) of {w}×{h}, image {index} of {count}"))
+        }))
+    }
+}
+
+/// Parts of an image: inside, and to its right and lower edges.
+fn regions((width, height): (u32, u32)) -> [Region; 2] {
+    [
+        Region { x: 37, y: 41, width: 50, height: 30 },
+        Region { x: 130, y: 90, width: width - 130, height: height - 90 },
+    ]
+}

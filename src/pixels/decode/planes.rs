@@ -1,0 +1,140 @@
+//! The shapes of planes: which samples a region needs, and memory for them.
+
+use std::ops::Range;
+
+use super::{ColorModel, Plane, Planes, Region};
+
+/// The bytes after the last sample that readers may load.
+const SLACK: usize = 64;
+
+/// Scratch memory beyond this many bytes is given back when an image needs less: one huge image among normal ones must
+/// not cost a thread memory for the rest of its life.
+const KEPT: usize = 16 << 20;
+
+/// Makes `buffer` hold at least `bytes` bytes, of any value.
+pub(super) fn provide(buffer: &mut Vec<u8>, bytes: usize) {
+    if bytes <= KEPT && buffer.capacity() > KEPT {
+        *buffer = Vec::new();
+    }
+    if buffer.len() < bytes {
+        buffer.resize(bytes, 0);
+    }
+}
+
+/// How a component samples the image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sampling {
+    pub(super) step_x: u32,
+    pub(super) step_y: u32,
+    pub(super) image_width: u32,
+    pub(super) image_height: u32,
+}
+
+impl Sampling {
+    /// The columns and rows of samples that `region` needs. There is one more on each side where chroma upsampling
+    /// reads it.
+    pub(super) fn wanted(&self, region: Region) -> (Range<u32>, Range<u32>) {
+        (
+            along(region.x..region.x + region.width, self.step_x, self.image_width),
+            along(region.y..region.y + region.height, self.step_y, self.image_height),
+        )
+    }
+}
+
+fn along(pixels: Range<u32>, step: u32, full: u32) -> Range<u32> {
+    let margin = u32::from(step > 1);
+    let start = (pixels.start / step).saturating_sub(margin);
+    let end = (pixels.end.div_ceil(step) + margin).min(full.div_ceil(step));
+    start..end
+}
+
+impl Plane {
+    /// Makes this the plane that stores `columns` and `rows`, which may go beyond the component: samples there are
+    /// written but not counted. The samples keep their old values.
+    pub(super) fn shape(&mut self, sampling: &Sampling, columns: Range<u32>, rows: Range<u32>) {
+        self.full_width = sampling.image_width.div_ceil(sampling.step_x);
+        self.full_height = sampling.image_height.div_ceil(sampling.step_y);
+        self.step_x = sampling.step_x;
+        self.step_y = sampling.step_y;
+        self.x0 = columns.start;
+        self.y0 = rows.start;
+        self.width = columns.end.min(self.full_width) - columns.start;
+        self.height = rows.end.min(self.full_height) - rows.start;
+        self.stride = columns.len();
+        provide(&mut self.data, self.stride * rows.len() + SLACK);
+    }
+}
+
+impl Planes {
+    /// Whether both hold the same samples of the same region.
+    pub fn same_samples(&self, other: &Self) -> bool {
+        let count = if self.color == ColorModel::Gray { 1 } else { 3 };
+        let shape =
+            |plane: &Plane| (plane.x0, plane.y0, plane.width, plane.height, plane.step_x, plane.step_y);
+        self.color == other.color
+            && self.planes.iter().zip(&other.planes).take(count).all(|(a, b)| {
+                let row = |plane: &Plane, y: usize| plane.stride * y..plane.stride * y + plane.width as usize;
+                shape(a) == shape(b) && (0..a.height as usize).all(|y| a.data[row(a, y)] == b.data[row(b, y)])
+            })
+    }
+
+    /// Makes these the planes R, G and B of an image of which `region` is stored, and which ends with it. The samples
+    /// keep their old values.
+    pub fn shape_rgb(&mut self, region: Region) {
+        self.shape_full((region.x + region.width, region.y + region.height), region, ColorModel::Rgb);
+    }
+
+    /// Makes these the planes of an image of `size` (width, height) of which `region` is stored, with a sample for each
+    /// pixel. The samples keep their old values.
+    pub(super) fn shape_full(&mut self, size: (u32, u32), region: Region, color: ColorModel) {
+        let (image_width, image_height) = size;
+        (self.image_width, self.image_height, self.color) = (image_width, image_height, color);
+        let sampling = Sampling { step_x: 1, step_y: 1, image_width, image_height };
+        let count = if color == ColorModel::Gray { 1 } else { 3 };
+        for plane in &mut self.planes[..count] {
+            plane.shape(&sampling, region.x..region.x + region.width, region.y..region.y + region.height);
+        }
+    }
+
+    /// Takes `region` of an image of `size` (width, height) with BYTES bytes a pixel, which `pixel` turns into samples.
+    pub(super) fn take<const BYTES: usize, const CHANNELS: usize>(
+        &mut self,
+        image: &[u8],
+        size: (u32, u32),
+        region: Region,
+        color: ColorModel,
+        pixel: impl Fn(&[u8; BYTES]) -> [u8; CHANNELS],
+    ) {
+        self.shape_full(size, region, color);
+        let width = region.width as usize;
+        for row in 0..region.height as usize {
+            let first = (region.y as usize + row) * size.0 as usize + region.x as usize;
+            let source = image[first * BYTES..(first + width) * BYTES].as_chunks::<BYTES>().0;
+            for (channel, plane) in self.planes[..CHANNELS].iter_mut().enumerate() {
+                let target = &mut plane.data[row * width..(row + 1) * width];
+                for (sample, bytes) in target.iter_mut().zip(source) {
+                    *sample = pixel(bytes)[channel];
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_huge_image_took_is_given_back() {
+        let mut buffer = Vec::new();
+        provide(&mut buffer, 1000);
+        provide(&mut buffer, 10);
+        assert_eq!(buffer.len(), 1000, "normal images keep what they have");
+        provide(&mut buffer, KEPT + 1);
+        provide(&mut buffer, KEPT + 1);
+        assert_eq!(buffer.len(), KEPT + 1);
+        provide(&mut buffer, 1000);
+        assert_eq!(buffer.len(), 1000);
+        assert!(buffer.capacity() <= KEPT);
+    }
+}

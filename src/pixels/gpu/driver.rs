@@ -1,0 +1,320 @@
+//! The driver's functions, found at run time, and its answers as errors.
+//!
+//! The signatures are compared with cudarc's bindings when this is compiled. cudarc's own functions are not called:
+//! they panic where a symbol is missing, and hold the answer in an enum that lacks the codes of newer drivers.
+
+use base::error::{Error, Result};
+use cudarc::driver::sys;
+use libloading::Library;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Every driver's library has this name; `libcuda.so` may be the toolkit's stub.
+const LIBRARY: &str = "libcuda.so.1";
+
+/// The oldest driver that can be used, in the numbers of [`Driver::version`]: CUDA 12.2, driver 535.
+pub(super) const OLDEST: i32 = 12020;
+
+/// The result of a driver's function: a `CUresult`, of which newer drivers have more values than any list here.
+pub(super) type Status = c_uint;
+
+pub(super) const OUT_OF_MEMORY: Status = 2;
+pub(super) const NOT_READY: Status = 600;
+pub(super) const STREAM_CAPTURE_IMPLICIT: Status = 906;
+const NOT_INITIALIZED: Status = 3;
+const STUB_LIBRARY: Status = 34;
+const NO_DEVICE: Status = 100;
+
+/// The type of `CUresult cuFuncGetParamInfo(CUfunction, size_t index, size_t *offset, size_t *size)`, since CUDA 12.4.
+pub(super) type FuncGetParamInfo =
+    unsafe extern "C" fn(sys::CUfunction, usize, *mut usize, *mut usize) -> Status;
+
+macro_rules! functions {
+    ($($name:ident($($type:ty),*);)*) => {
+        /// Addresses of the driver's functions by their names in `cuda.h`.
+        #[allow(non_snake_case)]
+        pub(super) struct Functions {
+            $(pub(super) $name: unsafe extern "C" fn($($type),*) -> Status,)*
+            /// A function that drivers of CUDA 12.4 and later have.
+            pub(super) cuFuncGetParamInfo: Option<FuncGetParamInfo>,
+        }
+
+        impl Functions {
+            fn find(library: &Library) -> Result<Self, String> {
+                Ok(Self {
+                    $(
+                        // SAFETY: the driver's function of this name has this type: see the comparison below.
+                        $name: unsafe { find(library, stringify!($name)) }?,
+                    )*
+                    // SAFETY: as above, from the header of CUDA 12.4.
+                    cuFuncGetParamInfo: unsafe { find(library, "cuFuncGetParamInfo") }.ok(),
+                })
+            }
+        }
+
+        // A signature that differs from cudarc's does not compile.
+        $(const _: unsafe fn($($type),*) -> sys::CUresult = sys::$name;)*
+
+        /// The names of all functions that a driver must have.
+        #[cfg(test)]
+        const REQUIRED: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+functions! {
+    cuInit(c_uint);
+    cuGetErrorName(sys::CUresult, *mut *const c_char);
+    cuGetErrorString(sys::CUresult, *mut *const c_char);
+    cuDeviceGetCount(*mut c_int);
+    cuDeviceGet(*mut sys::CUdevice, c_int);
+    cuDeviceGetName(*mut c_char, c_int, sys::CUdevice);
+    cuDeviceGetAttribute(*mut c_int, sys::CUdevice_attribute, sys::CUdevice);
+    cuDeviceTotalMem_v2(*mut usize, sys::CUdevice);
+    cuDevicePrimaryCtxRetain(*mut sys::CUcontext, sys::CUdevice);
+    cuDevicePrimaryCtxRelease_v2(sys::CUdevice);
+    cuCtxGetCurrent(*mut sys::CUcontext);
+    cuCtxSetCurrent(sys::CUcontext);
+    cuCtxSynchronize();
+    cuThreadExchangeStreamCaptureMode(*mut sys::CUstreamCaptureMode);
+    cuMemGetInfo_v2(*mut usize, *mut usize);
+    cuStreamCreateWithPriority(*mut sys::CUstream, c_uint, c_int);
+    cuStreamDestroy_v2(sys::CUstream);
+    cuStreamSynchronize(sys::CUstream);
+    cuStreamQuery(sys::CUstream);
+    cuStreamIsCapturing(sys::CUstream, *mut sys::CUstreamCaptureStatus);
+    cuStreamWaitEvent(sys::CUstream, sys::CUevent, c_uint);
+    cuEventCreate(*mut sys::CUevent, c_uint);
+    cuEventDestroy_v2(sys::CUevent);
+    cuEventRecord(sys::CUevent, sys::CUstream);
+    cuEventQuery(sys::CUevent);
+    cuEventSynchronize(sys::CUevent);
+    cuEventElapsedTime(*mut f32, sys::CUevent, sys::CUevent);
+    cuMemPoolCreate(*mut sys::CUmemoryPool, *const sys::CUmemPoolProps);
+    cuMemPoolDestroy(sys::CUmemoryPool);
+    cuMemPoolSetAttribute(sys::CUmemoryPool, sys::CUmemPool_attribute, *mut c_void);
+    cuMemPoolGetAttribute(sys::CUmemoryPool, sys::CUmemPool_attribute, *mut c_void);
+    cuMemAllocFromPoolAsync(*mut sys::CUdeviceptr, usize, sys::CUmemoryPool, sys::CUstream);
+    cuMemFreeAsync(sys::CUdeviceptr, sys::CUstream);
+    cuMemHostRegister_v2(*mut c_void, usize, c_uint);
+    cuMemHostUnregister(*mut c_void);
+    cuMemHostGetDevicePointer_v2(*mut sys::CUdeviceptr, *mut c_void, c_uint);
+    cuMemcpyHtoDAsync_v2(sys::CUdeviceptr, *const c_void, usize, sys::CUstream);
+    cuMemcpyDtoHAsync_v2(*mut c_void, sys::CUdeviceptr, usize, sys::CUstream);
+    cuMemcpyDtoDAsync_v2(sys::CUdeviceptr, sys::CUdeviceptr, usize, sys::CUstream);
+    cuMemsetD8Async(sys::CUdeviceptr, u8, usize, sys::CUstream);
+    cuMemsetD32Async(sys::CUdeviceptr, c_uint, usize, sys::CUstream);
+    cuModuleLoadData(*mut sys::CUmodule, *const c_void);
+    cuModuleUnload(sys::CUmodule);
+    cuModuleGetFunction(*mut sys::CUfunction, sys::CUmodule, *const c_char);
+    cuFuncGetAttribute(*mut c_int, sys::CUfunction_attribute, sys::CUfunction);
+    cuLaunchKernel(
+        sys::CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, sys::CUstream,
+        *mut *mut c_void, *mut *mut c_void
+    );
+}
+
+// This function is called before the others are looked for, since an old driver lacks some of them.
+const _: unsafe fn(*mut c_int) -> sys::CUresult = sys::cuDriverGetVersion;
+
+/// Finds the symbol `name` in the library; the error is a sentence that names it.
+///
+/// # Safety
+///
+/// `F` must be the type of the function.
+unsafe fn find<F: Copy>(library: &Library, name: &str) -> Result<F, String> {
+    // SAFETY: the caller's promise.
+    let symbol = unsafe { library.get::<F>(name) };
+    symbol
+        .map(|symbol| *symbol)
+        .map_err(|_| format!("{LIBRARY} lacks {name}: it is no driver for CUDA 12.2 or newer"))
+}
+
+/// The initialised driver. A process has one, and it stays.
+pub(super) struct Driver {
+    pub(super) functions: Functions,
+    /// The newest version of CUDA that the driver serves: 1000 · major + 10 · minor.
+    pub(super) version: i32,
+    /// The library is never closed: the driver has threads of its own.
+    _library: Library,
+}
+
+static DRIVER: OnceLock<Driver> = OnceLock::new();
+
+/// Whether this process was forked after the driver was initialised: CUDA does not survive a fork.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn mark_forked() {
+    FORKED.store(true, Ordering::Relaxed);
+}
+
+/// The reason why there is no driver to use.
+pub(super) struct NoDriver {
+    /// The reason in a sentence.
+    pub why: String,
+    /// Whether there is no driver, or no device at all, so that nobody can miss it.
+    pub absent: bool,
+}
+
+/// Returns the driver, which the first call that can finds and initialises; [`Error::Unavailable`] says in a sentence
+/// why there is none.
+pub(super) fn driver() -> Result<&'static Driver> {
+    started().map_err(|none| Error::Unavailable(none.why))
+}
+
+/// Returns the driver like [`driver`], with what [`NoDriver`] says if there is none.
+pub(super) fn started() -> Result<&'static Driver, NoDriver> {
+    static STARTING: Mutex<()> = Mutex::new(());
+    if FORKED.load(Ordering::Relaxed) {
+        return Err(NoDriver { why: AFTER_FORK.to_owned(), absent: false });
+    }
+    if let Some(driver) = DRIVER.get() {
+        return Ok(driver);
+    }
+    let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(driver) = DRIVER.get() {
+        return Ok(driver);
+    }
+    let driver = Driver::start()?;
+    // SAFETY: the handler only stores to an atomic, which is allowed between fork and exec.
+    unsafe { libc::pthread_atfork(None, None, Some(mark_forked)) };
+    Ok(DRIVER.get_or_init(|| driver))
+}
+
+/// Whether the driver was started and can still be used by this process, which a child that was forked afterwards
+/// cannot.
+pub fn is_usable() -> bool {
+    DRIVER.get().is_some() && !FORKED.load(Ordering::Relaxed)
+}
+
+const AFTER_FORK: &str = "this process was forked after CUDA was started and cannot use it: start processes with \
+                          the spawn method, or use the GPU only in the children";
+
+impl Driver {
+    fn start() -> Result<Self, NoDriver> {
+        let absent = |why| NoDriver { why, absent: true };
+        let unusable = |why| NoDriver { why, absent: false };
+        // SAFETY: NVIDIA's driver is made to be loaded this way; what its initialisers do is its own affair.
+        let library = unsafe { Library::new(LIBRARY) }
+            .map_err(|error| absent(format!("no NVIDIA driver can be loaded: {}", detail(&error))))?;
+        let version = read_version(&library).map_err(unusable)?;
+        if version < OLDEST {
+            return Err(unusable(format!(
+                "the NVIDIA driver serves CUDA {}.{} at most; CUDA 12.2 is needed: install driver 535 or newer",
+                version / 1000,
+                version % 1000 / 10
+            )));
+        }
+        let functions = Functions::find(&library).map_err(unusable)?;
+        let driver = Self { functions, version, _library: library };
+        // SAFETY: flags must be 0.
+        let status = unsafe { (driver.functions.cuInit)(0) };
+        let described = || driver.describe(status);
+        match status {
+            0 => Ok(driver),
+            NO_DEVICE => Err(absent(match std::env::var_os("CUDA_VISIBLE_DEVICES") {
+                Some(visible) => format!(
+                    "the NVIDIA driver finds no device; CUDA_VISIBLE_DEVICES is {:?}",
+                    visible.to_string_lossy()
+                ),
+                None => "the NVIDIA driver finds no device".to_owned(),
+            })),
+            NOT_INITIALIZED => Err(unusable(format!("cuInit: {}; {AFTER_FORK}", described()))),
+            STUB_LIBRARY => Err(absent(format!(
+                "{LIBRARY} is the CUDA toolkit's stub, not a driver: take its folder out of LD_LIBRARY_PATH"
+            ))),
+            _ => Err(unusable(format!("the NVIDIA driver does not start: cuInit: {}", described()))),
+        }
+    }
+
+    /// Names and describes a status: `CUDA_ERROR_OUT_OF_MEMORY: out of memory`, or a number if the driver does not know
+    /// it.
+    pub(super) fn describe(&self, status: Status) -> String {
+        let text = |function: unsafe extern "C" fn(sys::CUresult, *mut *const c_char) -> Status| {
+            // The driver takes any number; only cudarc's enum does not.
+            // SAFETY: both types are one C `unsigned int` in the calling convention.
+            let function: unsafe extern "C" fn(Status, *mut *const c_char) -> Status =
+                unsafe { std::mem::transmute(function) };
+            let mut text = std::ptr::null();
+            // SAFETY: the pointer is valid for the call; what it receives is a static string or null.
+            let answer = unsafe { function(status, &mut text) };
+            (answer == 0 && !text.is_null())
+                // SAFETY: a string that ends in NUL and is never freed, by the function's documentation.
+                .then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+        };
+        let name = text(self.functions.cuGetErrorName).unwrap_or_else(|| format!("CUDA error {status}"));
+        match text(self.functions.cuGetErrorString) {
+            Some(description) => format!("{name}: {description}"),
+            None => name,
+        }
+    }
+
+    /// Turns the status of `call` into an error if it is one.
+    pub(super) fn check(&self, call: &'static str, status: Status) -> Result<()> {
+        if status == 0 {
+            return Ok(());
+        }
+        Err(Error::Gpu { call, status: self.describe(status), advice: advice(status) })
+    }
+}
+
+/// Advice on errors that have a usual cause.
+fn advice(status: Status) -> &'static str {
+    match status {
+        OUT_OF_MEMORY => "; lower device_memory, batch_size or what else this process keeps on the GPU",
+        46 => "; another process holds the GPU in exclusive mode",
+        // After ECC errors, illegal addresses or instructions, and failed launches the context is gone.
+        214 | 220 | 700 | 702 | 710 | 714..=719 => {
+            "; the GPU's context is lost, perhaps through other code of this process: start the process anew"
+        }
+        NOT_INITIALIZED | 4 => "; CUDA has ended in this process",
+        802 => "; the system is not ready: is nvidia-fabricmanager running?",
+        _ => "",
+    }
+}
+
+/// Calls a function of the driver and turns its status into a `Result` that names the function.
+macro_rules! call {
+    ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {{
+        let driver: &$crate::gpu::driver::Driver = $driver;
+        driver.check(stringify!($name), (driver.functions.$name)($($argument),*))
+    }};
+}
+pub(super) use call;
+
+fn read_version(library: &Library) -> Result<i32, String> {
+    // SAFETY: the type is that of `cuda.h`.
+    let get: unsafe extern "C" fn(*mut c_int) -> Status = unsafe { find(library, "cuDriverGetVersion") }?;
+    let mut version = 0;
+    // SAFETY: the pointer is valid for the call, which needs no initialised driver.
+    match unsafe { get(&mut version) } {
+        0 => Ok(version),
+        STUB_LIBRARY => Ok(OLDEST),
+        status => Err(format!("the NVIDIA driver does not tell its version: CUDA error {status}")),
+    }
+}
+
+/// The dynamic loader's message without the words of the crate around it.
+fn detail(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn required_functions_are_named_once() {
+        let mut names = REQUIRED.to_vec();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), REQUIRED.len());
+    }
+
+    #[test]
+    fn usual_causes_have_advice() {
+        assert!(advice(OUT_OF_MEMORY).contains("device_memory"));
+        assert!(advice(700).contains("context is lost"));
+        assert_eq!(advice(1), "");
+    }
+}

@@ -1,0 +1,251 @@
+//! Device memory that is allocated and freed in the order of streams, from a pool with a cap of its own.
+
+use super::device::GpuDevice;
+use super::driver::{OUT_OF_MEMORY, call};
+use super::stream::Stream;
+use base::error::{Error, Result};
+use cudarc::driver::sys;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Device pointers are multiples of this, so buffers are counted in it.
+const ALIGNMENT: usize = 512;
+
+/// Device memory that this process keeps for itself: freed buffers stay in the pool, so that after the first batches no
+/// allocation asks the system. Clones are the same pool; the memory goes back when the last clone and buffer are gone.
+#[derive(Clone)]
+pub struct MemoryPool {
+    inner: Arc<MemoryPoolInner>,
+}
+
+struct MemoryPoolInner {
+    device: GpuDevice,
+    pool: sys::CUmemoryPool,
+    cap: usize,
+    used: Mutex<Used>,
+}
+
+#[derive(Default)]
+struct Used {
+    now: usize,
+    peak: usize,
+}
+
+// SAFETY: a pool is a handle that the driver lets any thread use; the rest is behind a mutex.
+unsafe impl Send for MemoryPoolInner {}
+// SAFETY: as above.
+unsafe impl Sync for MemoryPoolInner {}
+
+/// Gauges of a [`MemoryPool`], in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct PoolUsage {
+    /// The most bytes that buffers may have together.
+    pub cap: usize,
+    /// The bytes that buffers have now.
+    pub used: usize,
+    /// The most bytes that buffers ever had at once.
+    pub peak: usize,
+    /// The bytes that the driver holds for the pool.
+    pub reserved: usize,
+    /// The most bytes that the driver ever held for the pool.
+    pub reserved_peak: usize,
+}
+
+impl MemoryPool {
+    /// Makes a pool on `device` whose buffers never have more than `cap` bytes together. Nothing is allocated yet.
+    pub fn new(device: &GpuDevice, cap: usize) -> Result<Self> {
+        if cap == 0 {
+            return Err(Error::config("device_memory", "is 0, must leave room for a batch"));
+        }
+        let bound = device.bind()?;
+        // SAFETY: plain numbers and pointers, for which zero is "none".
+        let mut properties: sys::CUmemPoolProps = unsafe { std::mem::zeroed() };
+        properties.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.location = sys::CUmemLocation {
+            type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+            id: device.handle(),
+        };
+        // There is no `maxSize`: the count here keeps the cap to the byte, and a driver may refuse a `maxSize` larger
+        // than the device's memory.
+        let mut pool = std::ptr::null_mut();
+        // SAFETY: both pointers are valid for the call.
+        unsafe { call!(bound.driver(), cuMemPoolCreate(&mut pool, &properties)) }?;
+        // From here on, `Drop` destroys the pool.
+        let inner = MemoryPoolInner { device: device.clone(), pool, cap, used: Mutex::default() };
+        // With a lower threshold each synchronisation would give free memory back to the system.
+        let mut threshold = u64::MAX;
+        let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+        let value = (&raw mut threshold).cast();
+        // SAFETY: this attribute is a cuuint64_t.
+        unsafe { call!(bound.driver(), cuMemPoolSetAttribute(inner.pool, attribute, value)) }?;
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The pool's device.
+    pub fn device(&self) -> &GpuDevice {
+        &self.inner.device
+    }
+
+    /// Allocates a buffer of `bytes` with arbitrary contents, aligned to 512, for work that is queued on `stream` from
+    /// now on. It is freed in the order of that stream. Another stream must wait for an event behind the allocation
+    /// before it uses the buffer, and `stream` must wait for the other stream's last use before the buffer is dropped.
+    ///
+    /// An error names `device_memory` when the cap leaves no room.
+    pub fn allocate(&self, stream: &Stream, bytes: usize) -> Result<DeviceBuffer> {
+        let counted = bytes.max(1).checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX);
+        {
+            let mut used = self.inner.used();
+            let now = used.now.checked_add(counted).filter(|now| *now <= self.inner.cap);
+            let Some(now) = now else {
+                return Err(Error::config(
+                    "device_memory",
+                    format!(
+                        "is {} bytes, of which {} are in use: no room for {counted} more; raise it, or lower \
+                         batch_size",
+                        self.inner.cap, used.now
+                    ),
+                ));
+            };
+            used.now = now;
+            used.peak = used.peak.max(now);
+        }
+        self.take(stream, bytes, counted).inspect_err(|_| self.inner.used().now -= counted)
+    }
+
+    fn take(&self, stream: &Stream, bytes: usize, counted: usize) -> Result<DeviceBuffer> {
+        if !stream.device().same(self.device()) {
+            return Err(Error::Internal("a stream and a memory pool of different devices".to_owned()));
+        }
+        let bound = self.device().bind()?;
+        let driver = bound.driver();
+        let mut ptr = 0;
+        // SAFETY: the pointer is valid for the call; pool and stream live.
+        let status = unsafe {
+            (driver.functions.cuMemAllocFromPoolAsync)(&mut ptr, bytes.max(1), self.inner.pool, stream.raw())
+        };
+        match driver.check("cuMemAllocFromPoolAsync", status) {
+            Ok(()) => Ok(DeviceBuffer { ptr, bytes, counted, stream: stream.clone(), pool: self.clone() }),
+            Err(Error::Gpu { call, status: described, advice }) if status == OUT_OF_MEMORY => {
+                let described = format!("{described} (of {bytes} bytes)");
+                Err(Error::Gpu { call, status: described, advice })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The bytes in use and the bytes that the driver holds.
+    pub fn usage(&self) -> Result<PoolUsage> {
+        let bound = self.device().bind()?;
+        let attribute = |attribute| {
+            let mut value = 0u64;
+            let place = (&raw mut value).cast();
+            // SAFETY: the attributes below are cuuint64_t.
+            unsafe { call!(bound.driver(), cuMemPoolGetAttribute(self.inner.pool, attribute, place)) }?;
+            Ok::<usize, Error>(value as usize)
+        };
+        use sys::CUmemPool_attribute as Attribute;
+        let reserved = attribute(Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
+        let reserved_peak = attribute(Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)?;
+        let used = self.inner.used();
+        Ok(PoolUsage { cap: self.inner.cap, used: used.now, peak: used.peak, reserved, reserved_peak })
+    }
+}
+
+impl MemoryPoolInner {
+    fn used(&self) -> MutexGuard<'_, Used> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for MemoryPoolInner {
+    fn drop(&mut self) {
+        if let Ok(bound) = self.device.bind() {
+            // SAFETY: it is ours and no buffer is left, for each holds its pool; frees under way end by themselves.
+            let _ = unsafe { call!(bound.driver(), cuMemPoolDestroy(self.pool)) };
+        }
+    }
+}
+
+/// A buffer in device memory. Dropping it frees it once its stream has done what is queued by then.
+pub struct DeviceBuffer {
+    ptr: u64,
+    bytes: usize,
+    counted: usize,
+    stream: Stream,
+    pool: MemoryPool,
+}
+
+impl DeviceBuffer {
+    /// The device address of the first byte.
+    pub fn ptr(&self) -> u64 {
+        self.ptr
+    }
+
+    /// The length in bytes, as it was asked for.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The stream that the buffer was allocated on and will be freed on.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// The whole buffer as a range.
+    pub fn whole(&self) -> DeviceRange<'_> {
+        DeviceRange { ptr: self.ptr, bytes: self.bytes, _buffer: PhantomData }
+    }
+
+    /// The range of `bytes` from `offset` on; an error if it leaves the memory.
+    pub fn range(&self, offset: usize, bytes: usize) -> Result<DeviceRange<'_>> {
+        self.whole().part(offset, bytes)
+    }
+}
+
+impl fmt::Debug for DeviceBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes at {:#x} of {:?}", self.bytes, self.ptr, self.pool.device())
+    }
+}
+
+impl Drop for DeviceBuffer {
+    fn drop(&mut self) {
+        if let Ok(bound) = self.pool.device().bind() {
+            // SAFETY: the allocation is ours, and nobody has its address from here on.
+            let _ = unsafe { call!(bound.driver(), cuMemFreeAsync(self.ptr, self.stream.raw())) };
+        }
+        self.pool.inner.used().now -= self.counted;
+    }
+}
+
+/// A part of a [`DeviceBuffer`], which cannot be dropped meanwhile.
+#[derive(Debug, Clone, Copy)]
+pub struct DeviceRange<'a> {
+    ptr: u64,
+    bytes: usize,
+    _buffer: PhantomData<&'a DeviceBuffer>,
+}
+
+impl DeviceRange<'_> {
+    /// The device address of the first byte.
+    pub fn ptr(&self) -> u64 {
+        self.ptr
+    }
+
+    /// The length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The range of `bytes` from `offset` on; an error if it leaves the memory.
+    pub fn part(&self, offset: usize, bytes: usize) -> Result<Self> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.bytes => Ok(Self { ptr: self.ptr + offset as u64, bytes, ..*self }),
+            _ => Err(Error::Internal(format!(
+                "{bytes} bytes at {offset} of a device buffer of {} bytes",
+                self.bytes
+            ))),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Finds out which GPUs this machine offers, or says in a sentence why there are none.
+
+use super::device::{DeviceInfo, count};
+use super::driver::{Driver, NoDriver, started};
+use base::error::Result;
+use std::fmt;
+
+/// A version of CUDA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub struct CudaVersion {
+    /// The major version: 12 of 12.2.
+    pub major: u32,
+    /// The minor version: 2 of 12.2.
+    pub minor: u32,
+}
+
+impl fmt::Display for CudaVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// What [`probe()`] found.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Probe {
+    /// The newest version of CUDA that the driver serves; `None` without a driver that starts.
+    pub driver: Option<CudaVersion>,
+    /// All devices that the driver shows, with those that cannot serve.
+    pub devices: Vec<DeviceInfo>,
+    /// Why there is no device to use, in a sentence; `None` when there is one.
+    pub problem: Option<String>,
+    /// Whether there is no driver, or no device at all, so that nobody can miss it.
+    #[serde(skip)]
+    pub absent: bool,
+}
+
+impl Probe {
+    /// The devices that can serve.
+    pub fn usable(&self) -> impl Iterator<Item = &DeviceInfo> {
+        self.devices.iter().filter(|device| device.problem.is_none())
+    }
+}
+
+/// Looks for a driver and its devices. This never fails, takes no device into use, and costs milliseconds. It starts
+/// the driver, so children that are forked later cannot use CUDA.
+pub fn probe() -> Probe {
+    let mut found = Probe { driver: None, devices: Vec::new(), problem: None, absent: false };
+    let driver = match started() {
+        Ok(driver) => driver,
+        Err(NoDriver { why, absent }) => return Probe { problem: Some(why), absent, ..found },
+    };
+    if let Err(error) = find_devices(driver, &mut found) {
+        found.problem = Some(error.to_string());
+    } else if found.devices.is_empty() {
+        found.problem = Some("the NVIDIA driver finds no device".to_owned());
+        found.absent = true;
+    } else if found.usable().next().is_none() {
+        let reason = |device: &DeviceInfo| {
+            let problem = device.problem.as_deref().unwrap_or_default();
+            format!("cuda:{} ({}) cannot be used: {problem}", device.ordinal, device.name)
+        };
+        found.problem = Some(found.devices.iter().map(reason).collect::<Vec<_>>().join("; "));
+    }
+    found
+}
+
+fn find_devices(driver: &Driver, found: &mut Probe) -> Result<()> {
+    let version = u32::try_from(driver.version).unwrap_or(0);
+    found.driver = Some(CudaVersion { major: version / 1000, minor: version % 1000 / 10 });
+    for ordinal in 0..count(driver)? {
+        found.devices.push(DeviceInfo::read(driver, ordinal)?.0);
+    }
+    Ok(())
+}

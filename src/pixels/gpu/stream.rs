@@ -1,0 +1,160 @@
+//! Streams, which are queues of work that a device does in order: our own, and other libraries' by their handles.
+
+use super::device::GpuDevice;
+use super::driver::{NOT_READY, STREAM_CAPTURE_IMPLICIT, call};
+use super::event::Event;
+use base::error::{Error, Result};
+use cudarc::driver::sys;
+use std::fmt;
+use std::sync::Arc;
+
+/// A stream of our own that does not wait for the legacy default stream. Clones are the same stream.
+#[derive(Clone)]
+pub struct Stream {
+    inner: Arc<StreamInner>,
+}
+
+struct StreamInner {
+    device: GpuDevice,
+    stream: sys::CUstream,
+}
+
+// SAFETY: a stream is a handle that the driver lets any thread use.
+unsafe impl Send for StreamInner {}
+// SAFETY: as above.
+unsafe impl Sync for StreamInner {}
+
+impl Stream {
+    /// Makes a non-blocking stream of default priority on `device`.
+    pub fn new(device: &GpuDevice) -> Result<Self> {
+        let bound = device.bind()?;
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: the pointer is valid for the call; the device's context is current.
+        unsafe { call!(bound.driver(), cuStreamCreateWithPriority(&mut stream, flags, 0)) }?;
+        Ok(Self { inner: Arc::new(StreamInner { device: device.clone(), stream }) })
+    }
+
+    /// The stream's device.
+    pub fn device(&self) -> &GpuDevice {
+        &self.inner.device
+    }
+
+    /// The driver's handle for other libraries, valid while a clone of this stream lives.
+    pub fn handle(&self) -> u64 {
+        self.inner.stream as u64
+    }
+
+    /// Makes work that is queued from now on wait for what `event` has recorded.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        StreamRef::from(self).wait(event)
+    }
+
+    /// Waits until all queued work is done. The driver may spin meanwhile, so this is for the end of a stream's life;
+    /// elsewhere use [`Event::synchronize`], which sleeps.
+    pub fn synchronize(&self) -> Result<()> {
+        let bound = self.device().bind()?;
+        // SAFETY: the stream lives as long as `self`.
+        unsafe { call!(bound.driver(), cuStreamSynchronize(self.inner.stream)) }
+    }
+
+    /// Whether all queued work is done.
+    pub fn is_done(&self) -> Result<bool> {
+        let bound = self.device().bind()?;
+        // SAFETY: the stream lives as long as `self`.
+        let status = unsafe { (bound.driver().functions.cuStreamQuery)(self.inner.stream) };
+        match status {
+            NOT_READY => Ok(false),
+            status => bound.driver().check("cuStreamQuery", status).map(|()| true),
+        }
+    }
+
+    pub(super) fn raw(&self) -> sys::CUstream {
+        self.inner.stream
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stream {:#x} of {:?}", self.handle(), self.device())
+    }
+}
+
+impl Drop for StreamInner {
+    fn drop(&mut self) {
+        // Queued work still finishes. Without a context (in a forked child, or a process that ends) there is nothing to
+        // destroy.
+        if let Ok(bound) = self.device.bind() {
+            // SAFETY: it is ours, and this was its last owner.
+            let _ = unsafe { call!(bound.driver(), cuStreamDestroy_v2(self.stream)) };
+        }
+    }
+}
+
+/// A stream by its handle, which does not keep it alive: one of ours for the moment, or a consumer's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StreamRef(u64);
+
+impl StreamRef {
+    /// The legacy default stream of the context that is current.
+    pub const LEGACY: Self = Self(1);
+
+    /// The default stream of the calling thread.
+    pub const PER_THREAD: Self = Self(2);
+
+    /// The stream of a number as DLPack and the CUDA array interface define it: 1 is the legacy default stream, 2 the
+    /// thread's default stream, anything above a handle. 0 could mean either default stream and is refused, as is
+    /// anything below.
+    ///
+    /// # Safety
+    ///
+    /// A number above 2 must be the handle of a stream of this process, and that stream must live whenever the result
+    /// is used: the driver does not check.
+    pub unsafe fn from_number(number: i64) -> Result<Self> {
+        match u64::try_from(number) {
+            Ok(number) if number > 0 => Ok(Self(number)),
+            _ => Err(Error::config(
+                "stream",
+                format!(
+                    "is {number}; must be 1 (legacy default), 2 (per-thread default) or a stream's handle"
+                ),
+            )),
+        }
+    }
+
+    /// Whether an event of ours on this stream would spoil a capture: the stream captures a CUDA graph, or it is the
+    /// legacy default stream, which would have to wait for one that does.
+    pub fn captures(self, device: &GpuDevice) -> Result<bool> {
+        let bound = device.bind()?;
+        let none = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        let mut state = none;
+        // SAFETY: the pointer is valid for the call; whoever made the reference vouches for the stream.
+        let status = unsafe { (bound.driver().functions.cuStreamIsCapturing)(self.raw(), &mut state) };
+        match status {
+            STREAM_CAPTURE_IMPLICIT => Ok(true),
+            status => bound.driver().check("cuStreamIsCapturing", status).map(|()| state != none),
+        }
+    }
+
+    /// The handle; 1 and 2 are the driver's own numbers of the default streams.
+    pub fn handle(self) -> u64 {
+        self.0
+    }
+
+    /// Makes work that is queued from now on wait for what `event` has recorded.
+    pub fn wait(self, event: &Event) -> Result<()> {
+        let bound = event.device().bind()?;
+        // SAFETY: the event lives; whoever made the reference vouches for the stream.
+        unsafe { call!(bound.driver(), cuStreamWaitEvent(self.raw(), event.raw(), 0)) }
+    }
+
+    pub(super) fn raw(self) -> sys::CUstream {
+        self.0 as sys::CUstream
+    }
+}
+
+impl From<&Stream> for StreamRef {
+    fn from(stream: &Stream) -> Self {
+        Self(stream.handle())
+    }
+}

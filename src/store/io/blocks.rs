@@ -1,0 +1,292 @@
+//! Samples in compressed blocks, and those that are read with their neighbours: a reader over another one, whose
+//! threads read each block that is asked for, unpack it where it is compressed, and copy the samples out of it.
+//! Everything else is left to the other reader.
+//!
+//! Blocks are read by blocking calls, which wait beside those that unpack: a block is large, and takes far longer to be
+//! unpacked than to be asked for.
+
+use super::files::Files;
+use super::mixed::MixedReader;
+use super::read_blocking::read_in_file;
+use super::{Completion, DROP_LIMIT, Filled, ReadRequest, ReadStats, Reader, Waker};
+use base::error::{Error, Result};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use data::dataset::{Extent, FileBlock, FileId};
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// The most threads that read and unpack blocks of files that this machine opens, and of files on servers, which are
+/// waited for longer.
+const MOST_THREADS: usize = 4;
+pub const MOST_REMOTE_THREADS: usize = 8;
+
+/// The bytes of a block, read and unpacked by this thread unless they are there; and whether it did that. Requests that
+/// are made again are counted.
+///
+/// # Errors
+/// The errors of reading; [`Error::Dataset`] for a block that is damaged.
+fn unpacked(files: &dyn Files, block: &FileBlock, again: &AtomicU64) -> Result<(Arc<Vec<u8>>, bool)> {
+    let Some(all) = files.unpacked() else {
+        return Err(Error::Internal("files with compressed blocks keep none of them".into()));
+    };
+    all.get(block, || {
+        let extent = block.extent();
+        let packed = read_in_file(files, extent, again)?;
+        block.unpack(packed).map_err(|message| {
+            Error::dataset(files.path(extent.file), format!("at byte {}: {message}", extent.offset))
+        })
+    })
+}
+
+fn offer(files: &dyn Files, block: &FileBlock, bytes: &[u8]) {
+    if let Some(all) = files.unpacked() {
+        all.offer(block, bytes);
+    }
+}
+
+fn beyond(files: &dyn Files, block: &FileBlock) -> Error {
+    let extent = block.extent();
+    let what = if block.is_compressed() { "the compressed block" } else { "what is read at once" };
+    let message = format!("its index has a sample beyond {what} at byte {}", extent.offset);
+    Error::dataset(files.path(extent.file), message)
+}
+
+/// Reads bytes that lie in a block by blocking calls.
+///
+/// # Errors
+/// Those of [`unpacked`].
+pub(super) fn read_in_block(files: &dyn Files, block: &FileBlock, extent: Extent) -> Result<Vec<u8>> {
+    let (bytes, is_new) = unpacked(files, block, &AtomicU64::new(0))?;
+    let range = block.range(extent).filter(|range| range.end <= bytes.len());
+    let found = range.map(|range| bytes[range].to_vec()).ok_or_else(|| beyond(files, block));
+    if is_new {
+        offer(files, block, &bytes);
+    }
+    found
+}
+
+/// A reader that leaves what lies in its file as it is to `in_file`, and has up to `depth` requests for what lies in
+/// compressed blocks.
+///
+/// # Errors
+/// [`Error::Unavailable`] where the system refuses a thread.
+pub(super) fn unpacking(
+    files: Arc<dyn Files>,
+    in_file: Box<dyn Reader>,
+    depth: usize,
+    remote: bool,
+) -> Result<MixedReader> {
+    let own = files.clone();
+    let open = move || BlockReader::new(own, depth, remote).map(|reader| Box::new(reader) as Box<dyn Reader>);
+    MixedReader::new(files, in_file, "foreload-blocks", open, is_in_block)
+}
+
+fn is_in_block(files: &dyn Files, request: &mut ReadRequest) -> bool {
+    let is_in_block = files.block(request.extent).is_some();
+    if !is_in_block && request.extent.length == 0 {
+        // Nothing lies anywhere, and behind the end of a file there is nothing to look for either.
+        request.extent.offset = 0;
+    }
+    is_in_block
+}
+
+/// What threads that unpack tell the one that waits.
+enum BlockAnswer {
+    Done(Vec<Completion>),
+    Woken,
+}
+
+/// What is known of a block by its place: its file, and its first address.
+type BlockStart = (FileId, u64);
+
+/// Reads samples out of compressed blocks, by threads that unpack these.
+struct BlockReader {
+    shared: Arc<BlockWork>,
+    jobs: Option<Sender<FileBlock>>,
+    done: Sender<BlockAnswer>,
+    answers: Receiver<BlockAnswer>,
+    depth: usize,
+    in_flight: usize,
+    threads: usize,
+    /// Disconnected when all threads have ended.
+    alive: Receiver<()>,
+}
+
+/// What the threads share.
+struct BlockWork {
+    files: Arc<dyn Files>,
+    /// The requests for each block that a thread has or will have.
+    asked: Mutex<HashMap<BlockStart, Vec<ReadRequest>>>,
+    closed: AtomicBool,
+    remote: bool,
+    reads: AtomicU64,
+    bytes: AtomicU64,
+    retries: AtomicU64,
+}
+
+impl BlockReader {
+    fn new(files: Arc<dyn Files>, depth: usize, remote: bool) -> Result<Self> {
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let most = if remote { MOST_REMOTE_THREADS } else { MOST_THREADS.min(processors.max(2)) };
+        let threads = depth.clamp(1, most);
+        let shared = Arc::new(BlockWork {
+            files,
+            asked: Mutex::default(),
+            closed: AtomicBool::default(),
+            remote,
+            reads: AtomicU64::default(),
+            bytes: AtomicU64::default(),
+            retries: AtomicU64::default(),
+        });
+        let (jobs, to_do) = unbounded::<FileBlock>();
+        let (done, answers) = unbounded();
+        let (living, alive) = bounded::<()>(0);
+        for _ in 0..threads {
+            let (shared, to_do, done, living) = (shared.clone(), to_do.clone(), done.clone(), living.clone());
+            let work = move || {
+                let _living = living;
+                to_do.iter().for_each(|block| shared.answer(&block, &done));
+            };
+            std::thread::Builder::new().name("foreload-unpack".to_owned()).spawn(work).map_err(|error| {
+                Error::Unavailable(format!("cannot start a thread that unpacks: {error}"))
+            })?;
+        }
+        Ok(Self { shared, jobs: Some(jobs), done, answers, depth, in_flight: 0, threads, alive })
+    }
+}
+
+impl BlockWork {
+    /// Answers all that is asked of a block by now.
+    fn answer(&self, block: &FileBlock, done: &Sender<BlockAnswer>) {
+        if self.closed.load(Relaxed) {
+            return;
+        }
+        let found = catch_unwind(AssertUnwindSafe(|| unpacked(&*self.files, block, &self.retries)))
+            .unwrap_or_else(|panic| Err(Error::panicked("unpacking", &*panic)));
+        let place = (block.extent().file, block.addresses().start);
+        let requests = self.asked.lock().unwrap_or_else(PoisonError::into_inner).remove(&place);
+        let mut requests = requests.unwrap_or_default();
+        let mut answers = Vec::with_capacity(requests.len());
+        let (bytes, is_new) = match found {
+            Ok(found) => found,
+            Err(error) => {
+                let last = requests.pop();
+                let failed =
+                    |request: ReadRequest| Completion::failed(request.token, again(&error), request.slot);
+                answers.extend(requests.into_iter().map(failed));
+                answers.extend(last.map(|request| Completion::failed(request.token, error, request.slot)));
+                let _ = done.send(BlockAnswer::Done(answers));
+                return;
+            }
+        };
+        if is_new {
+            self.reads.fetch_add(1, Relaxed);
+            self.bytes.fetch_add(u64::from(block.extent().length), Relaxed);
+        }
+        answers.extend(requests.into_iter().map(|request| self.copy(block, &bytes, request)));
+        let _ = done.send(BlockAnswer::Done(answers));
+        if is_new {
+            // Whoever keeps samples may take the others, too; those who asked have their answers by now.
+            let _ = catch_unwind(AssertUnwindSafe(|| offer(&*self.files, block, &bytes)));
+        }
+    }
+
+    fn copy(&self, block: &FileBlock, bytes: &[u8], request: ReadRequest) -> Completion {
+        let ReadRequest { token, extent, mut slot, .. } = request;
+        let range = block.range(extent).filter(|range| range.end <= bytes.len());
+        let Some(range) = range else {
+            return Completion::failed(token, beyond(&*self.files, block), slot);
+        };
+        let length = range.len();
+        slot.bytes_mut()[..length].copy_from_slice(&bytes[range]);
+        Completion::arrived(token, Filled::new(slot, 0..length))
+    }
+}
+
+/// An error once more, for another of several samples that failed by one cause.
+fn again(error: &Error) -> Error {
+    match error {
+        Error::Dataset { path, message } => Error::Dataset { path: path.clone(), message: message.clone() },
+        Error::DatasetChanged { path, message } => {
+            Error::DatasetChanged { path: path.clone(), message: message.clone() }
+        }
+        other => Error::Unavailable(other.to_string()),
+    }
+}
+
+impl Reader for BlockReader {
+    fn room(&self) -> usize {
+        self.depth - self.in_flight
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn submit(&mut self, request: ReadRequest) {
+        assert!(self.room() > 0, "submit without room");
+        self.in_flight += 1;
+        let Some(block) = self.shared.files.block(request.extent) else {
+            let error = Error::Internal("a sample in no block was asked of its reader".into());
+            let answer = Completion::failed(request.token, error, request.slot);
+            let _ = self.done.send(BlockAnswer::Done(vec![answer]));
+            return;
+        };
+        let place = (block.extent().file, block.addresses().start);
+        let mut asked = self.shared.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = asked.entry(place).or_default();
+        waiting.push(request);
+        if let (1, Some(jobs)) = (waiting.len(), &self.jobs) {
+            let _ = jobs.send(block);
+        }
+    }
+
+    fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
+        if self.in_flight == 0 {
+            return Ok(());
+        }
+        let gone = |_| Error::Internal("the threads that unpack have ended".into());
+        let first = self.answers.recv().map_err(gone)?;
+        for answer in std::iter::once(first).chain(self.answers.try_iter()) {
+            if let BlockAnswer::Done(answers) = answer {
+                self.in_flight -= answers.len();
+                out.extend(answers);
+            }
+        }
+        Ok(())
+    }
+
+    fn waker(&self) -> Waker {
+        let done = self.done.clone();
+        Waker(Arc::new(move || drop(done.send(BlockAnswer::Woken))))
+    }
+
+    fn stats(&self) -> ReadStats {
+        let (reads, retries) = (self.shared.reads.load(Relaxed), self.shared.retries.load(Relaxed));
+        ReadStats {
+            bytes: self.shared.bytes.load(Relaxed),
+            reads,
+            requests: if self.shared.remote { reads + retries } else { 0 },
+            retries,
+            ..ReadStats::default()
+        }
+    }
+
+    fn describe(&self) -> String {
+        let threads = if self.threads == 1 { "thread reads" } else { "threads read" };
+        format!("{} {threads} blocks, and unpack what is compressed", self.threads)
+    }
+}
+
+impl Drop for BlockReader {
+    /// Waits a moment for blocks that are being unpacked; threads that take longer are left behind.
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Relaxed);
+        self.jobs = None;
+        self.shared.asked.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let _ = self.alive.recv_deadline(Instant::now() + DROP_LIMIT);
+    }
+}

@@ -1,0 +1,151 @@
+//! A reader that fails on purpose: errors, delays, another order and cancellation, drawn from a seed.
+//!
+//! It wraps any [`Reader`], so that the code above is tested against every fault below it. Short reads come from
+//! `ShortReads` inside the readers, so that asking for the rest is really done.
+
+use super::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker};
+use base::error::{Error, Result};
+use base::rng::{RandomKey, RandomStream, Use};
+use data::dataset::Extent;
+use std::collections::HashMap;
+
+/// How often each fault happens, in requests of a hundred.
+#[derive(Debug, Clone, Copy)]
+pub struct FaultOptions {
+    /// The seed of every choice; print it when a test fails.
+    pub seed: u64,
+    /// Requests that end with EIO; the system's answer is thrown away.
+    pub errors: u64,
+    /// Requests that end as cancelled (ECANCELED) without reaching the reader below.
+    pub cancelled: u64,
+    /// Answers that are held back for up to `longest` further waits, so that others overtake them.
+    pub delayed: u64,
+    /// The most waits that an answer is held back for.
+    pub longest: u64,
+}
+
+impl FaultOptions {
+    /// Options for much delay and reordering, and no errors.
+    pub fn reordering(seed: u64) -> Self {
+        Self { seed, errors: 0, cancelled: 0, delayed: 50, longest: 8 }
+    }
+
+    /// Options for all faults at once.
+    pub fn everything(seed: u64) -> Self {
+        Self { seed, errors: 5, cancelled: 5, delayed: 50, longest: 8 }
+    }
+}
+
+/// A reader whose answers are those of another, with faults.
+pub struct FaultReader {
+    inner: Box<dyn Reader>,
+    options: FaultOptions,
+    random: RandomStream,
+    /// Requests in the reader below whose answer is to be an error.
+    doomed: HashMap<u64, Extent>,
+    /// Answers, each with the number of the wait that it is due at.
+    held: Vec<(u64, Completion)>,
+    waits: u64,
+}
+
+impl FaultReader {
+    /// A reader that puts faults over `inner`.
+    pub fn new(inner: Box<dyn Reader>, options: FaultOptions) -> Self {
+        let random = RandomKey::new(b"faults", options.seed, 0, Use::Order).stream(0);
+        Self { inner, options, random, doomed: HashMap::new(), held: Vec::new(), waits: 0 }
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.random.below(100) < percent
+    }
+
+    fn hold(&mut self, completion: Completion) {
+        let delay = match self.chance(self.options.delayed) {
+            true => self.random.below(self.options.longest + 1),
+            false => 0,
+        };
+        self.held.push((self.waits + delay, completion));
+    }
+
+    /// Moves the answers that are due to `out`, in a random order.
+    fn release(&mut self, out: &mut Vec<Completion>) {
+        let mut due: Vec<_> = self.held.extract_if(.., |(due, _)| *due <= self.waits).collect();
+        while !due.is_empty() {
+            let place = self.random.below(due.len() as u64) as usize;
+            out.push(due.swap_remove(place).1);
+        }
+    }
+}
+
+/// The error of an injected fault. It names the file by number, for only the reader below knows its path.
+fn fault(extent: Extent, error: i32) -> Error {
+    let what = format!("(injected) read {} bytes at {} of", extent.length, extent.offset);
+    Error::io(what, format!("file {}", extent.file.0), std::io::Error::from_raw_os_error(error))
+}
+
+/// The answer to `extent` turned into an I/O error.
+fn broken(answer: Completion, extent: Extent) -> Completion {
+    let slot = answer.result.map_or(answer.slot, Filled::into_slot);
+    Completion::failed(answer.token, fault(extent, libc::EIO), slot)
+}
+
+impl Reader for FaultReader {
+    fn room(&self) -> usize {
+        self.inner.room().saturating_sub(self.held.len())
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight() + self.held.len()
+    }
+
+    fn submit(&mut self, request: ReadRequest) {
+        if self.chance(self.options.cancelled) {
+            let error = fault(request.extent, libc::ECANCELED);
+            return self.hold(Completion::failed(request.token, error, request.slot));
+        }
+        if self.chance(self.options.errors) {
+            self.doomed.insert(request.token, request.extent);
+        }
+        self.inner.submit(request);
+    }
+
+    fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
+        let before = out.len();
+        while self.in_flight() > 0 && out.len() == before {
+            self.waits += 1;
+            let mut arrived = Vec::new();
+            let earliest = self.held.iter().map(|(due, _)| *due).min();
+            if self.inner.in_flight() > 0 && earliest.is_none_or(|due| due > self.waits) {
+                self.inner.wait(&mut arrived)?;
+                if arrived.is_empty() {
+                    // The waker was called.
+                    break;
+                }
+            } else if let Some(due) = earliest {
+                // Nothing else can come: skip to the time at which an answer is due.
+                self.waits = self.waits.max(due);
+            }
+            for completion in arrived {
+                let doomed = self.doomed.remove(&completion.token);
+                self.hold(match doomed {
+                    Some(extent) => broken(completion, extent),
+                    None => completion,
+                });
+            }
+            self.release(out);
+        }
+        Ok(())
+    }
+
+    fn waker(&self) -> Waker {
+        self.inner.waker()
+    }
+
+    fn stats(&self) -> ReadStats {
+        self.inner.stats()
+    }
+
+    fn describe(&self) -> String {
+        format!("{}, with faults of seed {}", self.inner.describe(), self.options.seed)
+    }
+}

@@ -1,0 +1,150 @@
+//! Waiting for several readers at once, on one thread.
+//!
+//! A ring answers only to the thread that drives it, and a wait for one reader does not see another. So the thread
+//! waits for one of them, and the first answer of any other ends that wait.
+
+use super::{Completion, ReadRequest, Reader, Waker};
+use base::error::Result;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// A reader whose answers come without anybody waiting for them.
+pub trait ListeningReader: Reader {
+    /// Lets the first answer from now on call the reader's waker. Returns `false` when there are answers already.
+    fn listen(&mut self) -> bool;
+
+    /// Appends the answers that are there to `out`, without waiting.
+    ///
+    /// # Errors
+    /// The error that ended the reader.
+    fn take(&mut self, out: &mut Vec<Completion>) -> Result<()>;
+}
+
+/// A reader of the group.
+pub enum GroupedReader {
+    /// Its reads are waited for by the thread that drives it: there can be one such reader.
+    Waiting(Box<dyn Reader>),
+    /// Somebody else works for it.
+    Listening(Box<dyn ListeningReader>),
+}
+
+impl GroupedReader {
+    fn reader(&self) -> &dyn Reader {
+        match self {
+            Self::Waiting(reader) => &**reader,
+            Self::Listening(reader) => &**reader,
+        }
+    }
+
+    fn reader_mut(&mut self) -> &mut dyn Reader {
+        match self {
+            Self::Waiting(reader) => &mut **reader,
+            Self::Listening(reader) => &mut **reader,
+        }
+    }
+}
+
+/// Ends the wait of the group's thread, on whichever reader it waits.
+#[derive(Default)]
+pub struct GroupBell {
+    wakers: RwLock<Vec<Waker>>,
+    waits_for: AtomicUsize,
+}
+
+impl GroupBell {
+    fn set(&self, wakers: Vec<Waker>) {
+        *self.wakers.write().unwrap_or_else(PoisonError::into_inner) = wakers;
+    }
+
+    /// What a reader of the group calls by its first answer, while it listens.
+    pub fn waker(self: &Arc<Self>) -> Waker {
+        let bell = self.clone();
+        Waker(Arc::new(move || {
+            let waits_for = bell.waits_for.load(Ordering::SeqCst);
+            let wakers = bell.wakers.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(waker) = wakers.get(waits_for) {
+                (waker.0)();
+            }
+        }))
+    }
+}
+
+/// Readers that one thread waits for.
+pub struct ReaderGroup {
+    readers: Vec<GroupedReader>,
+    bell: Arc<GroupBell>,
+}
+
+impl ReaderGroup {
+    /// Makes a group; what its readers were given as wakers are those of `bell`.
+    pub fn new(readers: Vec<GroupedReader>, bell: Arc<GroupBell>) -> Self {
+        bell.set(readers.iter().map(|reader| reader.reader().waker()).collect());
+        Self { readers, bell }
+    }
+
+    /// The reader in this place.
+    pub fn get(&self, place: usize) -> &dyn Reader {
+        self.readers[place].reader()
+    }
+
+    /// Submits a read to the reader in this place.
+    pub fn submit(&mut self, place: usize, request: ReadRequest) {
+        self.readers[place].reader_mut().submit(request);
+    }
+
+    /// The number of reads in flight.
+    pub fn in_flight(&self) -> usize {
+        self.readers.iter().map(|reader| reader.reader().in_flight()).sum()
+    }
+
+    /// Waits for what comes first, and appends what has come to `out`, each with its reader's place. It returns at once
+    /// where `ready` says that something else is there, and with nothing when a waker was called.
+    ///
+    /// # Errors
+    /// The errors of any reader.
+    pub fn wait(&mut self, mut ready: bool, out: &mut Vec<(usize, Completion)>) -> Result<()> {
+        let busy = |reader: &GroupedReader| reader.reader().in_flight() > 0;
+        let waiting = |reader: &GroupedReader| busy(reader) && matches!(reader, GroupedReader::Waiting(_));
+        let waits_for = self.readers.iter().position(waiting).or_else(|| self.readers.iter().position(busy));
+        let Some(waits_for) = waits_for else { return Ok(()) };
+        self.bell.waits_for.store(waits_for, Ordering::SeqCst);
+        for (place, reader) in self.readers.iter_mut().enumerate() {
+            if let GroupedReader::Listening(reader) = reader
+                && place != waits_for
+                && reader.in_flight() > 0
+            {
+                ready |= !reader.listen();
+            }
+        }
+        if ready {
+            // It is to submit what is queued and to give the answers that are there, but not to wait for more.
+            (self.readers[waits_for].reader().waker().0)();
+        }
+        let mut arrived = Vec::new();
+        self.readers[waits_for].reader_mut().wait(&mut arrived)?;
+        out.extend(arrived.drain(..).map(|completion| (waits_for, completion)));
+        for (place, reader) in self.readers.iter_mut().enumerate() {
+            if let GroupedReader::Listening(reader) = reader
+                && place != waits_for
+                && reader.in_flight() > 0
+            {
+                reader.take(&mut arrived)?;
+                out.extend(arrived.drain(..).map(|completion| (place, completion)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a wait, which may be for any of the readers, return soon.
+    pub fn waker(&self) -> Waker {
+        let wakers: Vec<Waker> = self.readers.iter().map(|reader| reader.reader().waker()).collect();
+        Waker(Arc::new(move || wakers.iter().for_each(|waker| (waker.0)())))
+    }
+}
+
+/// A reader that has the bell's waker may be what one of the bell's own wakers keeps alive.
+impl Drop for ReaderGroup {
+    fn drop(&mut self) {
+        self.bell.set(Vec::new());
+    }
+}

@@ -1,0 +1,91 @@
+//! Two readers as one, each for the requests that suit it: of datasets of which some lie on file systems and some on
+//! servers, and of samples of which some lie in compressed blocks.
+
+use super::files::Files;
+use super::group::{GroupBell, GroupedReader, ReaderGroup};
+use super::own_thread::OwnThread;
+use super::ranged::RangedReader;
+use super::{Completion, ReadRequest, ReadStats, Reader, Waker};
+use base::error::Result;
+use std::sync::Arc;
+
+/// The places of the readers in their group.
+const FIRST: usize = 0;
+const SECOND: usize = 1;
+
+/// Whether a request is for the second reader. It may be written otherwise for the one that gets it.
+type IsForSecond = fn(&dyn Files, &mut ReadRequest) -> bool;
+
+/// Two readers as one.
+pub(super) struct MixedReader {
+    files: Arc<dyn Files>,
+    is_for_second: IsForSecond,
+    group: ReaderGroup,
+    arrived: Vec<(usize, Completion)>,
+}
+
+impl MixedReader {
+    /// A reader that leaves to the reader that `open` makes, on a thread of this name, the requests that
+    /// `is_for_second` tells, and the others to `first`.
+    ///
+    /// # Errors
+    /// [`base::error::Error::Unavailable`] where the system refuses a thread, and the errors of `open`.
+    pub(super) fn new(
+        files: Arc<dyn Files>,
+        first: Box<dyn Reader>,
+        thread: &str,
+        open: impl FnOnce() -> Result<Box<dyn Reader>> + Send + 'static,
+        is_for_second: IsForSecond,
+    ) -> Result<Self> {
+        let bell = Arc::<GroupBell>::default();
+        let second = OwnThread::new(thread, open, bell.waker())?;
+        let readers = vec![GroupedReader::Waiting(first), GroupedReader::Listening(Box::new(second))];
+        Ok(Self { files, is_for_second, group: ReaderGroup::new(readers, bell), arrived: Vec::new() })
+    }
+
+    /// A reader that leaves files with a path to `local` and has up to `depth` requests for the others.
+    ///
+    /// # Errors
+    /// [`base::error::Error::Unavailable`] where the system refuses a thread or what it needs.
+    pub(super) fn of_servers(files: Arc<dyn Files>, local: Box<dyn Reader>, depth: usize) -> Result<Self> {
+        let on_servers = files.clone();
+        let open =
+            move || RangedReader::new(on_servers, depth).map(|reader| Box::new(reader) as Box<dyn Reader>);
+        let is_remote: IsForSecond = |files, request| files.remote(request.extent.file).is_some();
+        Self::new(files, local, "foreload-http", open, is_remote)
+    }
+}
+
+impl Reader for MixedReader {
+    /// What is submitted next may be for either reader.
+    fn room(&self) -> usize {
+        self.group.get(FIRST).room().min(self.group.get(SECOND).room())
+    }
+
+    fn in_flight(&self) -> usize {
+        self.group.in_flight()
+    }
+
+    fn submit(&mut self, mut request: ReadRequest) {
+        let place = if (self.is_for_second)(&*self.files, &mut request) { SECOND } else { FIRST };
+        self.group.submit(place, request);
+    }
+
+    fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
+        self.group.wait(false, &mut self.arrived)?;
+        out.extend(self.arrived.drain(..).map(|(_, completion)| completion));
+        Ok(())
+    }
+
+    fn waker(&self) -> Waker {
+        self.group.waker()
+    }
+
+    fn stats(&self) -> ReadStats {
+        self.group.get(FIRST).stats() + self.group.get(SECOND).stats()
+    }
+
+    fn describe(&self) -> String {
+        format!("{}; {}", self.group.get(FIRST).describe(), self.group.get(SECOND).describe())
+    }
+}

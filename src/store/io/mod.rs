@@ -1,0 +1,313 @@
+//! Reads bytes from files into slots: one trait, implemented by io_uring where the system allows it and else by threads
+//! with pread.
+
+mod blocks;
+pub mod drive;
+pub mod fault;
+mod files;
+mod group;
+mod mixed;
+pub mod nameless;
+mod near;
+pub mod numbered;
+mod open;
+mod own_thread;
+mod pfs;
+pub mod pread;
+mod probe;
+mod ranged;
+mod read_blocking;
+mod resident;
+pub mod storage;
+mod throttled;
+mod transfer;
+pub mod uring;
+
+pub use blocks::MOST_REMOTE_THREADS;
+pub use files::Files;
+pub use files::MOST_MOVES;
+pub use group::{GroupBell, GroupedReader, ListeningReader, ReaderGroup};
+pub use open::open_near;
+pub use open::{DataSource, open, open_source};
+pub use own_thread::OwnThread;
+pub use pfs::{Pfs, PfsRates, PfsStats};
+pub use probe::probe;
+pub use probe::{PathReport, ProbeReport};
+pub use read_blocking::read_blocking;
+pub use resident::Resident;
+pub use throttled::Throttled;
+
+use base::error::{Error, Result};
+use base::names::named;
+use base::parts::{ByteParts, OutlinedBytes};
+use base::slot::Slot;
+use base::tier_name::TierName;
+use data::dataset::{Extent, FileVersion};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A request to read the bytes of `extent` into `slot`.
+pub struct ReadRequest {
+    /// The number that the completion comes back with; its meaning is the caller's.
+    pub token: u64,
+    /// The bytes to read. Their path and the expected size of the file are looked up in the reader's files.
+    pub extent: Extent,
+    /// The slot to read into, taken for at least `extent.length` bytes.
+    pub slot: Slot,
+    /// The version of the source's file that a copy must be of, where that is known. Who keeps the copy on another node
+    /// compares it.
+    pub version: Option<FileVersion>,
+    /// The only bytes of the extent that are wanted, where not all are. Readers may read all of it nevertheless.
+    pub parts: Option<ByteParts>,
+    /// What the parts were chosen by, if that is known. Who reads a copy in place of the extent compares it with what
+    /// is known of the copy, since the parts of another form are others.
+    pub chosen_by: Option<OutlinedBytes>,
+}
+
+impl ReadRequest {
+    /// A request for bytes as they are.
+    pub fn new(token: u64, extent: Extent, slot: Slot) -> Self {
+        Self { token, extent, slot, version: None, parts: None, chosen_by: None }
+    }
+
+    /// The number of bytes up to the end of those that are wanted.
+    pub fn wanted(&self) -> u32 {
+        self.parts.map_or(self.extent.length, |parts| parts.end.min(self.extent.length))
+    }
+}
+
+/// The answer to a [`ReadRequest`].
+pub struct Completion {
+    /// The request's token.
+    pub token: u64,
+    /// The slot with exactly `extent.length` bytes, or the error.
+    pub result: Result<Filled>,
+    /// The slot of a failed read, to try another source with. Where it could not be had back, it is in its pool.
+    pub slot: Option<Slot>,
+    /// The tier that the bytes came from.
+    pub tier: TierName,
+    /// The version of the source's file that the bytes are of, where the tier's reader learns it with them.
+    pub version: Option<FileVersion>,
+}
+
+impl Completion {
+    /// A completion whose bytes are there.
+    pub fn arrived(token: u64, filled: Filled) -> Self {
+        Self { token, result: Ok(filled), slot: None, tier: TierName::SOURCE, version: None }
+    }
+
+    /// A completion that failed; `slot` is the request's, unless it was lost on the way.
+    pub fn failed(token: u64, error: Error, slot: impl Into<Option<Slot>>) -> Self {
+        Self { token, result: Err(error), slot: slot.into(), tier: TierName::SOURCE, version: None }
+    }
+
+    /// The same completion, as from `tier`.
+    pub fn of(self, tier: TierName) -> Self {
+        Self { tier, ..self }
+    }
+}
+
+/// A slot whose bytes have arrived. It dereferences to the extent's bytes, which its clones share. Where only parts of
+/// them were read, [`Filled::in_parts`] has them, and dereferencing panics: nobody takes for a sample's bytes what the
+/// slot held before.
+#[derive(Clone)]
+pub struct Filled {
+    slot: Arc<Slot>,
+    data: Range<usize>,
+    parts: Option<ByteParts>,
+}
+
+impl Filled {
+    /// A slot in which the range `data` has arrived.
+    ///
+    /// # Panics
+    /// Panics when the slot has no room for `data`.
+    pub fn new(slot: Slot, data: Range<usize>) -> Self {
+        assert!(data.start <= data.end && data.end <= slot.capacity(), "{data:?} of a slot");
+        Self { slot: Arc::new(slot), data, parts: None }
+    }
+
+    /// The extent's bytes, and which of them were read, where not all were: the others may be anything.
+    pub fn in_parts(&self) -> (&[u8], Option<ByteParts>) {
+        (&self.slot.bytes()[self.data.clone()], self.parts)
+    }
+
+    /// The number of the extent's bytes that have arrived.
+    pub fn arrived(&self) -> usize {
+        self.parts.map_or(self.data.len(), |parts| parts.bytes() as usize)
+    }
+
+    /// The slot, narrowed to `range` of the bytes that have arrived.
+    ///
+    /// # Panics
+    /// Panics when fewer bytes have arrived, or only parts of them.
+    pub fn narrowed(self, range: Range<usize>) -> Self {
+        assert!(self.parts.is_none(), "{PARTS_ALONE}");
+        let data = self.data.start + range.start..self.data.start + range.end;
+        assert!(
+            data.start <= data.end && data.end <= self.data.end,
+            "{range:?} of {} bytes",
+            self.data.len()
+        );
+        Self { data, ..self }
+    }
+
+    /// The number of bytes that the slot has room for.
+    pub fn room(&self) -> usize {
+        self.slot.capacity()
+    }
+
+    /// The slot, with `bytes` in place of those that have arrived.
+    ///
+    /// # Panics
+    /// Panics when `bytes` are more than its [`Filled::room`], or a clone shares the slot.
+    pub fn replaced(mut self, bytes: &[u8]) -> Self {
+        let last_start = self.room().checked_sub(bytes.len()).expect("a slot with room for the bytes");
+        let start = self.data.start.min(last_start);
+        self.own_slot().bytes_mut()[start..start + bytes.len()].copy_from_slice(bytes);
+        Self { data: start..start + bytes.len(), parts: None, ..self }
+    }
+
+    /// The slot without its bytes, to be read into anew; `None` while a clone shares it.
+    pub fn into_slot(self) -> Option<Slot> {
+        Arc::into_inner(self.slot)
+    }
+
+    /// A pointer to the extent's first byte.
+    ///
+    /// # Panics
+    /// Panics when a clone shares the bytes, or only parts of them were read.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        assert!(self.parts.is_none(), "{PARTS_ALONE}");
+        let data = self.data.clone();
+        self.own_slot().bytes_mut()[data].as_mut_ptr()
+    }
+
+    fn own_slot(&mut self) -> &mut Slot {
+        Arc::get_mut(&mut self.slot).expect("bytes that are written to are not shared")
+    }
+}
+
+impl std::ops::Deref for Filled {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        assert!(self.parts.is_none(), "{PARTS_ALONE}");
+        &self.slot.bytes()[self.data.clone()]
+    }
+}
+
+impl AsRef<[u8]> for Filled {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+/// What is wrong with a caller who takes parts of a sample for all of it.
+const PARTS_ALONE: &str = "all bytes of a sample are needed of which only parts were read";
+
+/// Counters since the reader was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReadStats {
+    /// The bytes that arrived.
+    pub bytes: u64,
+    /// The bytes of samples that were not read, because only parts of these were wanted.
+    pub skipped: u64,
+    /// The number of reads asked of the system, resubmissions of short reads included.
+    pub reads: u64,
+    /// The number of files opened.
+    pub opens: u64,
+    /// The number of requests to servers, each of which is among the reads: the first ones, repeated and hedged ones.
+    pub requests: u64,
+    /// The number of requests that were made again because one had failed.
+    pub retries: u64,
+    /// The number of requests that were made beside one that took long.
+    pub hedges: u64,
+}
+
+impl std::ops::Add for ReadStats {
+    type Output = Self;
+
+    fn add(self, more: Self) -> Self {
+        Self {
+            bytes: self.bytes + more.bytes,
+            skipped: self.skipped + more.skipped,
+            reads: self.reads + more.reads,
+            opens: self.opens + more.opens,
+            requests: self.requests + more.requests,
+            retries: self.retries + more.retries,
+            hedges: self.hedges + more.hedges,
+        }
+    }
+}
+
+impl ReadStats {
+    /// What was done since the counters were `before`.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            bytes: self.bytes - before.bytes,
+            skipped: self.skipped - before.skipped,
+            reads: self.reads - before.reads,
+            opens: self.opens - before.opens,
+            requests: self.requests - before.requests,
+            retries: self.retries - before.retries,
+            hedges: self.hedges - before.hedges,
+        }
+    }
+}
+
+/// A reader with many reads in flight, driven by one thread.
+pub trait Reader: Send {
+    /// How many more requests may be submitted before some complete.
+    fn room(&self) -> usize;
+    /// How many requests are in flight.
+    fn in_flight(&self) -> usize;
+    /// Notes that at most `most` requests will be in flight from now on, even where there is room for more.
+    fn limit(&mut self, _most: usize) {}
+    /// Queues a read. May defer the system call to the next `wait`.
+    fn submit(&mut self, request: ReadRequest);
+    /// Submits what is queued and appends completions to `out`; blocks until at least one is there, the [`Waker`]
+    /// was called, or nothing is in flight.
+    fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()>;
+    /// Makes a `wait` in this or another thread return soon.
+    fn waker(&self) -> Waker;
+    /// The counters so far.
+    fn stats(&self) -> ReadStats;
+    /// Describes how it reads: "io_uring, O_DIRECT, registered buffers".
+    fn describe(&self) -> String;
+}
+
+/// Wakes a reader's `wait` from any thread.
+#[derive(Clone)]
+pub struct Waker(pub Arc<dyn Fn() + Send + Sync>);
+
+/// The way of reading files that the user asks for (`io=`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum IoChoice {
+    /// io_uring when its self-test passes, else threads; direct or buffered by file system.
+    #[default]
+    Auto,
+    /// io_uring, or an error.
+    Uring,
+    /// Threads with pread.
+    Pread,
+}
+
+named!(IoChoice: "auto" => Auto, "io_uring" => Uring, "pread" => Pread);
+
+/// Whether to bypass the page cache (`direct=`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Direct {
+    /// The way that suits the file system is chosen.
+    #[default]
+    Auto,
+    /// O_DIRECT, or an error where the file system refuses it.
+    On,
+    /// Through the page cache.
+    Off,
+}
+
+named!(Direct: "auto" => Auto, "on" => On, "off" => Off);
+
+/// How long dropping a reader waits for reads in flight.
+pub const DROP_LIMIT: Duration = Duration::from_millis(800);

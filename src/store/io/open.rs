@@ -1,0 +1,259 @@
+//! Chooses a reader: by what the user asked for, what the storage suits, and what the system allows, in this order.
+
+use super::blocks;
+use super::files::Files;
+use super::mixed::MixedReader;
+use super::near::NearFiles;
+use super::pread::{PreadOptions, PreadReader};
+use super::probe::huge_pages;
+use super::ranged::RangedReader;
+use super::read_blocking::read_blocking;
+use super::storage::{Storage, StorageKind, available_memory};
+use super::uring::{UringOptions, UringReader};
+use super::{Direct, IoChoice, ReadRequest, Reader};
+use base::error::{Error, Result};
+use base::notices::Notices;
+use base::slot::SlotPool;
+use data::dataset::{DatasetIndex, Extent, FileId, Stamp, Stretches};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The most bytes of a compressed block that a reader is tested with, which are less than any sample may have.
+const MOST_TESTED: u32 = 1 << 20;
+
+/// Opens the reader of `index` that `io` and `direct` ask for. It reads into slots of `slots`, with up to `depth` reads
+/// in flight (32 suits local NVMe; more suits storage with more latency).
+///
+/// # Errors
+/// [`Error::Unavailable`] when `io` insists on io_uring and the system refuses it; [`Error::Config`] when `direct`
+/// insists on O_DIRECT and the file system refuses it.
+pub fn open(
+    index: &Arc<DatasetIndex>,
+    slots: &SlotPool,
+    io: IoChoice,
+    direct: Direct,
+    depth: usize,
+) -> Result<Box<dyn Reader>> {
+    open_near(index, None, slots, io, direct, depth)
+}
+
+/// Opens a reader like [`open`], for an order in which the samples of a stretch come near one another: on servers each
+/// of these `stretches` is asked for at once.
+///
+/// # Errors
+/// Those of [`open`].
+pub fn open_near(
+    index: &Arc<DatasetIndex>,
+    stretches: Option<&Arc<Stretches>>,
+    slots: &SlotPool,
+    io: IoChoice,
+    direct: Direct,
+    depth: usize,
+) -> Result<Box<dyn Reader>> {
+    let reader = open_in_files(index, slots, io, direct, depth)?;
+    let files: Arc<dyn Files> = match stretches.filter(|_| index.has_remote()) {
+        Some(stretches) => Arc::new(NearFiles::new(index, stretches)),
+        None if index.has_blocks() => index.clone(),
+        None => return Ok(reader),
+    };
+    Ok(Box::new(blocks::unpacking(files, reader, depth, index.has_remote())?))
+}
+
+/// Opens the reader of what lies in its file as it is.
+fn open_in_files(
+    index: &Arc<DatasetIndex>,
+    slots: &SlotPool,
+    io: IoChoice,
+    direct: Direct,
+    depth: usize,
+) -> Result<Box<dyn Reader>> {
+    let Some((root, sample)) = index.local_parts().next() else {
+        return Ok(Box::new(RangedReader::new(index.clone(), depth)?));
+    };
+    let extent = index.extent(sample);
+    let first = index
+        .block(extent)
+        .map_or(extent, |block| Extent { length: block.extent().length.min(MOST_TESTED), ..block.extent() });
+    let root = root.to_path_buf();
+    let source = DataSource { files: index.clone(), root, first, bytes: index.total_bytes() };
+    let local = choose(&source, slots, io, direct, depth, index.notices())?;
+    if !index.has_remote() {
+        return Ok(local);
+    }
+    Ok(Box::new(MixedReader::of_servers(index.clone(), local, depth)?))
+}
+
+/// What [`open_source`] must know about the data.
+pub struct DataSource {
+    /// The files.
+    pub files: Arc<dyn Files>,
+    /// The absolute path of the directory that holds all files, or of the only file.
+    pub root: PathBuf,
+    /// The extent of some sample: its file shows the storage, and its bytes test the reader.
+    pub first: Extent,
+    /// The bytes of all samples.
+    pub bytes: u64,
+}
+
+/// Opens a reader of any [`Files`], like [`open`], without notices about what is slower than it could be.
+pub fn open_source(
+    source: &DataSource,
+    slots: &SlotPool,
+    io: IoChoice,
+    direct: Direct,
+    depth: usize,
+) -> Result<Box<dyn Reader>> {
+    choose(source, slots, io, direct, depth, &Notices::default())
+}
+
+fn choose(
+    source: &DataSource,
+    slots: &SlotPool,
+    io: IoChoice,
+    direct: Direct,
+    depth: usize,
+    notices: &Notices,
+) -> Result<Box<dyn Reader>> {
+    let storage = Storage::near(&source.files.path(source.first.file), &source.root)?;
+    let (is_direct, why_direct) = storage.choose(direct, source.bytes, available_memory())?;
+    let direct_is_required = direct == Direct::On;
+    if is_direct && huge_pages().as_deref() == Some("never") {
+        // `base::slot` says how much slower.
+        notices.warn_once("huge pages", || SMALL_PAGES.to_owned());
+    }
+    let uring = || {
+        let options = UringOptions {
+            direct: is_direct,
+            direct_is_required,
+            longest_gap: storage.longest_gap(),
+            why: why_direct.clone(),
+            ..UringOptions::default()
+        };
+        self_test(source, &options)?;
+        let reader = UringReader::new(source.files.clone(), slots, depth, options);
+        let reader = reader.map_err(|error| refusal(&error))?;
+        if let Some(why) = reader.unregistered() {
+            notices
+                .inform_once("buffers", || format!("read buffers are not registered with io_uring: {why}"));
+        }
+        Ok(reader)
+    };
+    let why_threads = match io {
+        IoChoice::Pread => "io=pread".to_owned(),
+        IoChoice::Uring => {
+            return match uring() {
+                Ok(reader) => Ok(Box::new(reader)),
+                Err(why) => {
+                    Err(Error::Unavailable(format!("config: io: is io_uring, but {why}; or use io=\"auto\"")))
+                }
+            };
+        }
+        IoChoice::Auto => match uring_suits(&storage).map(|()| uring()) {
+            Ok(Ok(reader)) => return Ok(Box::new(reader)),
+            // On such storage threads are the right choice.
+            Err(why) => why,
+            Ok(Err(why)) => {
+                notices.warn_once("io", || {
+                    format!(
+                        "files are read by threads, which takes more CPU time than io_uring: {why}; io=\"pread\" says \
+                         that threads are meant"
+                    )
+                });
+                why
+            }
+        },
+    };
+    let why = format!("{why_threads}; {why_direct}");
+    let longest_gap = storage.longest_gap();
+    let options = PreadOptions { direct: is_direct, direct_is_required, longest_gap, short_reads: None, why };
+    Ok(Box::new(PreadReader::new(source.files.clone(), depth, options)?))
+}
+
+const SMALL_PAGES: &str = "huge pages are forbidden on this machine, so that reading past the page cache is up to 1.6 \
+    times as slow: allow them with `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`, or read through the \
+    page cache with direct=\"off\"";
+
+/// Whether io_uring is worth trying on this storage; the error says why not.
+pub(super) fn uring_suits(storage: &Storage) -> Result<(), String> {
+    match storage.kind {
+        StorageKind::Lustre => Err("Lustre starts every io_uring read in a kernel thread".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// Explains why a ring was refused and what to do about it.
+pub(super) fn refusal(error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => "io_uring is refused (EPERM: by a seccomp filter such as Docker's \
+            default profile, or by sysctl kernel.io_uring_disabled): run with `--security-opt seccomp=unconfined` \
+            or set the sysctl to 0"
+            .to_owned(),
+        Some(libc::ENOSYS) => "this kernel has no io_uring (ENOSYS)".to_owned(),
+        Some(libc::ENOMEM) => "io_uring may not lock memory for its ring (ENOMEM): raise `ulimit -l`".to_owned(),
+        Some(libc::EMFILE | libc::ENFILE) => "io_uring cannot open its ring: raise `ulimit -n`".to_owned(),
+        _ => format!("io_uring is refused: {error}"),
+    }
+}
+
+/// Reads one sample by io_uring and by pread and compares the bytes; the error says what differed.
+///
+/// What a sandbox, a network file system or an old kernel does is not always what the kernel claims to support. This is
+/// a real read, once, into an arena of its own.
+fn self_test(source: &DataSource, options: &UringOptions) -> Result<(), String> {
+    match read_blocking(&*source.files, source.first) {
+        Ok(expected) => compare(source.files.clone(), source.first, &expected, options),
+        // The sample is at fault, which its own error will say later: test with our own program.
+        Err(_) => test_on_program(),
+    }
+}
+
+fn compare(
+    files: Arc<dyn Files>,
+    extent: Extent,
+    expected: &[u8],
+    options: &UringOptions,
+) -> Result<(), String> {
+    let slots = SlotPool::new(extent.length as usize + (1 << 20)).map_err(|error| error.to_string())?;
+    let slot = slots.try_take(extent.length as usize).ok_or("no slot for a test read")?;
+    let mut reader = UringReader::new(files, &slots, 2, options.clone()).map_err(|error| refusal(&error))?;
+    reader.submit(ReadRequest::new(0, extent, slot));
+    let mut out = Vec::new();
+    reader.wait(&mut out).map_err(|error| error.to_string())?;
+    match out.pop().map(|completion| completion.result) {
+        Some(Ok(filled)) if filled[..] == *expected => Ok(()),
+        Some(Ok(_)) => Err("io_uring read other bytes than pread".to_owned()),
+        Some(Err(error)) => Err(format!("io_uring failed its test read: {error}")),
+        None => Err("io_uring did not answer its test read".to_owned()),
+    }
+}
+
+/// The running program, as a shard to test with.
+struct Program {
+    stamp: Stamp,
+}
+
+impl Program {
+    const PATH: &str = "/proc/self/exe";
+
+    fn new() -> std::io::Result<Self> {
+        let found = std::fs::metadata(Self::PATH)?;
+        Ok(Self { stamp: Stamp::of(&found) })
+    }
+}
+
+impl Files for Program {
+    fn path(&self, _file: FileId) -> PathBuf {
+        PathBuf::from(Self::PATH)
+    }
+    fn stamp(&self, _file: FileId) -> Option<Stamp> {
+        Some(self.stamp)
+    }
+}
+
+/// Tests io_uring by reading the running program, where no data are at hand.
+pub(super) fn test_on_program() -> Result<(), String> {
+    let program = Program::new().map_err(|error| error.to_string())?;
+    let extent = Extent { file: FileId(0), offset: 5, length: 5000 };
+    let expected = read_blocking(&program, extent).map_err(|error| error.to_string())?;
+    compare(Arc::new(program), extent, &expected, &UringOptions::default())
+}

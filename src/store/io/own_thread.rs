@@ -1,0 +1,315 @@
+//! A reader on a thread of its own, so that one thread can wait for two readers at once.
+//!
+//! A ring answers only to the thread that drives it, and a wait for one reader does not see another. [`OwnThread`]
+//! drives the second one elsewhere: requests go there and answers come back in batches, and neither side makes a system
+//! call for the other unless the other one sleeps.
+
+use super::{Completion, DROP_LIMIT, ListeningReader, ReadRequest, ReadStats, Reader, Waker};
+use base::error::{Error, Result};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A reader driven by a thread of its own.
+pub struct OwnThread {
+    shared: Arc<ThreadShared>,
+    /// The waker of the reader on the thread.
+    inner: Waker,
+    /// Requests that were submitted and not yet handed over.
+    queued: Vec<ReadRequest>,
+    depth: usize,
+    in_flight: usize,
+    description: String,
+    /// Disconnected when the thread has ended.
+    alive: Receiver<()>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What both sides share.
+struct ThreadShared {
+    state: Mutex<ReaderState>,
+    /// Signalled when there are requests, or when the reader is closed.
+    requested: Condvar,
+    /// Signalled when there are answers, or the waker was called.
+    answered: Condvar,
+    /// Called when there are answers for the side that listens.
+    on_ready: Waker,
+}
+
+#[derive(Default)]
+struct ReaderState {
+    requests: Vec<ReadRequest>,
+    answers: Vec<Completion>,
+    stats: ReadStats,
+    /// What the reader's thread is doing.
+    place: ReaderActivity,
+    /// Whether the other side sleeps in [`OwnThread::wait`].
+    asleep: bool,
+    /// Whether the other side sleeps elsewhere, and wants to be woken by the first answer.
+    listening: bool,
+    woken: bool,
+    closed: bool,
+    /// The error that ended the thread.
+    failed: Option<Error>,
+    ended: bool,
+}
+
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum ReaderActivity {
+    /// The thread is working, and will look for requests by itself.
+    #[default]
+    Working,
+    /// The thread sleeps, with nothing to do.
+    Idle,
+    /// The thread waits for the reader.
+    Reading,
+}
+
+/// What is known of a reader once it is open.
+struct OpenedReader {
+    depth: usize,
+    waker: Waker,
+    description: String,
+}
+
+impl OwnThread {
+    /// Opens a reader by `open`, on the thread `name` that will drive it.
+    ///
+    /// The thread calls `on_ready` when answers have come to a side that [listens](Self::listen): that is the waker of
+    /// the other reader that this side waits for.
+    ///
+    /// # Errors
+    /// The errors of `open`; [`Error::Unavailable`] when the system refuses the thread.
+    pub fn new(
+        name: &str,
+        open: impl FnOnce() -> Result<Box<dyn Reader>> + Send + 'static,
+        on_ready: Waker,
+    ) -> Result<Self> {
+        let shared = Arc::new(ThreadShared {
+            state: Mutex::default(),
+            requested: Condvar::new(),
+            answered: Condvar::new(),
+            on_ready,
+        });
+        let (living, alive) = bounded::<()>(0);
+        let (opened, opening) = bounded(1);
+        let work = {
+            let shared = shared.clone();
+            move || {
+                let _living = living;
+                shared.run(open, &opened);
+            }
+        };
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|error| {
+            Error::Unavailable(format!("cannot start the thread {name} of a reader: {error}"))
+        })?;
+        let gone = || shared.why_ended(&mut shared.lock());
+        let OpenedReader { depth, waker, description } = opening.recv().unwrap_or_else(|_| Err(gone()))?;
+        let (queued, in_flight) = (Vec::new(), 0);
+        Ok(Self { shared, inner: waker, queued, depth, in_flight, description, alive, thread: Some(thread) })
+    }
+
+    /// Hands over what was submitted. All methods that wait do so too.
+    pub fn flush(&mut self) {
+        if self.queued.is_empty() {
+            return;
+        }
+        let place = {
+            let mut state = self.shared.lock();
+            state.requests.append(&mut self.queued);
+            std::mem::replace(&mut state.place, ReaderActivity::Working)
+        };
+        self.rouse(place);
+    }
+
+    /// Waits like [`Reader::wait`], but until `limit` at most; with a limit, it waits also when nothing is in flight.
+    /// Returns whether the waker was called.
+    ///
+    /// # Errors
+    /// The error that ended the reader's thread.
+    pub fn wait_until(&mut self, limit: Option<Instant>, out: &mut Vec<Completion>) -> Result<bool> {
+        if self.in_flight == 0 && limit.is_none() {
+            return Ok(false);
+        }
+        self.flush();
+        let shared = self.shared.clone();
+        let mut state = shared.lock();
+        while state.answers.is_empty() && !state.woken && !state.ended {
+            state.asleep = true;
+            state = match limit.map(|limit| limit.saturating_duration_since(Instant::now())) {
+                None => shared.answered.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => break,
+                Some(left) => {
+                    shared.answered.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        state.asleep = false;
+        let woken = state.woken;
+        self.take_answers(&mut state, out)?;
+        Ok(woken)
+    }
+
+    fn take_answers(&mut self, state: &mut ReaderState, out: &mut Vec<Completion>) -> Result<()> {
+        state.listening = false;
+        state.woken = false;
+        if state.answers.is_empty() && state.ended {
+            return Err(self.shared.why_ended(state));
+        }
+        self.in_flight -= state.answers.len();
+        out.append(&mut state.answers);
+        Ok(())
+    }
+
+    fn rouse(&self, place: ReaderActivity) {
+        match place {
+            ReaderActivity::Working => {}
+            ReaderActivity::Idle => self.shared.requested.notify_one(),
+            ReaderActivity::Reading => (self.inner.0)(),
+        }
+    }
+}
+
+impl Reader for OwnThread {
+    fn room(&self) -> usize {
+        self.depth - self.in_flight
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn submit(&mut self, request: ReadRequest) {
+        assert!(self.room() > 0, "submit without room");
+        self.in_flight += 1;
+        self.queued.push(request);
+    }
+
+    fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
+        self.wait_until(None, out).map(drop)
+    }
+
+    fn waker(&self) -> Waker {
+        let shared = self.shared.clone();
+        Waker(Arc::new(move || {
+            let mut state = shared.lock();
+            state.woken = true;
+            if state.asleep {
+                shared.answered.notify_one();
+            }
+        }))
+    }
+
+    fn stats(&self) -> ReadStats {
+        self.shared.lock().stats
+    }
+
+    fn describe(&self) -> String {
+        self.description.clone()
+    }
+}
+
+impl ListeningReader for OwnThread {
+    fn listen(&mut self) -> bool {
+        self.flush();
+        let mut state = self.shared.lock();
+        state.listening = self.in_flight > 0 && state.answers.is_empty() && !state.ended && !state.woken;
+        state.listening
+    }
+
+    fn take(&mut self, out: &mut Vec<Completion>) -> Result<()> {
+        self.flush();
+        let shared = self.shared.clone();
+        self.take_answers(&mut shared.lock(), out)
+    }
+}
+
+impl Drop for OwnThread {
+    /// Waits until the reader is dropped, which takes up to [`DROP_LIMIT`]. A thread that the system holds longer is
+    /// left behind.
+    fn drop(&mut self) {
+        {
+            let mut state = self.shared.lock();
+            state.closed = true;
+            state.requests.clear();
+        }
+        self.shared.requested.notify_one();
+        (self.inner.0)();
+        if let Err(RecvTimeoutError::Disconnected) = self.alive.recv_timeout(2 * DROP_LIMIT) {
+            let _ = self.thread.take().map(JoinHandle::join);
+        }
+    }
+}
+
+impl ThreadShared {
+    fn lock(&self) -> MutexGuard<'_, ReaderState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs the reader's thread. Whatever ends it, nobody waits for its answers for ever.
+    fn run(&self, open: impl FnOnce() -> Result<Box<dyn Reader>>, opened: &Sender<Result<OpenedReader>>) {
+        let drive = || {
+            let reader = open()?;
+            let known =
+                OpenedReader { depth: reader.room(), waker: reader.waker(), description: reader.describe() };
+            let _ = opened.send(Ok(known));
+            self.drive(reader)
+        };
+        let outcome = catch_unwind(AssertUnwindSafe(drive))
+            .unwrap_or_else(|panic| Err(Error::panicked("reading", &*panic)));
+        let mut state = self.lock();
+        state.failed = outcome.err();
+        state.ended = true;
+        self.announce(state);
+    }
+
+    fn drive(&self, mut reader: Box<dyn Reader>) -> Result<()> {
+        let (mut requests, mut answers) = (Vec::new(), Vec::new());
+        while self.next_requests(reader.in_flight(), &mut requests) {
+            for request in requests.drain(..) {
+                reader.submit(request);
+            }
+            reader.wait(&mut answers)?;
+            let mut state = self.lock();
+            state.place = ReaderActivity::Working;
+            state.stats = reader.stats();
+            if !state.closed && !answers.is_empty() {
+                state.answers.append(&mut answers);
+                self.announce(state);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the requests that are there, and sleeps when there is nothing at all to do. Returns `false` when the
+    /// reader is closed.
+    fn next_requests(&self, in_flight: usize, requests: &mut Vec<ReadRequest>) -> bool {
+        let mut state = self.lock();
+        while !state.closed && state.requests.is_empty() && in_flight == 0 {
+            state.place = ReaderActivity::Idle;
+            state = self.requested.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.place = ReaderActivity::Reading;
+        requests.append(&mut state.requests);
+        !state.closed
+    }
+
+    /// Wakes the other side, if it sleeps.
+    fn announce(&self, mut state: MutexGuard<'_, ReaderState>) {
+        let (asleep, listening) = (state.asleep, std::mem::take(&mut state.listening));
+        drop(state);
+        if asleep {
+            self.answered.notify_one();
+        }
+        if listening {
+            (self.on_ready.0)();
+        }
+    }
+
+    fn why_ended(&self, state: &mut ReaderState) -> Error {
+        let ended = || Error::Internal("the thread of a reader has ended".into());
+        state.failed.take().unwrap_or_else(ended)
+    }
+}

@@ -1,0 +1,347 @@
+//! A reader with threads that block in pread, which works everywhere.
+
+use super::files::{
+    Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, OpenShards, ReadAttempt, ReadFailure, open_file,
+};
+use super::transfer::{ShortReads, Transfer, TransferProgress};
+use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
+use base::error::{Error, Result};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use data::dataset::Stamp;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// The most threads. Storage behind a network gives more reads a second the more of them it has at a time, up to
+/// hundreds. A local drive needs far fewer, which `queue_depth` says.
+const MOST_THREADS: usize = 256;
+
+/// The bytes of a thread's stack. A read touches a few pages of it: paths, a request, what libc needs.
+const STACK: usize = 256 << 10;
+
+/// A pool of threads, each in one blocking read at a time.
+pub struct PreadReader {
+    shared: Arc<PreadShared>,
+    /// `None` once dropping.
+    jobs: Option<Sender<ReadRequest>>,
+    /// The threads' end of `jobs`, to take back requests that none of them has begun.
+    waiting: Receiver<ReadRequest>,
+    answers: Receiver<PreadAnswer>,
+    waker: Waker,
+    /// Disconnected when the last thread ends.
+    alive: Receiver<()>,
+    /// Started one by one, when so many requests are in flight for the first time.
+    threads: Vec<JoinHandle<()>>,
+    start: StartThread,
+    depth: usize,
+    in_flight: usize,
+    why: String,
+}
+
+/// Starts the thread with this number.
+type StartThread = Box<dyn Fn(usize) -> std::io::Result<JoinHandle<()>> + Send>;
+
+enum PreadAnswer {
+    Completed(Completion),
+    Woken,
+}
+
+/// What the threads share.
+struct PreadShared {
+    files: Arc<dyn Files>,
+    policy: OpenPolicy,
+    shards: Mutex<OpenShards>,
+    woken: AtomicBool,
+    bytes: AtomicU64,
+    skipped: AtomicU64,
+    reads: AtomicU64,
+    opens: AtomicU64,
+    longest_gap: usize,
+}
+
+/// How a [`PreadReader`] reads.
+#[derive(Debug, Clone, Default)]
+pub struct PreadOptions {
+    /// Whether to read with O_DIRECT where the file system allows it.
+    pub direct: bool,
+    /// Whether a file system that refuses O_DIRECT is an error.
+    pub direct_is_required: bool,
+    /// The longest gap in bytes between the parts of a sample that are wanted which is read with them, in one request.
+    pub longest_gap: usize,
+    /// The seed of [`ShortReads`] beneath the reader, for tests.
+    pub short_reads: Option<u64>,
+    /// Why these options were chosen, for [`Reader::describe`].
+    pub why: String,
+}
+
+impl PreadReader {
+    /// A reader of up to `depth` requests in flight, with a thread for each, up to 256 threads. A thread starts when it
+    /// is first needed.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the system gives no thread.
+    pub fn new(files: Arc<dyn Files>, depth: usize, options: PreadOptions) -> Result<Self> {
+        let depth = depth.max(1);
+        let shared = Arc::new(PreadShared {
+            files,
+            policy: OpenPolicy::new(options.direct, options.direct_is_required),
+            shards: Mutex::new(OpenShards::new()),
+            woken: AtomicBool::new(false),
+            bytes: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            opens: AtomicU64::new(0),
+            longest_gap: options.longest_gap,
+        });
+        let (jobs, waiting) = unbounded::<ReadRequest>();
+        let (answer, answers) = unbounded();
+        let (living, alive) = unbounded::<()>();
+        let start: StartThread = {
+            let (shared, waiting, answer) = (shared.clone(), waiting.clone(), answer.clone());
+            Box::new(move |lane| {
+                let (shared, waiting, answer) = (shared.clone(), waiting.clone(), answer.clone());
+                let living = living.clone();
+                let mut short = options.short_reads.map(|seed| ShortReads::new(seed, lane as u64));
+                let work = move || {
+                    let _living = living;
+                    for request in waiting {
+                        let done = PreadAnswer::Completed(shared.answer(request, short.as_mut()));
+                        if answer.send(done).is_err() {
+                            break;
+                        }
+                    }
+                };
+                let thread = std::thread::Builder::new().name(format!("foreload-read-{lane}"));
+                thread.stack_size(STACK).spawn(work)
+            })
+        };
+        let first = start(0).map_err(|error| {
+            Error::Unavailable(format!("cannot start a reader thread: {error}; lower queue_depth="))
+        })?;
+        let waker = {
+            let shared = shared.clone();
+            Waker(Arc::new(move || {
+                // One message is enough however often it is called.
+                if !shared.woken.swap(true, Ordering::SeqCst) {
+                    let _ = answer.send(PreadAnswer::Woken);
+                }
+            }))
+        };
+        let jobs = Some(jobs);
+        Ok(Self {
+            shared,
+            jobs,
+            waiting,
+            answers,
+            waker,
+            alive,
+            threads: vec![first],
+            start,
+            depth,
+            in_flight: 0,
+            why: options.why,
+        })
+    }
+
+    fn take(&mut self, answer: PreadAnswer, out: &mut Vec<Completion>) {
+        match answer {
+            PreadAnswer::Completed(completion) => {
+                self.in_flight -= 1;
+                out.push(completion);
+            }
+            PreadAnswer::Woken => self.shared.woken.store(false, Ordering::SeqCst),
+        }
+    }
+}
+
+impl Reader for PreadReader {
+    fn room(&self) -> usize {
+        self.depth - self.in_flight
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn submit(&mut self, request: ReadRequest) {
+        assert!(self.room() > 0, "submit without room");
+        let jobs = self.jobs.as_ref().expect("jobs are closed only by drop");
+        jobs.send(request).expect("a receiver is in self");
+        self.in_flight += 1;
+        let started = self.threads.len();
+        if self.in_flight > started && started < MOST_THREADS {
+            // Where the system gives no more, those that are there have one request after another.
+            self.threads.extend((self.start)(started));
+        }
+    }
+
+    fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
+        if self.in_flight == 0 {
+            return Ok(());
+        }
+        let first = self.answers.recv().expect("the waker in self keeps a sender");
+        self.take(first, out);
+        while let Ok(answer) = self.answers.try_recv() {
+            self.take(answer, out);
+        }
+        Ok(())
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    fn stats(&self) -> ReadStats {
+        ReadStats {
+            bytes: self.shared.bytes.load(Ordering::Relaxed),
+            skipped: self.shared.skipped.load(Ordering::Relaxed),
+            reads: self.shared.reads.load(Ordering::Relaxed),
+            opens: self.shared.opens.load(Ordering::Relaxed),
+            ..ReadStats::default()
+        }
+    }
+
+    fn describe(&self) -> String {
+        let mode = if self.shared.policy.mode().direct { "O_DIRECT" } else { "buffered" };
+        let why = if self.why.is_empty() { String::new() } else { format!(" ({})", self.why) };
+        format!("pread with {} threads, {mode}{why}", self.depth.min(MOST_THREADS))
+    }
+}
+
+impl Drop for PreadReader {
+    /// Waits up to [`DROP_LIMIT`] for reads in flight. A thread that the system holds longer is left behind: it
+    /// owns its slot, which returns to the pool when the read ends.
+    fn drop(&mut self) {
+        self.jobs = None;
+        // It has an end of the channel by which the last thread is known to have ended.
+        self.start = Box::new(|_| Err(std::io::Error::other("the reader has ended")));
+        while self.waiting.try_recv().is_ok() {}
+        if let Err(crossbeam_channel::RecvTimeoutError::Disconnected) = self.alive.recv_timeout(DROP_LIMIT) {
+            for thread in self.threads.drain(..) {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl PreadShared {
+    /// Reads one request. A panic would lose it and leave `wait` waiting for ever, so it becomes an answer.
+    fn answer(&self, request: ReadRequest, short: Option<&mut ShortReads>) -> Completion {
+        let token = request.token;
+        catch_unwind(AssertUnwindSafe(|| self.read(request, short))).unwrap_or_else(|panic| {
+            let said = panic.downcast_ref::<String>().map(String::as_str);
+            let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            Completion::failed(token, Error::Internal(format!("a reader thread panicked: {said}")), None)
+        })
+    }
+
+    fn read(&self, request: ReadRequest, mut short: Option<&mut ShortReads>) -> Completion {
+        let file = request.extent.file;
+        let path = self.files.path(file);
+        let is_loose = self.files.stamp(file).is_none();
+        let mut transfer = match Transfer::new(request, is_loose, self.longest_gap) {
+            Ok(transfer) => transfer,
+            Err(refused) => return refused,
+        };
+        let (mut mode, mut moves) = (self.policy.mode(), 0);
+        loop {
+            let attempt = match self.files.stamp(file) {
+                Some(stamp) => self.read_shard(&mut transfer, &path, stamp, mode, short.as_deref_mut()),
+                None => self.read_loose(&mut transfer, &path, mode, moves, short.as_deref_mut()),
+            };
+            match attempt {
+                Ok(used) => {
+                    self.policy.worked(used);
+                    self.skipped.fetch_add(transfer.skipped(), Ordering::Relaxed);
+                    return transfer.finish(|| path);
+                }
+                Err(ReadFailure::Moved(difference)) if moves < MOST_MOVES => {
+                    moves += 1;
+                    if let Err(error) = self.files.accept(file, difference) {
+                        return transfer.fail(&path, error.into());
+                    }
+                    self.shards.lock().expect("no panic under the lock").forget(file);
+                }
+                Err(ReadFailure::Written) if moves < MOST_MOVES => moves += 1,
+                Err(failure) => match self.policy.weaker(mode, &failure) {
+                    Some(weaker) => mode = weaker,
+                    None => return transfer.fail(&path, failure),
+                },
+            }
+        }
+    }
+
+    /// Reads through a shard that stays open. Returns the mode that it was opened in.
+    fn read_shard(
+        &self,
+        transfer: &mut Transfer,
+        path: &Path,
+        stamp: Stamp,
+        mode: OpenMode,
+        short: Option<&mut ShortReads>,
+    ) -> Result<OpenMode, ReadFailure> {
+        let shard = {
+            let mut shards = self.shards.lock().expect("no panic under the lock");
+            let cell = shards.cell(transfer.extent.file, &*self.files);
+            drop(shards);
+            // The first thread opens the shard; others that need the same shard wait, all others do not.
+            let mut place = cell.lock().expect("no panic under the lock");
+            match &*place {
+                Some(shard) if shard.serves(mode) => shard.clone(),
+                _ => {
+                    let shard = Arc::new(OpenShard::open(path, stamp, mode)?);
+                    self.opens.fetch_add(1, Ordering::Relaxed);
+                    place.insert(shard).clone()
+                }
+            }
+        };
+        let used = self.fill(transfer, shard.fd.as_fd(), shard.mode, short)?;
+        if !self.files.never_change() {
+            shard.check_again()?;
+        }
+        Ok(used)
+    }
+
+    /// Reads a file that is one sample: one open, one read, one close.
+    fn read_loose(
+        &self,
+        transfer: &mut Transfer,
+        path: &Path,
+        mode: OpenMode,
+        former: u8,
+        short: Option<&mut ShortReads>,
+    ) -> Result<OpenMode, ReadFailure> {
+        let fd = open_file(path, mode)?;
+        let attempt = ReadAttempt::of_open(&fd, former);
+        self.opens.fetch_add(1, Ordering::Relaxed);
+        let used = self.fill(transfer, fd.as_fd(), mode, short)?;
+        attempt.check_open(&fd)?;
+        Ok(used)
+    }
+
+    /// Reads until the transfer has all it needs or the file ends.
+    fn fill(
+        &self,
+        transfer: &mut Transfer,
+        fd: BorrowedFd<'_>,
+        mode: OpenMode,
+        mut short: Option<&mut ShortReads>,
+    ) -> Result<OpenMode, ReadFailure> {
+        transfer.start(mode);
+        loop {
+            for piece in transfer.pieces(short.as_deref_mut()).into_iter().flatten() {
+                let place = &mut transfer.slot.bytes_mut()[piece.at..piece.at + piece.length];
+                self.reads.fetch_add(1, Ordering::Relaxed);
+                let arrived = rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut *place, piece.offset))
+                    .map_err(ReadFailure::Read)?;
+                self.bytes.fetch_add(arrived as u64, Ordering::Relaxed);
+                if transfer.advance(piece, arrived) != TransferProgress::More {
+                    return Ok(mode);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! One request for the bytes of a sample, and whether its answer is what was indexed.
+
+use super::{RangedShared, SILENCE};
+use crate::io::files::RemoteFile;
+use base::error::Error;
+use data::dataset::{Extent, Stamp};
+use data::http::{
+    Ask, COMPRESSED, GaveUp, HttpAnswer, HttpFailure, NO_CONTENT_RANGE, NO_RANGES, StatusCode, header,
+};
+use data::source::ContentRange;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// The bytes that a request is for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) extent: Extent,
+    /// The stamp that the shard must have; `None` where the extent is a whole file.
+    pub(super) stamp: Option<Stamp>,
+}
+
+/// Why the bytes did not come.
+#[derive(Debug)]
+pub(super) enum RangeFailure {
+    /// The same request may succeed later.
+    Passing(HttpFailure),
+    /// It was made as often as it should be, or can never succeed.
+    GaveUp(GaveUp),
+    /// The shard has another version than was known; the difference in words.
+    Moved(String),
+    /// The file is not what was indexed; how, in words.
+    Changed(String),
+    Other(Error),
+}
+
+impl From<HttpFailure> for RangeFailure {
+    fn from(failure: HttpFailure) -> Self {
+        match failure {
+            failure if failure.is_gone() => Self::Changed(format!("is gone: {failure}")),
+            failure if failure.is_passing() => Self::Passing(failure),
+            failure => Self::GaveUp(GaveUp { failure, tries: 1 }),
+        }
+    }
+}
+
+impl RangeFailure {
+    /// The failure of a request that was not answered in time.
+    pub(super) fn late(allowed: Duration) -> Self {
+        Self::Passing(HttpFailure::Late(allowed))
+    }
+
+    /// Whether time ran out.
+    pub(super) fn is_late(&self) -> bool {
+        matches!(self, Self::Passing(HttpFailure::Late(_) | HttpFailure::Stalled(_)))
+    }
+
+    /// The error of reading `extent` of the file that is called so.
+    pub(super) fn into_error(self, path: &Path, extent: Extent) -> Error {
+        let read = || format!("read {} bytes at {} of", extent.length, extent.offset);
+        match self {
+            Self::Moved(message) | Self::Changed(message) => {
+                Error::DatasetChanged { path: path.to_path_buf(), message }
+            }
+            Self::Passing(failure) => Error::io(read(), path, GaveUp { failure, tries: 1 }.into()),
+            Self::GaveUp(gave_up) => Error::io(read(), path, gave_up.into()),
+            Self::Other(error) => error,
+        }
+    }
+}
+
+impl Wanted {
+    /// What is asked of the server.
+    pub(super) fn ask(&self) -> Ask {
+        let Extent { offset, length, .. } = self.extent;
+        match self.stamp {
+            Some(_) => Ask::Range(offset, offset + u64::from(length.max(1)) - 1),
+            None => Ask::Whole,
+        }
+    }
+
+    /// Checks what an answer says of itself, before its bytes are taken. Returns the stamp of a whole file.
+    pub(super) fn check(
+        &self,
+        status: StatusCode,
+        headers: &data::http::HeaderMap,
+        failure: impl FnOnce() -> HttpFailure,
+    ) -> Result<Option<Stamp>, RangeFailure> {
+        let length = u64::from(self.extent.length);
+        if headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
+            return Err(HttpFailure::Final(COMPRESSED.to_owned()).into());
+        }
+        let body =
+            headers.get(header::CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.trim().parse().ok());
+        match (self.stamp, status) {
+            (None, StatusCode::OK) => {
+                if let Some(now) = body.filter(|now: &u64| *now != length) {
+                    return Err(RangeFailure::Changed(format!("is {now} bytes, was {length} when indexed")));
+                }
+                Ok(Some(Stamp::of_object(length, headers)))
+            }
+            (Some(stamp), StatusCode::PARTIAL_CONTENT) => {
+                let range = ContentRange::of(headers);
+                let range = range.ok_or_else(|| HttpFailure::Broken(NO_CONTENT_RANGE.to_owned()))?;
+                if let Some(difference) = stamp.difference_of_object(headers, range.total) {
+                    return Err(RangeFailure::Moved(difference));
+                }
+                let last = self.extent.offset + length - 1;
+                if (range.first, range.last) != (self.extent.offset, last) {
+                    let ContentRange { first, last: end, .. } = range;
+                    let asked = self.extent.offset;
+                    let why = format!(
+                        "the server sends the bytes {first}-{end} where {asked}-{last} were asked for"
+                    );
+                    return Err(HttpFailure::Broken(why).into());
+                }
+                Ok(None)
+            }
+            (Some(stamp), StatusCode::OK) => {
+                let size = body.unwrap_or(stamp.size);
+                if let Some(difference) = stamp.difference_of_object(headers, size) {
+                    return Err(RangeFailure::Moved(difference));
+                }
+                if self.extent.offset == 0 && length == stamp.size {
+                    return Ok(None);
+                }
+                Err(HttpFailure::Broken(NO_RANGES.to_owned()).into())
+            }
+            (Some(_), StatusCode::RANGE_NOT_SATISFIABLE) => {
+                Err(RangeFailure::Moved("ends before a sample that was indexed in it".to_owned()))
+            }
+            (_, status) if status.is_success() => Err(HttpFailure::Final(format!(
+                "the server answers {status}, which has no bytes of the file"
+            ))
+            .into()),
+            _ => Err(failure().into()),
+        }
+    }
+}
+
+impl RangedShared {
+    /// Makes one request, and takes its bytes into `room`. Returns the stamp of a whole file.
+    pub(super) async fn attempt(
+        &self,
+        file: &RemoteFile,
+        wanted: Wanted,
+        room: &mut [u8],
+    ) -> Result<Option<Stamp>, RangeFailure> {
+        let target = file.ranges.prepare(&file.name, wanted.ask()).await.map_err(RangeFailure::Other)??;
+        self.counters.requests.fetch_add(1, Relaxed);
+        let mut answer = self.client.send(&target, wanted.ask(), SILENCE).await?;
+        match wanted.check(answer.status, &answer.headers, || answer.failure()) {
+            Ok(found) => {
+                self.take(&mut answer, wanted, room).await?;
+                answer.keep();
+                Ok(found)
+            }
+            Err(_) if answer.is_refusal() => {
+                let (failure, headers) = (answer.failure(), answer.headers.clone());
+                Err(file.ranges.explain(failure, &headers, &answer.finish(SILENCE).await).into())
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Takes the body of an answer into `room`, which must become full.
+    async fn take(
+        &self,
+        answer: &mut HttpAnswer<'_>,
+        wanted: Wanted,
+        room: &mut [u8],
+    ) -> Result<(), RangeFailure> {
+        let length = room.len();
+        let mut arrived = 0;
+        while let Some(bytes) = answer.chunk(SILENCE).await? {
+            let Some(place) = room.get_mut(arrived..arrived + bytes.len()) else {
+                return Err(match wanted.stamp {
+                    None => RangeFailure::Changed(format!(
+                        "is longer than the {length} bytes it was when indexed"
+                    )),
+                    Some(_) => {
+                        HttpFailure::Broken("the server sends more bytes than it says".to_owned()).into()
+                    }
+                });
+            };
+            place.copy_from_slice(&bytes);
+            arrived += bytes.len();
+        }
+        self.counters.bytes.fetch_add(arrived as u64, Relaxed);
+        if arrived < length {
+            let why = format!("the answer ended after {arrived} of {length} bytes");
+            return Err(HttpFailure::Broken(why).into());
+        }
+        Ok(())
+    }
+}

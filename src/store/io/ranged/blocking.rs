@@ -1,0 +1,66 @@
+//! One sample, by a thread that waits for it.
+
+use super::MOST_MOVES;
+use super::attempt::{RangeFailure, Wanted};
+use crate::io::files::{Files, RemoteFile};
+use base::error::Result;
+use data::dataset::Extent;
+use data::http::{HttpFailure, Retries};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Reads the bytes of `extent`, which are of `file`, and counts the requests that are made again.
+pub(in crate::io) fn read_blocking(
+    files: &dyn Files,
+    file: &RemoteFile,
+    extent: Extent,
+    again: &AtomicU64,
+) -> Result<Vec<u8>> {
+    let mut moves = 0;
+    let mut retries = Retries::new();
+    loop {
+        let wanted = Wanted { extent, stamp: files.stamp(extent.file) };
+        if wanted.stamp.is_some() && extent.length == 0 {
+            return Ok(Vec::new());
+        }
+        let failure = match read_once(file, wanted)? {
+            Ok(bytes) => return Ok(bytes),
+            Err(failure) => failure,
+        };
+        match failure {
+            RangeFailure::Moved(difference) if moves < MOST_MOVES => {
+                moves += 1;
+                files.accept(extent.file, difference)?;
+            }
+            RangeFailure::Passing(failure) => match retries.after(failure) {
+                Ok(pause) => {
+                    again.fetch_add(1, Relaxed);
+                    std::thread::sleep(pause);
+                }
+                Err(gave_up) => {
+                    return Err(RangeFailure::GaveUp(gave_up).into_error(&files.path(extent.file), extent));
+                }
+            },
+            failure => return Err(failure.into_error(&files.path(extent.file), extent)),
+        }
+    }
+}
+
+/// One answer, and whether it is what was wanted. What the server does not answer at all is an error.
+fn read_once(file: &RemoteFile, wanted: Wanted) -> Result<Result<Vec<u8>, RangeFailure>> {
+    let length = wanted.extent.length as usize;
+    // A server that does not know ranges would send the whole shard. Of a whole file, all shows how it has changed.
+    let most = u64::from(if wanted.stamp.is_some() { wanted.extent.length } else { u32::MAX });
+    let found = match file.ranges.fetch(&file.name, wanted.ask(), most, &|_| Ok(()))? {
+        Ok(found) => found,
+        Err(gave_up) if gave_up.failure.is_gone() => return Ok(Err(gave_up.failure.into())),
+        Err(gave_up) => return Ok(Err(RangeFailure::GaveUp(gave_up))),
+    };
+    let checked = wanted.check(found.status, &found.headers, || HttpFailure::Status(found.status, None));
+    Ok(checked.and_then(|_| match found.bytes.len() {
+        got if got == length => Ok(found.bytes),
+        got if got > length && wanted.stamp.is_none() => {
+            Err(RangeFailure::Changed(format!("is {got} bytes, was {length} when indexed")))
+        }
+        got => Err(HttpFailure::Broken(format!("the answer has {got} of {length} bytes")).into()),
+    }))
+}

@@ -1,0 +1,309 @@
+//! A reader of files on servers: each read is a request for a range, whose bytes go straight into the slot as they
+//! come.
+//!
+//! The thread that waits drives all requests itself, on a runtime of its own, so that no other thread is woken for a
+//! read. A request that fails for a reason that passes is made again after a pause. One that takes longer than 99 of
+//! 100 others did is made a second time beside the first, on another connection, and the first whole answer wins.
+
+mod attempt;
+mod blocking;
+mod race;
+
+use super::files::{Files, MOST_MOVES, RemoteFile};
+use super::{Completion, DROP_LIMIT, Filled, ReadRequest, ReadStats, Reader, Waker};
+use attempt::{RangeFailure, Wanted};
+use base::error::{Error, Result};
+pub(super) use blocking::read_blocking;
+use data::dataset::{Extent, FileVersion, Stamp};
+use data::http::{DeadlineLimits, HttpClient, ReadEnd, RequestDeadline, Retries};
+use race::{First, race};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout, timeout_at};
+
+/// How long a request may take, by how long others took. Networks of a few MB/s are expected, too.
+const LIMITS: DeadlineLimits = DeadlineLimits {
+    first: Duration::from_secs(10),
+    floor: Duration::from_secs(2),
+    ceiling: Duration::from_secs(20),
+    factor: 4.0,
+    slowest: 4_000_000,
+};
+/// For how long an answer may send nothing.
+const SILENCE: Duration = Duration::from_secs(5);
+/// No read is asked for a second time before it took so long, whatever others took.
+const HEDGE_FLOOR: Duration = Duration::from_millis(50);
+/// Of so many requests, one may be a hedge.
+const HEDGED: u64 = 20;
+
+/// A reader with many requests in flight.
+pub(crate) struct RangedReader {
+    /// Behind an option, because it is dropped without waiting for what it still does.
+    runtime: Option<Runtime>,
+    shared: Arc<RangedShared>,
+    queued: Vec<ReadRequest>,
+    depth: usize,
+    in_flight: usize,
+}
+
+/// What the requests share.
+struct RangedShared {
+    files: Arc<dyn Files>,
+    /// Held while a shard that changed is compared with what was indexed, which keeps a thread.
+    accepting: tokio::sync::Mutex<()>,
+    client: HttpClient,
+    deadline: Mutex<RequestDeadline>,
+    arrived: Mutex<Vec<Completion>>,
+    /// Told of each arrival, and by wakers.
+    notify: Arc<Notify>,
+    counters: RangedCounters,
+}
+
+#[derive(Default)]
+struct RangedCounters {
+    bytes: AtomicU64,
+    requests: AtomicU64,
+    retries: AtomicU64,
+    hedges: AtomicU64,
+}
+
+impl RangedReader {
+    /// A reader of remote `files` with up to `depth` requests, and so connections, at a time.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where the system refuses what its runtime needs.
+    pub(crate) fn new(files: Arc<dyn Files>, depth: usize) -> Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(2).build();
+        let runtime = runtime.map_err(|error| {
+            Error::Unavailable(format!("cannot make a reader of files on servers: {error}"))
+        })?;
+        let shared = RangedShared {
+            files,
+            accepting: tokio::sync::Mutex::default(),
+            client: HttpClient::new(),
+            deadline: Mutex::new(RequestDeadline::new(LIMITS, Instant::now())),
+            arrived: Mutex::default(),
+            notify: Arc::default(),
+            counters: RangedCounters::default(),
+        };
+        let (queued, in_flight) = (Vec::new(), 0);
+        Ok(Self { runtime: Some(runtime), shared: Arc::new(shared), queued, depth: depth.max(1), in_flight })
+    }
+}
+
+impl Reader for RangedReader {
+    fn room(&self) -> usize {
+        self.depth - self.in_flight
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn submit(&mut self, request: ReadRequest) {
+        assert!(self.room() > 0, "submit without room");
+        self.in_flight += 1;
+        self.queued.push(request);
+    }
+
+    fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
+        if self.in_flight == 0 {
+            return Ok(());
+        }
+        let runtime = self.runtime.as_ref().expect("it is taken only when the reader is dropped");
+        for request in self.queued.drain(..) {
+            runtime.spawn(self.shared.clone().answer(request));
+        }
+        runtime.block_on(self.shared.notify.notified());
+        let mut arrived = self.shared.arrived();
+        self.in_flight -= arrived.len();
+        out.append(&mut arrived);
+        Ok(())
+    }
+
+    fn waker(&self) -> Waker {
+        let notify = self.shared.notify.clone();
+        Waker(Arc::new(move || notify.notify_one()))
+    }
+
+    fn stats(&self) -> ReadStats {
+        let RangedCounters { bytes, requests, retries, hedges } = &self.shared.counters;
+        let requests = requests.load(Relaxed);
+        ReadStats {
+            bytes: bytes.load(Relaxed),
+            reads: requests,
+            requests,
+            retries: retries.load(Relaxed),
+            hedges: hedges.load(Relaxed),
+            ..ReadStats::default()
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("HTTP ranges, up to {} connections", self.depth)
+    }
+}
+
+impl Drop for RangedReader {
+    /// Requests in flight are dropped, and their slots with them. A thread that checks a changed file is left behind
+    /// after [`DROP_LIMIT`].
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(DROP_LIMIT);
+        }
+    }
+}
+
+/// A read that is answered whatever becomes of its task.
+struct OpenRequest {
+    token: u64,
+    shared: Arc<RangedShared>,
+    answer: Option<Completion>,
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        let died = || Error::Internal("the request of a sample died".to_owned());
+        let answer = self.answer.take();
+        let answer = answer.unwrap_or_else(|| Completion::failed(self.token, died(), None));
+        self.shared.arrived().push(answer);
+        self.shared.notify.notify_one();
+    }
+}
+
+impl RangedShared {
+    fn arrived(&self) -> MutexGuard<'_, Vec<Completion>> {
+        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn deadline(&self) -> MutexGuard<'_, RequestDeadline> {
+        self.deadline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn answer(self: Arc<Self>, request: ReadRequest) {
+        let mut open = OpenRequest { token: request.token, shared: self.clone(), answer: None };
+        let ReadRequest { token, extent, mut slot, .. } = request;
+        let length = extent.length as usize;
+        let Some(room) = slot.bytes_mut().get_mut(..length) else {
+            let error =
+                Error::Internal(format!("a slot of {} bytes for a read of {length}", slot.capacity()));
+            open.answer = Some(Completion::failed(token, error, slot));
+            return;
+        };
+        open.answer = Some(match self.read(extent, room).await {
+            Ok(version) => Completion { version, ..Completion::arrived(token, Filled::new(slot, 0..length)) },
+            Err(error) => Completion::failed(token, error, slot),
+        });
+    }
+
+    /// Reads an extent into `room`, which is as long. Returns the version of a file that is one sample.
+    async fn read(self: &Arc<Self>, extent: Extent, room: &mut [u8]) -> Result<Option<FileVersion>> {
+        let file = self.files.remote(extent.file);
+        let path = || self.files.path(extent.file);
+        let file = file.ok_or_else(|| Error::Internal(format!("{} is on no server", path().display())))?;
+        let mut moves = 0;
+        loop {
+            let stamp = self.files.stamp(extent.file);
+            match self.fetch(&file, Wanted { extent, stamp }, room).await {
+                Ok(found) => return Ok(found.filter(|found| found.is_stable()).map(Stamp::version)),
+                Err(RangeFailure::Moved(difference)) if moves < MOST_MOVES => {
+                    let _alone = self.accepting.lock().await;
+                    if self.files.stamp(extent.file) != stamp {
+                        // Another read of it has found that it holds what was indexed.
+                        continue;
+                    }
+                    moves += 1;
+                    let files = self.files.clone();
+                    // The shard may be parsed again, for which other requests are made and waited for.
+                    let accepted = tokio::task::spawn_blocking(move || files.accept(extent.file, difference));
+                    accepted
+                        .await
+                        .map_err(|_| Error::Internal("a check of a changed file died".to_owned()))??;
+                }
+                Err(failure) => return Err(failure.into_error(&path(), extent)),
+            }
+        }
+    }
+
+    /// Makes a request as often as it takes.
+    async fn fetch(
+        &self,
+        file: &RemoteFile,
+        wanted: Wanted,
+        room: &mut [u8],
+    ) -> Result<Option<Stamp>, RangeFailure> {
+        if room.is_empty() && wanted.stamp.is_some() {
+            return Ok(None);
+        }
+        let mut retries = Retries::new();
+        loop {
+            let posted = self.deadline().post(room.len() as u64, Instant::now());
+            // Who was late may be slow for a while, so that each further try gets longer.
+            let allowed = posted.deadline.saturating_duration_since(Instant::now()) * (1 + retries.failed());
+            let result = self.hedged(file, wanted, room, allowed).await;
+            let end = match &result {
+                Ok(_) => ReadEnd::Arrived,
+                Err(failure) if failure.is_late() => ReadEnd::Late,
+                Err(_) => ReadEnd::Other,
+            };
+            self.deadline().end(&posted, end, Instant::now());
+            match result {
+                Err(RangeFailure::Passing(failure)) => {
+                    let pause = retries.after(failure).map_err(RangeFailure::GaveUp)?;
+                    self.counters.retries.fetch_add(1, Relaxed);
+                    sleep(pause).await;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Makes a request, and a second one beside it if it takes long.
+    async fn hedged(
+        &self,
+        file: &RemoteFile,
+        wanted: Wanted,
+        room: &mut [u8],
+        allowed: Duration,
+    ) -> Result<Option<Stamp>, RangeFailure> {
+        let limit = tokio::time::Instant::now() + allowed;
+        let late = |_| RangeFailure::late(allowed);
+        let mut copy = Vec::new();
+        let (winner, length) = {
+            let length = room.len();
+            let usual = self.deadline().usual(length as u64);
+            let mut first = pin!(timeout_at(limit, self.attempt(file, wanted, room)));
+            let Some(usual) = usual else { return first.await.unwrap_or_else(|over| Err(late(over))) };
+            match timeout(usual.max(HEDGE_FLOOR), first.as_mut()).await {
+                Ok(result) => return result.unwrap_or_else(|over| Err(late(over))),
+                Err(_) if !self.may_hedge() => return first.await.unwrap_or_else(|over| Err(late(over))),
+                Err(_) => {}
+            }
+            copy.resize(length, 0);
+            let second = pin!(timeout_at(limit, self.attempt(file, wanted, &mut copy)));
+            (race(first, second).await, length)
+        };
+        match winner {
+            First::Original(result) => result.unwrap_or_else(|over| Err(late(over))),
+            First::Hedge(result) => {
+                let found = result.unwrap_or_else(|over| Err(late(over)))?;
+                room.copy_from_slice(&copy[..length]);
+                Ok(found)
+            }
+        }
+    }
+
+    /// Whether one more request may be a hedge; if so, it is counted as one.
+    fn may_hedge(&self) -> bool {
+        let RangedCounters { requests, hedges, .. } = &self.counters;
+        let may = (hedges.load(Relaxed) + 1) * HEDGED <= requests.load(Relaxed);
+        if may {
+            hedges.fetch_add(1, Relaxed);
+        }
+        may
+    }
+}

@@ -1,0 +1,87 @@
+//! Reads one sample with plain blocking calls.
+
+use super::blocks::read_in_block;
+use super::files::{Files, MOST_MOVES, OpenMode, OpenShard, ReadAttempt, ReadFailure, open_file};
+use super::ranged;
+use base::error::{Error, Result};
+use data::dataset::Extent;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+
+/// Reads the bytes of `extent` with plain blocking calls: for the rare substitute of a failed sample.
+///
+/// # Errors
+/// The errors of any reader: [`Error::Io`], [`Error::DatasetChanged`].
+pub fn read_blocking(files: &dyn Files, extent: Extent) -> Result<Vec<u8>> {
+    match files.block(extent) {
+        Some(block) => read_in_block(files, &block, extent),
+        None => read_in_file(files, extent, &AtomicU64::new(0)),
+    }
+}
+
+/// Reads bytes that lie in their file as they are, and counts the requests that are made again.
+pub(super) fn read_in_file(files: &dyn Files, extent: Extent, again: &AtomicU64) -> Result<Vec<u8>> {
+    if let Some(file) = files.remote(extent.file) {
+        return ranged::read_blocking(files, &file, extent, again);
+    }
+    let path = files.path(extent.file);
+    let mut result = read_once(files, extent, &path, 0);
+    for former in 1..=MOST_MOVES {
+        match result {
+            Err(ReadFailure::Moved(difference)) => files.accept(extent.file, difference)?,
+            Err(ReadFailure::Written) => {}
+            _ => break,
+        }
+        result = read_once(files, extent, &path, former);
+    }
+    result.map_err(|failure| failure.into_error(&path, extent))
+}
+
+fn read_once(files: &dyn Files, extent: Extent, path: &Path, former: u8) -> Result<Vec<u8>, ReadFailure> {
+    let stamp = files.stamp(extent.file);
+    let mode = OpenMode { direct: false, noatime: false };
+    let Some(stamp) = stamp else {
+        // One byte more shows that the file has grown.
+        let fd = open_file(path, mode)?;
+        let attempt = ReadAttempt::of_open(&fd, former);
+        let bytes = read_up_to(&fd, extent.offset, extent.length as usize + 1)?;
+        attempt.check_open(&fd)?;
+        return match bytes.len() {
+            length if length == extent.length as usize => Ok(bytes),
+            length if length > extent.length as usize => {
+                Err(changed(path, format!("is longer than the {} bytes it was when indexed", extent.length)))
+            }
+            length => Err(changed(path, format!("is {length} bytes, was {} when indexed", extent.length))),
+        };
+    };
+    let shard = OpenShard::open(path, stamp, mode)?;
+    let bytes = read_up_to(&shard.fd, extent.offset, extent.length as usize)?;
+    if !files.never_change() {
+        shard.check_again()?;
+    }
+    if bytes.len() < extent.length as usize {
+        return Err(changed(path, format!("ends before the sample at {}+{}", extent.offset, extent.length)));
+    }
+    Ok(bytes)
+}
+
+/// Reads `length` bytes from `offset` on, or as many as there are.
+fn read_up_to(fd: &OwnedFd, offset: u64, length: usize) -> Result<Vec<u8>, ReadFailure> {
+    let mut bytes = vec![0; length];
+    let mut done = 0;
+    while done < length {
+        let rest = &mut bytes[done..];
+        match rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut *rest, offset + done as u64)) {
+            Ok(0) => break,
+            Ok(arrived) => done += arrived,
+            Err(error) => return Err(ReadFailure::Read(error)),
+        }
+    }
+    bytes.truncate(done);
+    Ok(bytes)
+}
+
+fn changed(path: &Path, message: String) -> ReadFailure {
+    ReadFailure::Other(Error::DatasetChanged { path: path.to_owned(), message })
+}

@@ -1,0 +1,142 @@
+//! A dataset in memory, and a reader that copies from there: what storage could give at best.
+
+use super::storage::memory_limit;
+use super::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker, read_blocking};
+use base::error::{Error, Result};
+use data::dataset::DatasetIndex;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The bytes of samples.
+pub struct Resident {
+    index: Arc<DatasetIndex>,
+    files: HashMap<u64, Box<[u8]>>,
+}
+
+impl Resident {
+    /// A dataset whose samples' bytes are `files`.
+    pub fn new(index: &Arc<DatasetIndex>, files: HashMap<u64, Box<[u8]>>) -> Arc<Self> {
+        Arc::new(Self { index: index.clone(), files })
+    }
+
+    /// Checks that the samples fit in half of the memory that this process may use.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when they do not fit.
+    pub fn check(index: &DatasetIndex) -> Result<()> {
+        let (needed, half) = (index.total_bytes(), memory_limit() / 2);
+        if needed <= half {
+            return Ok(());
+        }
+        Err(Error::Unavailable(format!(
+            "the samples of {} are {needed} bytes, but half of the memory that this process may use is {half}: they \
+             cannot be kept there",
+            index.root().display()
+        )))
+    }
+
+    /// Reads all samples by several threads. `progress` is told how many more have come.
+    ///
+    /// # Errors
+    /// The errors of [`Resident::check`] and of reading.
+    pub fn load(index: &Arc<DatasetIndex>, progress: &(dyn Fn(u64) + Sync)) -> Result<Arc<Self>> {
+        Self::check(index)?;
+        let threads = 16.min(index.len()).max(1);
+        let part = |n: u64| n * index.len() / threads..(n + 1) * index.len() / threads;
+        let parts: Vec<_> = std::thread::scope(|scope| {
+            let readers: Vec<_> =
+                (0..threads).map(|n| scope.spawn(move || load_part(index, part(n), progress))).collect();
+            readers
+                .into_iter()
+                .map(|reader| reader.join().unwrap_or_else(|panic| Err(Error::panicked("reading", &*panic))))
+                .collect()
+        });
+        let mut files = HashMap::with_capacity(index.len() as usize);
+        for part in parts {
+            files.extend(part?);
+        }
+        Ok(Self::new(index, files))
+    }
+
+    /// A reader of these samples with `depth` requests at once.
+    pub fn reader(self: &Arc<Self>, depth: usize) -> ResidentReader {
+        ResidentReader {
+            files: self.clone(),
+            depth: depth.max(1),
+            done: Vec::new(),
+            stats: ReadStats::default(),
+        }
+    }
+}
+
+/// Reads samples of one part of the dataset.
+fn load_part(
+    index: &DatasetIndex,
+    samples: Range<u64>,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Vec<(u64, Box<[u8]>)>> {
+    let load = |sample| {
+        let bytes = read_blocking(index, index.extent(sample))?;
+        progress(1);
+        Ok((sample, bytes.into_boxed_slice()))
+    };
+    samples.map(load).collect()
+}
+
+/// Copies samples from memory. Requests are done when they are submitted.
+pub struct ResidentReader {
+    files: Arc<Resident>,
+    depth: usize,
+    done: Vec<Completion>,
+    stats: ReadStats,
+}
+
+impl ResidentReader {
+    fn copy(&self, request: ReadRequest) -> Completion {
+        let ReadRequest { token, extent, mut slot, .. } = request;
+        let sample = self.files.index.sample_of(extent);
+        let Some(bytes) = sample.and_then(|sample| self.files.files.get(&sample)) else {
+            let path = self.files.index.path(extent.file);
+            let message = format!("has no sample at {}+{} that is in memory", extent.offset, extent.length);
+            return Completion::failed(token, Error::dataset(path, message), slot);
+        };
+        slot.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        Completion::arrived(token, Filled::new(slot, 0..bytes.len()))
+    }
+}
+
+impl Reader for ResidentReader {
+    fn room(&self) -> usize {
+        self.depth - self.done.len()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.done.len()
+    }
+
+    fn submit(&mut self, request: ReadRequest) {
+        let done = self.copy(request);
+        self.stats.reads += 1;
+        self.stats.bytes += done.result.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        self.done.push(done);
+    }
+
+    fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
+        out.append(&mut self.done);
+        Ok(())
+    }
+
+    fn waker(&self) -> Waker {
+        // The reader never sleeps.
+        Waker(Arc::new(|| {}))
+    }
+
+    fn stats(&self) -> ReadStats {
+        self.stats
+    }
+
+    fn describe(&self) -> String {
+        "from memory".into()
+    }
+}

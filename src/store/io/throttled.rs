@@ -1,0 +1,118 @@
+//! A reader as slow as a parallel file system: it gives the bytes of another reader when they would have come.
+
+use super::own_thread::OwnThread;
+use super::pfs::Pfs;
+use super::{Completion, Files, ReadRequest, ReadStats, Reader, Waker};
+use base::error::Result;
+use data::dataset::FileId;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A reader that is slowed down. The reader beneath runs on a thread of its own, so that a wait can end by the clock
+/// too.
+pub struct Throttled {
+    inner: OwnThread,
+    files: Arc<dyn Files>,
+    pfs: Arc<Pfs>,
+    /// The shards that were opened.
+    open: HashSet<FileId>,
+    /// Requests in the reader below, by number, with their tokens and the times at which they are to be answered.
+    due: HashMap<u64, (u64, Instant)>,
+    /// Answers from the reader below, by number and by the time at which they are to be given.
+    held: BTreeMap<(Instant, u64), Completion>,
+    arrived: Vec<Completion>,
+    next: u64,
+}
+
+impl Throttled {
+    /// A reader that gives `inner`'s bytes of `files` as slowly as `pfs`, whose queues it shares with all other readers
+    /// of `pfs`.
+    ///
+    /// # Errors
+    /// [`base::error::Error::Unavailable`] when the system refuses a thread.
+    pub fn new(inner: Box<dyn Reader>, files: Arc<dyn Files>, pfs: Arc<Pfs>) -> Result<Self> {
+        let waker = Waker(Arc::new(|| {}));
+        let inner = OwnThread::new("foreload-pfs", move || Ok(inner), waker)?;
+        Ok(Self {
+            inner,
+            files,
+            pfs,
+            open: HashSet::new(),
+            due: HashMap::new(),
+            held: BTreeMap::new(),
+            arrived: Vec::new(),
+            next: 0,
+        })
+    }
+
+    /// Moves the answers whose time has come to `out`.
+    fn release(&mut self, out: &mut Vec<Completion>) {
+        let now = Instant::now();
+        while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
+            out.push(first.remove());
+        }
+    }
+
+    fn hold(&mut self) {
+        for mut completion in self.arrived.drain(..) {
+            let number = completion.token;
+            if let Some((token, due)) = self.due.remove(&number) {
+                completion.token = token;
+                self.held.insert((due, number), completion);
+            }
+        }
+    }
+}
+
+impl Reader for Throttled {
+    fn room(&self) -> usize {
+        self.inner.room().saturating_sub(self.held.len())
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight() + self.held.len()
+    }
+
+    fn submit(&mut self, request: ReadRequest) {
+        let file = request.extent.file;
+        let opens = self.files.stamp(file).is_none() || self.open.insert(file);
+        // Storage behind a network is asked for all up to the end of the last part.
+        let due = self.pfs.read(opens, request.wanted().into());
+        self.due.insert(self.next, (request.token, due));
+        self.inner.submit(ReadRequest { token: self.next, ..request });
+        self.next += 1;
+    }
+
+    fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
+        let before = out.len();
+        loop {
+            self.release(out);
+            if self.in_flight() == 0 {
+                return Ok(());
+            }
+            let limit = match out.len() > before {
+                true => Some(Instant::now()),
+                false => self.held.first_key_value().map(|((due, _), _)| *due),
+            };
+            let woken = self.inner.wait_until(limit, &mut self.arrived)?;
+            self.hold();
+            if woken || out.len() > before {
+                self.release(out);
+                return Ok(());
+            }
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        self.inner.waker()
+    }
+
+    fn stats(&self) -> ReadStats {
+        self.inner.stats()
+    }
+
+    fn describe(&self) -> String {
+        format!("{}, slowed to {}", self.inner.describe(), self.pfs.rates())
+    }
+}

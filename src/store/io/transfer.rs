@@ -1,0 +1,353 @@
+//! A read on its way: which bytes to ask for next, and when enough have come. All readers share it.
+
+use super::files::{OpenMode, ReadFailure};
+use super::{Completion, Filled, ReadRequest};
+use base::error::{Error, Result};
+use base::parts::ByteParts;
+use base::rng::{RandomKey, RandomStream, Use};
+use base::slot::{OVERHEAD, Slot};
+use data::dataset::Extent;
+use std::path::Path;
+
+/// The next bytes to ask the system for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ReadPiece {
+    /// The offset in the file.
+    pub offset: u64,
+    /// The offset in the slot.
+    pub at: usize,
+    /// The number of bytes.
+    pub length: usize,
+    /// The number of the run that it belongs to.
+    run: usize,
+}
+
+/// What an answer of the system means for a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TransferProgress {
+    /// All bytes that were wanted are there.
+    Done,
+    /// The next piece must be asked for.
+    More,
+    /// The file ends before the extent does.
+    End,
+}
+
+/// A request and how far it has come. It owns the slot until the answer is given.
+pub(super) struct Transfer {
+    pub token: u64,
+    pub extent: Extent,
+    pub slot: Slot,
+    /// The only bytes of the extent that are wanted, where not all are.
+    parts: Option<ByteParts>,
+    /// The longest gap between two parts that is read with them.
+    longest_gap: usize,
+    /// Whether the extent is the whole file: then a byte more is asked for, to see that the file has not grown.
+    whole: bool,
+    alignment: usize,
+    /// Bytes from the aligned start to the extent's first byte.
+    head: usize,
+    /// What is read: mostly one run. The second one is empty and over then.
+    runs: [ReadRun; 2],
+}
+
+/// Bytes that are read without a gap, by their places in the slot, and how far that has come.
+#[derive(Debug, Clone, Copy, Default)]
+struct ReadRun {
+    start: usize,
+    /// The end of the bytes that are needed.
+    need: usize,
+    /// The end of those that are asked for.
+    want: usize,
+    done: usize,
+    is_over: bool,
+}
+
+impl ReadRun {
+    /// A run from an aligned `start` on.
+    fn new(start: usize, need: usize, want: usize) -> Self {
+        Self { start, need, want, done: start, is_over: false }
+    }
+
+    /// A run of no bytes.
+    fn none() -> Self {
+        Self { is_over: true, ..Self::default() }
+    }
+}
+
+impl Transfer {
+    /// A transfer into the request's slot. The extent may be the `whole` file; only where it is not are parts of it
+    /// read alone, with gaps of up to `longest_gap` bytes between them.
+    pub(super) fn new(request: ReadRequest, whole: bool, longest_gap: usize) -> Result<Self, Completion> {
+        let ReadRequest { token, extent, slot, parts, .. } = request;
+        let parts = parts.filter(|parts| !whole && parts.end <= extent.length);
+        let runs = [ReadRun::none(); 2];
+        let mut transfer =
+            Self { token, extent, slot, parts, longest_gap, whole, alignment: 1, head: 0, runs };
+        transfer.start(OpenMode { direct: false, noatime: false });
+        // This is the worst case of the direct mode, so that a slot never turns out too small later.
+        if transfer.slot.capacity() < extent.length as usize + OVERHEAD {
+            let (length, capacity) = (extent.length, transfer.slot.capacity());
+            let error = Error::Internal(format!("a slot of {capacity} bytes for a read of {length}"));
+            return Err(Completion::failed(token, error, transfer.slot));
+        }
+        Ok(transfer)
+    }
+
+    /// Starts from the first byte, or starts again, in `mode`.
+    pub(super) fn start(&mut self, mode: OpenMode) {
+        self.alignment = mode.alignment();
+        self.head = (self.extent.offset % self.alignment as u64) as usize;
+        let up = |place: usize| place.next_multiple_of(self.alignment);
+        let [head, start, end] = match self.parts {
+            None => [self.extent.length; 3],
+            Some(ByteParts { head, start, end }) => [head, start, end],
+        }
+        .map(|place| self.head + place as usize);
+        let second = start - start % self.alignment;
+        self.runs = if second.saturating_sub(up(head)) > self.longest_gap {
+            [ReadRun::new(0, head, up(head)), ReadRun::new(second, end, up(end))]
+        } else {
+            [ReadRun::new(0, end, up(end + usize::from(self.whole))), ReadRun::none()]
+        };
+    }
+
+    /// The pieces to ask for now, which lie apart.
+    pub(super) fn pieces(&self, mut short: Option<&mut ShortReads>) -> [Option<ReadPiece>; 2] {
+        std::array::from_fn(|run| {
+            let ReadRun { want, done, is_over, .. } = self.runs[run];
+            let left = want - done;
+            (!is_over).then(|| ReadPiece {
+                offset: self.extent.offset - self.head as u64 + done as u64,
+                at: done,
+                length: short.as_deref_mut().map_or(left, |short| short.limit(left, self.alignment)),
+                run,
+            })
+        })
+    }
+
+    /// Notes that `arrived` bytes of `piece` came.
+    pub(super) fn advance(&mut self, piece: ReadPiece, arrived: usize) -> TransferProgress {
+        let (whole, alignment) = (self.whole, self.alignment);
+        let run = &mut self.runs[piece.run];
+        let reached = piece.at + arrived;
+        // O_DIRECT goes on from an aligned offset: the bytes beyond it come again.
+        let next = reached - reached % alignment;
+        // Fewer bytes than asked for, with all that are needed, show the end of the file without another read.
+        let looked_past_end = !whole || arrived < piece.length || reached >= run.want;
+        run.is_over = reached >= run.need && looked_past_end || arrived == 0 || next <= run.done;
+        run.done = if run.is_over { reached } else { next };
+        match self.runs {
+            runs if runs.iter().any(|run| !run.is_over) => TransferProgress::More,
+            runs if runs.iter().all(|run| run.done >= run.need) => TransferProgress::Done,
+            _ => TransferProgress::End,
+        }
+    }
+
+    /// The number of bytes of the extent that are not wanted and not read.
+    pub(super) fn skipped(&self) -> u64 {
+        let (start, end) = (self.head, self.head + self.extent.length as usize);
+        let read = |run: &ReadRun| run.want.min(end).saturating_sub(run.start.max(start));
+        (end - start - self.runs.iter().map(read).sum::<usize>()) as u64
+    }
+
+    /// The parts that were read of the extent; `None` for all of it.
+    fn read_parts(&self) -> Option<ByteParts> {
+        let has_gap = self.runs[1].need > 0;
+        let read = self.parts.map(|parts| if has_gap { parts } else { ByteParts::until(parts.end) });
+        read.filter(|parts| parts.bytes() < self.extent.length)
+    }
+
+    /// The completion, once `advance` said that no more bytes are to come.
+    pub(super) fn finish(self, path: impl FnOnce() -> std::path::PathBuf) -> Completion {
+        let parts = self.read_parts();
+        let Self { token, extent, slot, whole, head, runs, .. } = self;
+        let cut = runs.into_iter().find(|run| run.done < run.need);
+        let ReadRun { need, done, .. } = cut.unwrap_or(runs[0]);
+        let changed = |message| Error::DatasetChanged { path: path(), message };
+        if done < need {
+            let error = changed(match whole {
+                true => format!("is {done} bytes, was {} when indexed", extent.length),
+                false => {
+                    let end = extent.offset - head as u64 + done as u64;
+                    format!("ends at byte {end}, a sample is at {}+{}", extent.offset, extent.length)
+                }
+            });
+            Completion::failed(token, error, slot)
+        } else if whole && done > need {
+            let error = changed(format!("is longer than the {} bytes it was when indexed", extent.length));
+            Completion::failed(token, error, slot)
+        } else {
+            let filled = Filled::new(slot, head..head + extent.length as usize);
+            Completion::arrived(token, Filled { parts, ..filled })
+        }
+    }
+
+    /// The completion of a transfer that failed.
+    pub(super) fn fail(self, path: &Path, failure: ReadFailure) -> Completion {
+        Completion::failed(self.token, failure.into_error(path, self.extent), self.slot)
+    }
+}
+
+/// A test hook beneath the readers: it asks for random parts, so that reads come short and the rest is asked for again.
+pub(crate) struct ShortReads {
+    random: RandomStream,
+}
+
+impl ShortReads {
+    /// Lengths drawn from `seed`; readers with several threads give each thread its own `lane`.
+    pub(crate) fn new(seed: u64, lane: u64) -> Self {
+        Self { random: RandomKey::new(b"short reads", seed, 0, Use::Order).stream(lane) }
+    }
+
+    /// A length of 1 to all units of `alignment` that `left` has; half the time it is `left`.
+    fn limit(&mut self, left: usize, alignment: usize) -> usize {
+        let units = left.div_ceil(alignment) as u64;
+        if units <= 1 || self.random.below(2) == 0 {
+            return left;
+        }
+        (1 + self.random.below(units) as usize) * alignment
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::slot::SlotPool;
+    use data::dataset::FileId;
+
+    fn transfer(offset: u64, length: u32, whole: bool, direct: bool) -> Transfer {
+        let pool = SlotPool::new(1 << 21).unwrap();
+        let slot = pool.try_take(length as usize).unwrap();
+        let request = ReadRequest::new(1, Extent { file: FileId(0), offset, length }, slot);
+        let mut transfer = Transfer::new(request, whole, 0).ok().unwrap();
+        transfer.start(OpenMode { direct, noatime: false });
+        transfer
+    }
+
+    /// Plays a file of `size` bytes and answers whether the extent arrived; counts reads.
+    fn play(mut transfer: Transfer, size: u64, mut short: Option<ShortReads>) -> (Result<usize>, u32) {
+        for reads in 1.. {
+            let [first, second] = transfer.pieces(short.as_mut());
+            let piece = first.or(second).unwrap();
+            assert!(piece.at + piece.length <= transfer.slot.capacity());
+            let left = size.saturating_sub(piece.offset) as usize;
+            match transfer.advance(piece, left.min(piece.length)) {
+                TransferProgress::More => continue,
+                TransferProgress::Done | TransferProgress::End => {
+                    let completion = transfer.finish(|| "f".into());
+                    return (completion.result.map(|filled| filled.len()), reads);
+                }
+            }
+        }
+        unreachable!("a read ends")
+    }
+
+    #[test]
+    fn one_read_is_enough_for_a_file_of_the_expected_size() {
+        for direct in [false, true] {
+            for length in [0, 1, 4095, 4096, 4097, 100_000] {
+                let (result, reads) = play(transfer(0, length, true, direct), length.into(), None);
+                assert_eq!((result.unwrap(), reads), (length as usize, 1), "{length} {direct}");
+            }
+        }
+    }
+
+    #[test]
+    fn grown_and_shrunk_files_are_noticed() {
+        for seed in 0..200 {
+            for direct in [false, true] {
+                for (length, size) in
+                    [(5000, 5001), (5000, 20_000), (5000, 4999), (5000, 0), (4096, 4097), (0, 1)]
+                {
+                    for short in [None, Some(ShortReads::new(seed, 0))] {
+                        let (result, _) = play(transfer(0, length, true, direct), size, short);
+                        let error = result.unwrap_err().to_string();
+                        assert!(error.starts_with("dataset changed: f: is "), "{error}");
+                    }
+                }
+                let (result, _) = play(transfer(5001, 9000, false, direct), 14_000, None);
+                let error = result.unwrap_err().to_string();
+                assert!(error.contains("ends at byte 14000, a sample is at 5001+9000"), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn extents_arrive_whole_however_short_the_reads() {
+        for seed in 0..200 {
+            for direct in [false, true] {
+                for (offset, length) in [(0, 1), (4095, 2), (5001, 90_000), (8192, 4096), (99_999, 1)] {
+                    let short = Some(ShortReads::new(seed, 0));
+                    let (result, _) = play(transfer(offset, length, false, direct), 100_000, short);
+                    assert_eq!(
+                        result.unwrap(),
+                        length as usize,
+                        "seed {seed}, {offset}+{length}, direct {direct}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_slot_that_is_too_small_is_refused() {
+        let pool = SlotPool::new(1 << 21).unwrap();
+        let slot = pool.try_take(10).unwrap();
+        let extent = Extent { file: FileId(0), offset: 0, length: 10_000 };
+        assert!(Transfer::new(ReadRequest::new(1, extent, slot), true, 0).is_err());
+    }
+
+    /// The parts of an extent at `offset` arrive in their places, whatever comes short, and what lies between them is
+    /// not read where it is longer than the longest gap.
+    #[test]
+    fn parts_arrive_and_long_gaps_are_not_read() {
+        for seed in 0..2000 {
+            let mut random = RandomKey::new(b"parts", seed, 0, Use::Order).stream(0);
+            let mut below = |limit: u32| random.below(limit.into()) as u32;
+            let length = 3 + below(60_000);
+            let head = 1 + below(length - 2);
+            let start = head + below(length - 1 - head);
+            let parts = ByteParts::new(head, start..start + 1 + below(length - start - 1));
+            let (offset, gap, direct) = (u64::from(below(9000)), below(20_000) as usize, below(2) == 0);
+            let extent = Extent { file: FileId(0), offset, length };
+            let slot = SlotPool::new(1 << 21).unwrap().try_take(length as usize).unwrap();
+            let request = ReadRequest { parts: Some(parts), ..ReadRequest::new(1, extent, slot) };
+            let mut transfer = Transfer::new(request, false, gap).ok().unwrap();
+            transfer.start(OpenMode { direct, noatime: false });
+            let (mut short, mut read, mut asked) = (ShortReads::new(seed, 0), vec![false; 200_000], 0);
+            let capacity = transfer.slot.capacity();
+            let shown = format!("seed {seed}: {parts:?} of {extent:?}, direct {direct}, gap {gap}");
+            'reading: loop {
+                for piece in transfer.pieces(Some(&mut short)).into_iter().flatten() {
+                    assert!(piece.at + piece.length <= capacity, "{shown}");
+                    let first = extent.offset - transfer.head as u64;
+                    assert_eq!(piece.offset - first, piece.at as u64, "{shown}");
+                    read[piece.offset as usize..][..piece.length].fill(true);
+                    asked += 1;
+                    if transfer.advance(piece, piece.length) != TransferProgress::More {
+                        break 'reading;
+                    }
+                }
+            }
+            let is_read = |range: std::ops::Range<u32>| {
+                let at = |place: u32| (offset + u64::from(place)) as usize;
+                read[at(range.start)..at(range.end)].iter().filter(|&&is| is).count() as u32
+            };
+            assert_eq!(is_read(0..head), head, "{shown}");
+            assert_eq!(is_read(parts.start..parts.end), parts.end - parts.start, "{shown}");
+            assert_eq!(transfer.skipped(), u64::from(length - is_read(0..length)), "{shown}");
+            let left = is_read(head..parts.start);
+            assert!(left == start - head || (start - head) as usize > gap, "{shown}: {asked} reads");
+            let filled = transfer.finish(|| "f".into()).result.unwrap();
+            let (bytes, arrived) = filled.in_parts();
+            assert_eq!(bytes.len(), length as usize, "{shown}");
+            let holds = |range: std::ops::Range<u32>| {
+                let range = range.start as usize..range.end as usize;
+                arrived.is_none_or(|arrived| arrived.holds(&range))
+            };
+            assert!(holds(0..head) && holds(start..parts.end), "{shown}: {arrived:?}");
+            assert_eq!(holds(0..parts.end), left == start - head, "{shown}: {arrived:?}");
+        }
+    }
+}

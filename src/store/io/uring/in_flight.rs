@@ -1,0 +1,222 @@
+//! A read in the ring: what it owns, what it asks of the kernel, and what the answers mean.
+
+use super::ring::Ring;
+use crate::io::files::{OpenMode, OpenShard, ReadAttempt, ReadFailure};
+use crate::io::transfer::{ReadPiece, ShortReads, Transfer, TransferProgress};
+use base::error::{Error, Result};
+use io_uring::opcode;
+use io_uring::squeue::{self, Flags};
+use io_uring::types::{DestinationSlot, Fd, Fixed};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::ffi::CString;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a completion belongs to. With the number of a read or of a shard it is the request's user data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RequestTag {
+    Open,
+    Read,
+    Close,
+    OpenShard,
+    /// The read of a second piece, beside the first.
+    SecondRead,
+}
+
+impl RequestTag {
+    pub(super) fn with(self, number: u32) -> u64 {
+        (self as u64) << 32 | u64::from(number)
+    }
+
+    pub(super) fn of(user_data: u64) -> (Self, u32) {
+        let tag = match user_data >> 32 {
+            0 => Self::Open,
+            1 => Self::Read,
+            2 => Self::Close,
+            3 => Self::OpenShard,
+            _ => Self::SecondRead,
+        };
+        (tag, user_data as u32)
+    }
+}
+
+/// The results of a read's requests.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RequestResults {
+    open: i32,
+    /// The results of the reads of both pieces.
+    reads: [i32; 2],
+}
+
+impl RequestResults {
+    pub(super) fn note(&mut self, tag: RequestTag, result: i32) {
+        match tag {
+            RequestTag::Open => self.open = result,
+            RequestTag::Read => self.reads[0] = result,
+            RequestTag::SecondRead => self.reads[1] = result,
+            // The bytes are there or not, whatever the close returns; the next open takes the place in any case.
+            RequestTag::Close | RequestTag::OpenShard => {}
+        }
+    }
+
+    /// The bytes that arrived.
+    pub(super) fn bytes(self) -> u64 {
+        self.reads.into_iter().map(|read| read.max(0) as u64).sum()
+    }
+}
+
+/// What to do when all requests of a read have ended.
+pub(super) enum NextStep {
+    Again,
+    Done,
+    Failed(ReadFailure),
+}
+
+/// A transfer and all that the kernel uses while it is in flight.
+pub(super) struct InFlightRead {
+    pub transfer: Transfer,
+    /// How its file is to be opened.
+    pub mode: OpenMode,
+    /// The path of a file that is one sample.
+    pub path: Option<CString>,
+    /// The shard of an extent, once the shard is open.
+    pub shard: Option<Arc<OpenShard>>,
+    /// The pieces that were asked for. The second one is of a shard alone.
+    pieces: [Option<ReadPiece>; 2],
+    /// The number of completions to come.
+    pub pending: u8,
+    /// The attempt under way, for a file that is one sample.
+    pub attempt: ReadAttempt,
+    /// How often the file changed meanwhile.
+    pub moves: u8,
+    pub answers: RequestResults,
+}
+
+impl InFlightRead {
+    /// A transfer that nothing has been asked of the kernel for yet; with the `path` of a file that is one sample.
+    pub(super) fn new(transfer: Transfer, mode: OpenMode, path: Option<CString>) -> Self {
+        let answers = RequestResults::default();
+        let attempt = ReadAttempt::begin(0);
+        let pieces = [None; 2];
+        Self { transfer, mode, path, shard: None, pieces, pending: 0, attempt, moves: 0, answers }
+    }
+
+    /// Appends the requests for the next pieces to `entries`, and returns how many of them read, and how many open
+    /// files.
+    pub(super) fn requests(
+        &mut self,
+        number: u32,
+        ring: &Ring,
+        short: Option<&mut ShortReads>,
+        entries: &mut Vec<squeue::Entry>,
+    ) -> (u64, u64) {
+        self.pieces = self.transfer.pieces(short);
+        self.answers = RequestResults::default();
+        let base = self.transfer.slot.bytes_mut();
+        macro_rules! read {
+            ($file:expr, $piece:expr, $tag:expr) => {{
+                let piece: ReadPiece = $piece;
+                let place = &mut base[piece.at..piece.at + piece.length];
+                let (address, length) = (place.as_mut_ptr(), place.len() as u32);
+                match ring.registered(address as usize, piece.length) {
+                    Some(buffer) => {
+                        opcode::ReadFixed::new($file, address, length, buffer).offset(piece.offset).build()
+                    }
+                    None => opcode::Read::new($file, address, length).offset(piece.offset).build(),
+                }
+                .user_data($tag.with(number))
+            }};
+        }
+        match (&self.path, &self.shard, self.pieces) {
+            (Some(path), _, [Some(piece), _]) => {
+                let descriptor = DestinationSlot::try_from_slot_target(number).ok();
+                let open = open_request(path, self.mode, descriptor)
+                    .flags(Flags::IO_LINK)
+                    .user_data(RequestTag::Open.with(number));
+                // The link is hard: a short read must not cancel the close.
+                let read = read!(Fixed(number), piece, RequestTag::Read).flags(Flags::IO_HARDLINK);
+                let close =
+                    opcode::Close::new(Fixed(number)).build().user_data(RequestTag::Close.with(number));
+                entries.extend([open, read, close]);
+                (1, 1)
+            }
+            (None, Some(shard), pieces) => {
+                let tagged = pieces.into_iter().zip([RequestTag::Read, RequestTag::SecondRead]);
+                for (piece, tag) in tagged.filter_map(|(piece, tag)| Some((piece?, tag))) {
+                    entries.push(read!(Fd(shard.fd.as_raw_fd()), piece, tag));
+                }
+                (entries.len() as u64, 0)
+            }
+            _ => (0, 0),
+        }
+    }
+
+    /// Decides what to do by the results.
+    pub(super) fn step(&mut self) -> NextStep {
+        if let Some(error) = errno(self.answers.open) {
+            return if is_transient(error) {
+                NextStep::Again
+            } else {
+                NextStep::Failed(ReadFailure::Open(error))
+            };
+        }
+        let mut next = NextStep::Again;
+        for (piece, read) in self.pieces.into_iter().zip(self.answers.reads) {
+            let Some(piece) = piece else { continue };
+            match errno(read) {
+                Some(error) if is_transient(error) => {}
+                Some(error) => return NextStep::Failed(ReadFailure::Read(error)),
+                None if self.transfer.advance(piece, read as usize) != TransferProgress::More => {
+                    next = NextStep::Done;
+                }
+                None => {}
+            }
+        }
+        next
+    }
+
+    /// Begins again in a weaker mode.
+    pub(super) fn restart(&mut self, mode: OpenMode) {
+        self.mode = mode;
+        self.transfer.start(mode);
+    }
+
+    /// The mode that the read's file was opened in.
+    pub(super) fn used_mode(&self) -> OpenMode {
+        self.shard.as_ref().map_or(self.mode, |shard| shard.mode)
+    }
+}
+
+/// A request to open `path`, as a direct descriptor or as a file of the process.
+pub(super) fn open_request(
+    path: &CString,
+    mode: OpenMode,
+    descriptor: Option<DestinationSlot>,
+) -> squeue::Entry {
+    let mut flags = mode.flags();
+    // The kernel refuses the flag for direct descriptors, which no child inherits.
+    flags.set(OFlags::CLOEXEC, descriptor.is_none());
+    opcode::OpenAt::new(Fd(libc::AT_FDCWD), path.as_ptr())
+        .file_index(descriptor)
+        .flags(flags.bits() as i32)
+        .build()
+}
+
+/// The error in a completion's result, if it is one.
+pub(super) fn errno(result: i32) -> Option<Errno> {
+    (result < 0).then(|| Errno::from_raw_os_error(-result))
+}
+
+fn is_transient(error: Errno) -> bool {
+    matches!(error, Errno::INTR | Errno::AGAIN)
+}
+
+/// A file's path for the kernel. No file that was listed has a zero byte in its name, but an index file might.
+pub(super) fn c_path(path: &Path) -> Result<CString> {
+    CString::new(path.as_os_str().to_owned().into_vec()).map_err(|_| {
+        Error::dataset(path, "the index has a path with a zero byte; run `foreload index --rebuild`")
+    })
+}

@@ -1,0 +1,498 @@
+//! A reader by io_uring: one ring, driven by one thread, with many reads in flight.
+//!
+//! A file that is one sample is read by a chain of three requests, open → read → close, on a direct descriptor. The
+//! read is hard-linked, so that the close comes also after a read that was short. Shards are opened by the ring too,
+//! once, and stay open. [`InFlightRead`]s own what the kernel writes to until the last completion is in.
+
+mod in_flight;
+mod ring;
+
+pub use ring::RingMode;
+
+use super::files::{
+    Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, OpenShards, ReadAttempt, ReadFailure,
+};
+use super::transfer::{ShortReads, Transfer};
+use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
+use base::error::{Error, Result};
+use base::slot::SlotPool;
+use data::dataset::FileId;
+use in_flight::{InFlightRead, NextStep, RequestTag};
+use io_uring::{cqueue, squeue};
+use ring::Ring;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How a [`UringReader`] reads.
+#[derive(Debug, Clone)]
+pub struct UringOptions {
+    /// Whether to read with O_DIRECT where the file system allows it.
+    pub direct: bool,
+    /// Whether a file system that refuses O_DIRECT is an error.
+    pub direct_is_required: bool,
+    /// Whether to register the arena with the kernel where the locked-memory limit allows it.
+    pub register: bool,
+    /// The only ring setup to use; `None` uses the best that the kernel grants.
+    pub mode: Option<RingMode>,
+    /// The longest gap in bytes between the parts of a sample that are wanted which is read with them, in one request.
+    pub longest_gap: usize,
+    /// The seed of [`ShortReads`] beneath the reader, for tests.
+    pub short_reads: Option<u64>,
+    /// Why these options were chosen, for [`Reader::describe`].
+    pub why: String,
+}
+
+impl Default for UringOptions {
+    fn default() -> Self {
+        Self {
+            direct: false,
+            direct_is_required: false,
+            register: true,
+            mode: None,
+            longest_gap: 0,
+            short_reads: None,
+            why: String::new(),
+        }
+    }
+}
+
+/// A reader by io_uring. Any thread may make it. The first thread that submits drives it, until another one does when
+/// nothing is in flight.
+pub struct UringReader {
+    ring: Ring,
+    files: Arc<dyn Files>,
+    slots: SlotPool,
+    options: UringOptions,
+    policy: OpenPolicy,
+    shards: OpenShards,
+    opening: HashMap<FileId, OpeningShard>,
+    /// The reads in flight, by number. A read through a direct descriptor has the number of its descriptor.
+    reads: Vec<Option<InFlightRead>>,
+    free: Vec<u32>,
+    /// Completions that `wait` has not given out.
+    ready: Vec<Completion>,
+    /// The number of requests that the kernel has, or will have at the next enter.
+    outstanding: usize,
+    /// These are kept for their allocations alone.
+    requests: Vec<squeue::Entry>,
+    completions: Vec<cqueue::Entry>,
+    short: Option<ShortReads>,
+    stats: ReadStats,
+    dropping: bool,
+}
+
+/// A shard that the ring is opening.
+struct OpeningShard {
+    /// The path, which the kernel reads until the completion.
+    _path: CString,
+    mode: OpenMode,
+    /// The reads that wait for the shard.
+    waiting: Vec<u32>,
+}
+
+impl UringReader {
+    /// Why the reader's buffers are not registered with the kernel; `None` when they are, or when nobody asked for it.
+    pub(in crate::io) fn unregistered(&self) -> Option<&str> {
+        self.ring.unregistered.as_deref()
+    }
+
+    /// A reader of up to `depth` requests in flight, into slots of `slots`.
+    ///
+    /// # Errors
+    /// The kernel's error when it refuses the ring.
+    pub fn new(
+        files: Arc<dyn Files>,
+        slots: &SlotPool,
+        depth: usize,
+        options: UringOptions,
+    ) -> std::io::Result<Self> {
+        let depth = depth.clamp(1, 4096);
+        let ring = make_ring(slots, depth, &options)?;
+        Ok(Self {
+            ring,
+            files,
+            slots: slots.clone(),
+            policy: OpenPolicy::new(options.direct, options.direct_is_required),
+            shards: OpenShards::new(),
+            opening: HashMap::new(),
+            reads: (0..depth).map(|_| None).collect(),
+            free: (0..depth as u32).rev().collect(),
+            ready: Vec::new(),
+            outstanding: 0,
+            requests: Vec::new(),
+            completions: Vec::new(),
+            short: options.short_reads.map(|seed| ShortReads::new(seed, 0)),
+            stats: ReadStats::default(),
+            dropping: false,
+            options,
+        })
+    }
+
+    /// Makes the ring usable by this thread: an empty ring of another thread is replaced.
+    fn claim(&mut self) -> Result<()> {
+        let failed = |error: std::io::Error| Error::Internal(format!("io_uring: {error}"));
+        if self.ring.claim().map_err(failed)? {
+            return Ok(());
+        }
+        if self.outstanding > 0 {
+            return Err(Error::Internal("an io_uring reader changed threads with reads in flight".into()));
+        }
+        let mut ring = make_ring(&self.slots, self.reads.len(), &self.options).map_err(failed)?;
+        ring.adopt_wake_fd(self.ring.wake_fd().clone());
+        ring.claim().map_err(failed)?;
+        self.ring = ring;
+        Ok(())
+    }
+
+    /// Queues the next requests of read `number`, or has its shard opened.
+    fn advance(&mut self, number: u32) {
+        let Some(read) = &mut self.reads[number as usize] else { return };
+        match read.shard.clone() {
+            None if read.path.is_some() => self.queue(number),
+            Some(shard) if shard.serves(read.mode) => self.queue(number),
+            _ => {
+                let file = read.transfer.extent.file;
+                let mode = read.mode;
+                match self.shard(file, mode) {
+                    Some(shard) => {
+                        self.take_shard(number, shard);
+                        self.queue(number);
+                    }
+                    None => self.open_shard(file, mode, number),
+                }
+            }
+        }
+    }
+
+    fn shard(&mut self, file: FileId, mode: OpenMode) -> Option<Arc<OpenShard>> {
+        let cell = self.shards.cell(file, &*self.files);
+        let place = cell.lock().expect("no panic under the lock");
+        place.as_ref().filter(|shard| shard.serves(mode)).cloned()
+    }
+
+    fn take_shard(&mut self, number: u32, shard: Arc<OpenShard>) {
+        if let Some(read) = &mut self.reads[number as usize] {
+            read.transfer.start(shard.mode);
+            read.shard = Some(shard);
+        }
+    }
+
+    /// Queues the requests of a read that has all it needs.
+    fn queue(&mut self, number: u32) {
+        let Some(read) = &mut self.reads[number as usize] else { return };
+        self.requests.clear();
+        let (reads, opens) = read.requests(number, &self.ring, self.short.as_mut(), &mut self.requests);
+        // SAFETY: the flight owns slot, path and shard and stays in the table until `pending` is zero again; `Drop`
+        // leaks what the kernel still holds.
+        match unsafe { self.ring.push(&self.requests) } {
+            Ok(()) => {
+                read.pending = self.requests.len() as u8;
+                self.outstanding += self.requests.len();
+                self.stats.reads += reads;
+                self.stats.opens += opens;
+            }
+            Err(error) => {
+                self.fail(number, ReadFailure::Other(Error::Internal(format!("io_uring: {error}"))))
+            }
+        }
+    }
+
+    /// Has the ring open a shard for read `number`; other reads go on meanwhile.
+    fn open_shard(&mut self, file: FileId, mode: OpenMode, number: u32) {
+        if let Some(opening) = self.opening.get_mut(&file) {
+            opening.waiting.push(number);
+            return;
+        }
+        let path = match in_flight::c_path(&self.files.path(file)) {
+            Ok(path) => path,
+            Err(error) => return self.fail(number, ReadFailure::Other(error)),
+        };
+        let entry = in_flight::open_request(&path, mode, None).user_data(RequestTag::OpenShard.with(file.0));
+        // SAFETY: `opening` owns the path until the completion has come; `Drop` leaks what the kernel still holds.
+        match unsafe { self.ring.push(&[entry]) } {
+            Ok(()) => {
+                self.outstanding += 1;
+                self.opening.insert(file, OpeningShard { _path: path, mode, waiting: vec![number] });
+            }
+            Err(error) => {
+                self.fail(number, ReadFailure::Other(Error::Internal(format!("io_uring: {error}"))))
+            }
+        }
+    }
+
+    /// Handles the completion of a shard's opening.
+    fn shard_opened(&mut self, file: FileId, result: i32) {
+        let Some(OpeningShard { mode, waiting, .. }) = self.opening.remove(&file) else { return };
+        let opened = match in_flight::errno(result) {
+            Some(error) => Err(ReadFailure::Open(error)),
+            None => {
+                self.stats.opens += 1;
+                // SAFETY: the descriptor is new and nobody else's.
+                let fd = unsafe { OwnedFd::from_raw_fd(result) };
+                let path = self.files.path(file);
+                let stamp = self.files.stamp(file).unwrap_or_default();
+                OpenShard::check(fd, mode, &path, stamp).map(Arc::new)
+            }
+        };
+        match opened {
+            Ok(shard) => {
+                self.policy.worked(shard.mode);
+                *self.shards.cell(file, &*self.files).lock().expect("no panic under the lock") =
+                    Some(shard.clone());
+                for number in waiting {
+                    self.take_shard(number, shard.clone());
+                    self.queue(number);
+                }
+            }
+            Err(failure) => {
+                let failure = self.accept(file, failure);
+                for number in waiting {
+                    match &failure {
+                        None => self.begin_anew(number),
+                        Some(failure) => self.retry_or_fail(number, failure.again()),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Handles the completion of a request of read `number`.
+    fn completed(&mut self, tag: RequestTag, number: u32, result: i32) {
+        let Some(read) = self.reads.get_mut(number as usize).and_then(Option::as_mut) else { return };
+        read.answers.note(tag, result);
+        read.pending -= 1;
+        if read.pending > 0 {
+            return;
+        }
+        self.stats.bytes += read.answers.bytes();
+        match read.step() {
+            NextStep::Again if !self.dropping => self.advance(number),
+            NextStep::Again => self.fail(number, ReadFailure::Read(Errno::CANCELED)),
+            NextStep::Done => {
+                if let Err(failure) = self.look_again(number) {
+                    return self.moved(number, failure);
+                }
+                if let Some(read) = self.retire(number) {
+                    self.policy.worked(read.used_mode());
+                    let (files, file) = (&self.files, read.transfer.extent.file);
+                    self.stats.skipped += read.transfer.skipped();
+                    self.ready.push(read.transfer.finish(|| files.path(file)));
+                }
+            }
+            NextStep::Failed(failure) => self.retry_or_fail(number, failure),
+        }
+    }
+
+    /// Checks that the file which read `number` has read is what it was.
+    fn look_again(&self, number: u32) -> Result<(), ReadFailure> {
+        match &self.reads[number as usize] {
+            _ if self.files.never_change() || self.dropping => Ok(()),
+            Some(InFlightRead { shard: Some(shard), .. }) => shard.check_again(),
+            Some(InFlightRead { path: Some(path), attempt, .. }) => attempt.check_path(path),
+            _ => Ok(()),
+        }
+    }
+
+    /// Handles a file that changed while read `number` read it.
+    fn moved(&mut self, number: u32, failure: ReadFailure) {
+        let Some(read) = &self.reads[number as usize] else { return };
+        let file = read.transfer.extent.file;
+        match self.accept(file, failure) {
+            None | Some(ReadFailure::Written) => self.begin_anew(number),
+            Some(failure) => self.retry_or_fail(number, failure),
+        }
+    }
+
+    /// Has a shard that changed accepted as it is now, so that it is opened anew; returns the failure that is left
+    /// otherwise.
+    fn accept(&mut self, file: FileId, failure: ReadFailure) -> Option<ReadFailure> {
+        let ReadFailure::Moved(difference) = failure else { return Some(failure) };
+        match self.files.accept(file, difference) {
+            Ok(()) => {
+                self.shards.forget(file);
+                None
+            }
+            Err(error) => Some(error.into()),
+        }
+    }
+
+    /// Starts a read from the first byte again, of the file as it is now.
+    fn begin_anew(&mut self, number: u32) {
+        let Some(read) = &mut self.reads[number as usize] else { return };
+        read.moves += 1;
+        if read.moves > MOST_MOVES {
+            return self.fail(number, ReadFailure::Written);
+        }
+        read.attempt = ReadAttempt::begin(read.moves);
+        read.shard = None;
+        read.restart(read.mode);
+        self.advance(number);
+    }
+
+    fn retry_or_fail(&mut self, number: u32, failure: ReadFailure) {
+        let Some(read) = &mut self.reads[number as usize] else { return };
+        match self.policy.weaker(read.mode, &failure) {
+            Some(weaker) if !self.dropping => {
+                read.restart(weaker);
+                self.advance(number);
+            }
+            _ => self.fail(number, failure),
+        }
+    }
+
+    fn fail(&mut self, number: u32, failure: ReadFailure) {
+        if let Some(read) = self.retire(number) {
+            let path = self.files.path(read.transfer.extent.file);
+            self.ready.push(read.transfer.fail(&path, failure));
+        }
+    }
+
+    fn retire(&mut self, number: u32) -> Option<InFlightRead> {
+        let read = self.reads[number as usize].take()?;
+        self.free.push(number);
+        Some(read)
+    }
+
+    /// Handles the completions that are there, and returns whether the waker was called.
+    fn reap(&mut self) -> bool {
+        let mut entries = std::mem::take(&mut self.completions);
+        let woken = self.ring.reap(&mut entries);
+        for entry in entries.drain(..) {
+            self.outstanding -= 1;
+            match RequestTag::of(entry.user_data()) {
+                (RequestTag::OpenShard, file) => self.shard_opened(FileId(file), entry.result()),
+                (tag, number) => self.completed(tag, number, entry.result()),
+            }
+        }
+        self.completions = entries;
+        woken
+    }
+}
+
+/// The best ring that the system grants, and why buffers like `slots` cannot be registered with it (`None` when they
+/// can).
+pub(super) fn granted(slots: &SlotPool) -> std::io::Result<(RingMode, Option<String>)> {
+    let ring = make_ring(slots, 32, &UringOptions::default())?;
+    Ok((ring.mode, ring.unregistered))
+}
+
+fn make_ring(slots: &SlotPool, depth: usize, options: &UringOptions) -> std::io::Result<Ring> {
+    // A read of a file that is one sample takes three requests; the waker and a cancellation take one each.
+    Ring::new(3 * depth as u32 + 2, depth as u32, options.mode, slots, options.register)
+}
+
+impl Reader for UringReader {
+    fn room(&self) -> usize {
+        self.reads.len() - self.in_flight()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.reads.len() - self.free.len() + self.ready.len()
+    }
+
+    fn submit(&mut self, request: ReadRequest) {
+        assert!(self.room() > 0, "submit without room");
+        if let Err(error) = self.claim() {
+            return self.ready.push(Completion::failed(request.token, error, request.slot));
+        }
+        let file = request.extent.file;
+        let is_loose = self.files.stamp(file).is_none();
+        let mode = self.policy.mode();
+        let mut transfer = match Transfer::new(request, is_loose, self.options.longest_gap) {
+            Ok(transfer) => transfer,
+            Err(refused) => return self.ready.push(refused),
+        };
+        let mut path = None;
+        if is_loose {
+            let full = self.files.path(file);
+            match in_flight::c_path(&full) {
+                Ok(name) => path = Some(name),
+                Err(error) => return self.ready.push(transfer.fail(&full, ReadFailure::Other(error))),
+            }
+        }
+        transfer.start(mode);
+        let number = self.free.pop().expect("there is room");
+        self.reads[number as usize] = Some(InFlightRead::new(transfer, mode, path));
+        self.advance(number);
+    }
+
+    fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
+        if self.in_flight() == 0 {
+            return Ok(());
+        }
+        self.claim()?;
+        loop {
+            let want = usize::from(self.ready.is_empty());
+            self.ring
+                .enter(want, None)
+                .map_err(|error| Error::Internal(format!("io_uring_enter: {error}")))?;
+            let woken = self.reap();
+            if woken || !self.ready.is_empty() {
+                out.append(&mut self.ready);
+                return Ok(());
+            }
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        let wake = self.ring.wake_fd().clone();
+        Waker(Arc::new(move || {
+            let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
+        }))
+    }
+
+    fn stats(&self) -> ReadStats {
+        self.stats
+    }
+
+    fn describe(&self) -> String {
+        let mode = if self.policy.mode().direct { "O_DIRECT" } else { "buffered" };
+        let buffers = match &self.ring.unregistered {
+            None => "registered buffers".to_owned(),
+            Some(why) => format!("buffers not registered: {why}"),
+        };
+        let why =
+            if self.options.why.is_empty() { String::new() } else { format!(" ({})", self.options.why) };
+        format!("io_uring, {}, {buffers}, {mode}{why}", self.ring.mode.describe())
+    }
+}
+
+impl Drop for UringReader {
+    /// Cancels what is in flight and waits for it, up to [`DROP_LIMIT`]. What the kernel holds longer is leaked on
+    /// purpose: it may still write to those slots, so they are never handed out again.
+    fn drop(&mut self) {
+        if self.outstanding == 0 {
+            return;
+        }
+        self.dropping = true;
+        let deadline = Instant::now() + DROP_LIMIT;
+        let ours = self.ring.claim().unwrap_or(false);
+        while self.outstanding > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            if ours {
+                // Cancel again and again: a chain's next request may begin just after the last cancellation.
+                self.ring.cancel_all();
+                // Wait for two completions: the first may be the cancellation's own.
+                if self.ring.enter(2, Some(left.min(Duration::from_millis(10)))).is_err() {
+                    break;
+                }
+            } else {
+                // The ring answers only to its own thread; completions still come once that has ended.
+                std::thread::sleep(left.min(Duration::from_millis(1)));
+            }
+            self.reap();
+            self.ready.clear();
+        }
+        for read in self.reads.iter_mut().filter_map(Option::take).filter(|read| read.pending > 0) {
+            std::mem::forget(read);
+        }
+        std::mem::forget(std::mem::take(&mut self.opening));
+    }
+}

@@ -1,0 +1,263 @@
+//! The ring: which setup the kernel grants, what is registered with it, and how it is entered.
+
+use base::slot::SlotPool;
+use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
+use io_uring::{Builder, IoUring, Probe, cqueue, opcode, squeue};
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::ThreadId;
+use std::time::Duration;
+
+/// The setups of a ring, best first; kernels before 6.1 know only the later ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RingMode {
+    /// SINGLE_ISSUER | DEFER_TASKRUN | SUBMIT_ALL (Linux 6.1): the thread that waits works completions off.
+    Deferred,
+    /// COOP_TASKRUN | SUBMIT_ALL (5.19): the thread is not interrupted.
+    Cooperative,
+    /// No flags.
+    Plain,
+}
+
+impl RingMode {
+    /// All setups, in the order in which they are tried.
+    pub const LADDER: [Self; 3] = [Self::Deferred, Self::Cooperative, Self::Plain];
+
+    /// The setup's flags in words.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Deferred => "deferred task work",
+            Self::Cooperative => "cooperative task work",
+            Self::Plain => "no setup flags",
+        }
+    }
+
+    fn set(self, builder: &mut Builder) {
+        match self {
+            Self::Deferred => builder.setup_single_issuer().setup_defer_taskrun().setup_submit_all(),
+            Self::Cooperative => builder.setup_coop_taskrun().setup_submit_all(),
+            Self::Plain => builder,
+        };
+    }
+}
+
+/// The largest iovec that the kernel accepts.
+const LARGEST_BUFFER: usize = 1 << 30;
+
+/// The user data of the ring's own requests; all others are the caller's.
+const WAKE: u64 = u64::MAX;
+const CANCEL: u64 = u64::MAX - 1;
+
+/// An io_uring with the arena of a pool registered (where the limits allow it), a table of direct descriptors, and an
+/// eventfd that wakes it.
+pub(crate) struct Ring {
+    ring: IoUring,
+    pub mode: RingMode,
+    /// Why the arena is not registered; `None` when it is.
+    pub unregistered: Option<String>,
+    /// The ring starts disabled; it belongs to the thread that uses it first.
+    owner: Option<ThreadId>,
+    wake: Arc<OwnedFd>,
+    wake_armed: bool,
+    base: usize,
+    /// Keeps the memory that the kernel was told of.
+    _slots: SlotPool,
+}
+
+impl Ring {
+    /// A ring with room for `entries` queued requests and `files` direct descriptors. It has the setup `mode`, or
+    /// without one the best that is granted.
+    pub(crate) fn new(
+        entries: u32,
+        files: u32,
+        mode: Option<RingMode>,
+        slots: &SlotPool,
+        register: bool,
+    ) -> io::Result<Self> {
+        let (ring, mode) = match mode {
+            Some(mode) => (build(mode, entries)?, mode),
+            None => climb(entries)?,
+        };
+        let submitter = ring.submitter();
+        let mut probe = Probe::new();
+        submitter.register_probe(&mut probe)?;
+        let needed = [
+            opcode::OpenAt::CODE,
+            opcode::Close::CODE,
+            opcode::Read::CODE,
+            opcode::ReadFixed::CODE,
+            opcode::PollAdd::CODE,
+            opcode::AsyncCancel::CODE,
+        ];
+        let params = ring.params();
+        if !needed.iter().all(|&code| probe.is_supported(code))
+            || !params.is_feature_linked_file()
+            || !params.is_feature_ext_arg()
+            || !params.is_feature_nodrop()
+        {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "this kernel's io_uring is too old (before 5.17)",
+            ));
+        }
+        submitter
+            .register_files_sparse(files)
+            .or_else(|_| submitter.register_files(&vec![-1; files as usize]))?;
+        // Opens, and buffered reads on network file systems, run in kernel threads, of which there are few by default.
+        let _ = submitter.register_iowq_max_workers(&mut [files.clamp(8, 64); 2]);
+        let unregistered = match register {
+            true => register_arena(&ring, slots).err().map(|error| refusal(&error)),
+            false => Some("not asked to".to_owned()),
+        };
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let base = slots.as_raw().0 as usize;
+        let _slots = slots.clone();
+        Ok(Self { ring, mode, unregistered, owner: None, wake, wake_armed: false, base, _slots })
+    }
+
+    /// The eventfd. A write to it wakes [`Ring::enter`].
+    pub(crate) fn wake_fd(&self) -> &Arc<OwnedFd> {
+        &self.wake
+    }
+
+    /// Uses `wake` instead of the ring's own eventfd, so that wakers which were given out stay good.
+    pub(crate) fn adopt_wake_fd(&mut self, wake: Arc<OwnedFd>) {
+        self.wake = wake;
+    }
+
+    /// Whether the current thread may use the ring. The first thread that asks owns it for good.
+    pub(crate) fn claim(&mut self) -> io::Result<bool> {
+        let current = std::thread::current().id();
+        match self.owner {
+            Some(owner) => Ok(owner == current || self.mode != RingMode::Deferred),
+            None => {
+                self.ring.submitter().register_enable_rings()?;
+                self.owner = Some(current);
+                Ok(true)
+            }
+        }
+    }
+
+    /// The number of the registered buffer that holds all of these bytes.
+    pub(crate) fn registered(&self, address: usize, length: usize) -> Option<u16> {
+        let first = (address - self.base) / LARGEST_BUFFER;
+        let last = (address - self.base + length.max(1) - 1) / LARGEST_BUFFER;
+        (self.unregistered.is_none() && first == last).then_some(first as u16)
+    }
+
+    /// Queues requests that belong together.
+    ///
+    /// # Safety
+    /// Memory that the requests name must stay until their completions have come.
+    pub(crate) unsafe fn push(&mut self, entries: &[squeue::Entry]) -> io::Result<()> {
+        // SAFETY: the caller's promise.
+        while unsafe { self.ring.submission().push_multiple(entries) }.is_err() {
+            self.ring.submit()?;
+        }
+        Ok(())
+    }
+
+    /// Submits what is queued and waits for `want` completions, at most for `limit`. `Ok` does not mean that they are
+    /// there.
+    pub(crate) fn enter(&mut self, want: usize, limit: Option<Duration>) -> io::Result<()> {
+        if !self.wake_armed {
+            let poll =
+                opcode::PollAdd::new(Fd(self.wake.as_raw_fd()), libc::POLLIN as u32).build().user_data(WAKE);
+            // SAFETY: it names no memory; the eventfd lives as long as the ring.
+            unsafe { self.push(&[poll]) }?;
+            self.wake_armed = true;
+        }
+        let entered = match limit {
+            None => self.ring.submit_and_wait(want),
+            Some(limit) => {
+                let time = Timespec::from(limit);
+                self.ring.submitter().submit_with_args(want, &SubmitArgs::new().timespec(&time))
+            }
+        };
+        match entered {
+            Ok(_) => Ok(()),
+            Err(error) => match error.raw_os_error() {
+                // The call was interrupted or timed out, or the kernel wants its completions taken first.
+                Some(libc::EINTR | libc::ETIME | libc::EBUSY | libc::EAGAIN) => Ok(()),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Takes the completions that are there, and returns whether the eventfd was written to.
+    pub(crate) fn reap(&mut self, out: &mut Vec<cqueue::Entry>) -> bool {
+        let before = out.len();
+        out.extend(self.ring.completion());
+        let mut woken = false;
+        let mut kept = before;
+        for place in before..out.len() {
+            match out[place].user_data() {
+                WAKE => {
+                    woken = true;
+                    self.wake_armed = false;
+                    // The eventfd goes back to zero, or the next poll ends at once.
+                    let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+                }
+                CANCEL => {}
+                _ => {
+                    out.swap(kept, place);
+                    kept += 1;
+                }
+            }
+        }
+        out.truncate(kept);
+        woken
+    }
+
+    /// Asks the kernel to give up everything in flight (Linux 5.19; older ones finish it).
+    pub(crate) fn cancel_all(&mut self) {
+        let cancel = opcode::AsyncCancel2::new(CancelBuilder::any().all()).build().user_data(CANCEL);
+        // SAFETY: it names no memory.
+        let _ = unsafe { self.push(&[cancel]) };
+    }
+}
+
+fn build(mode: RingMode, entries: u32) -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    // The ring is disabled until the thread that will drive it enables it: SINGLE_ISSUER binds the ring to that thread.
+    builder.dontfork().setup_clamp().setup_r_disabled().setup_cqsize(2 * entries.next_power_of_two());
+    mode.set(&mut builder);
+    builder.build(entries)
+}
+
+fn climb(entries: u32) -> io::Result<(IoUring, RingMode)> {
+    let mut last = io::Error::from_raw_os_error(libc::EINVAL);
+    for mode in RingMode::LADDER {
+        match build(mode, entries) {
+            Ok(ring) => return Ok((ring, mode)),
+            // This kernel does not know a flag; any other refusal would come with other flags too.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => last = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last)
+}
+
+fn register_arena(ring: &IoUring, slots: &SlotPool) -> io::Result<()> {
+    let (base, length) = slots.as_raw();
+    let buffers: Vec<libc::iovec> = (0..length)
+        .step_by(LARGEST_BUFFER)
+        .map(|start| libc::iovec {
+            iov_base: base.wrapping_add(start).cast(),
+            iov_len: LARGEST_BUFFER.min(length - start),
+        })
+        .collect();
+    // SAFETY: the ranges are the arena's, which `Ring` keeps alive by a clone of the pool; the kernel reads into
+    // them only where a request says so.
+    unsafe { ring.submitter().register_buffers(&buffers) }
+}
+
+fn refusal(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOMEM) => "the locked-memory limit is too low, see `ulimit -l`".to_owned(),
+        _ => error.to_string(),
+    }
+}

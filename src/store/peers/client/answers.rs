@@ -1,0 +1,175 @@
+//! The answers on their way from the client's thread to the thread that asked.
+
+use super::stats::PeerCounters;
+use super::transfer::{Miss, PeerAnswer, PeerCopy, PeerRead};
+use crate::io::Waker;
+use crate::peers::counters::count;
+use base::slot::Slot;
+use data::dataset::FileVersion;
+use data::http::PostedRead;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A queue of answers, from which one thread takes.
+pub(super) struct AnswerQueue {
+    state: Mutex<AnswerState>,
+    /// Signalled when there are answers, or the waker was called.
+    answered: Condvar,
+    /// Called when there are answers for a side that listens.
+    on_ready: Waker,
+}
+
+#[derive(Default)]
+struct AnswerState {
+    answers: Vec<PeerAnswer>,
+    /// Whether the other side sleeps in `wait_until`.
+    asleep: bool,
+    /// Whether the other side sleeps elsewhere, and wants to be woken by the first answer.
+    listening: bool,
+    woken: bool,
+}
+
+impl AnswerQueue {
+    pub(super) fn new(on_ready: Waker) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), answered: Condvar::new(), on_ready })
+    }
+
+    pub(super) fn add(&self, answer: PeerAnswer) {
+        let mut state = self.state();
+        state.answers.push(answer);
+        let (asleep, listening) = (std::mem::take(&mut state.asleep), std::mem::take(&mut state.listening));
+        drop(state);
+        if asleep {
+            self.answered.notify_one();
+        }
+        if listening {
+            (self.on_ready.0)();
+        }
+    }
+
+    /// Appends the answers that are there to `out`, and returns how many.
+    pub(super) fn take(&self, out: &mut Vec<PeerAnswer>) -> usize {
+        Self::take_from(&mut self.state(), out)
+    }
+
+    fn take_from(state: &mut AnswerState, out: &mut Vec<PeerAnswer>) -> usize {
+        state.listening = false;
+        state.woken = false;
+        let taken = state.answers.len();
+        out.append(&mut state.answers);
+        taken
+    }
+
+    /// As [`super::PeerTransfer::listen`] with reads in flight.
+    pub(super) fn listen(&self) -> bool {
+        let mut state = self.state();
+        state.listening = state.answers.is_empty() && !state.woken;
+        state.listening
+    }
+
+    /// Waits for answers, the waker or `limit`. Returns whether the waker was called, and how many answers there are.
+    pub(super) fn wait_until(&self, limit: Option<Instant>, out: &mut Vec<PeerAnswer>) -> (bool, usize) {
+        let mut state = self.state();
+        while state.answers.is_empty() && !state.woken {
+            state.asleep = true;
+            state = match limit.map(|limit| limit.saturating_duration_since(Instant::now())) {
+                None => self.answered.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => break,
+                Some(left) => {
+                    self.answered.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        state.asleep = false;
+        let woken = state.woken;
+        (woken, Self::take_from(&mut state, out))
+    }
+
+    pub(super) fn wake(&self) {
+        let mut state = self.state();
+        state.woken = true;
+        if state.asleep {
+            self.answered.notify_one();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, AnswerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A read that was posted. It is answered and counted once, whatever becomes of it: it is dropped when the client's
+/// thread ends, or has ended.
+pub(super) struct OpenRead {
+    read: Option<PeerRead>,
+    answers: Arc<AnswerQueue>,
+    /// Those of the peer.
+    counters: Arc<PeerCounters>,
+    /// When it must be answered.
+    pub times: PostedRead,
+}
+
+impl OpenRead {
+    pub(super) fn new(
+        read: PeerRead,
+        answers: Arc<AnswerQueue>,
+        counters: Arc<PeerCounters>,
+        times: PostedRead,
+    ) -> Self {
+        Self { read: Some(read), answers, counters, times }
+    }
+
+    pub(super) fn sample(&self) -> u64 {
+        self.read.as_ref().map_or(0, |read| read.sample)
+    }
+
+    pub(super) fn version(&self) -> Option<FileVersion> {
+        self.read.as_ref().and_then(|read| read.version)
+    }
+
+    pub(super) fn peer(&self) -> usize {
+        self.read.as_ref().map_or(0, |read| read.peer)
+    }
+
+    /// The sample's length, by the index.
+    pub(super) fn length(&self) -> usize {
+        self.read.as_ref().map_or(0, |read| read.length as usize)
+    }
+
+    /// The bytes that the sample goes to, at most.
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        match &mut self.read {
+            Some(read) => &mut read.slot.bytes_mut()[..read.most as usize],
+            None => &mut [],
+        }
+    }
+
+    /// Answers it: `arrived` makes what the caller gets of the slot with its bytes.
+    pub(super) fn finish(mut self, result: Result<impl FnOnce(Slot) -> PeerCopy, Miss>) {
+        match result {
+            Ok(arrived) => {
+                if let Some(PeerRead { token, peer, slot, .. }) = self.read.take() {
+                    let copy = arrived(slot);
+                    count(&self.counters.hits, 1);
+                    count(&self.counters.bytes, copy.bytes.len() as u64);
+                    let result = Ok(copy);
+                    self.answers.add(PeerAnswer { token, peer, result, slot: None });
+                }
+            }
+            Err(miss) => self.missed(miss),
+        }
+    }
+
+    fn missed(&mut self, miss: Miss) {
+        if let Some(PeerRead { token, peer, slot, .. }) = self.read.take() {
+            self.counters.missed(miss);
+            self.answers.add(PeerAnswer { token, peer, result: Err(miss), slot: Some(slot) });
+        }
+    }
+}
+
+impl Drop for OpenRead {
+    fn drop(&mut self) {
+        self.missed(Miss::Unreachable);
+    }
+}

@@ -1,0 +1,132 @@
+//! The connections to a peer: few, opened when they are needed, and kept.
+
+use super::stats::PeerCounters;
+use super::transfer::Miss;
+use crate::peers::counters::count;
+use data::http::pinned;
+use data::http::{HttpConnection, HttpRequest};
+use hyper::Response;
+use hyper::body::Incoming;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_rustls::TlsConnector;
+
+/// A request whose body, if it has one, is all there.
+pub(super) type PeerRequest = HttpRequest;
+
+/// A connection that is counted as long as it is open.
+pub(super) struct PeerConnection {
+    http: HttpConnection,
+    counters: Arc<PeerCounters>,
+}
+
+impl Drop for PeerConnection {
+    fn drop(&mut self) {
+        self.counters.connections.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The connections of one purpose to one peer.
+pub(super) struct ConnectionPool {
+    address: SocketAddr,
+    tls: Option<TlsConnector>,
+    permits: Semaphore,
+    /// Those without a request. The last one that was used is taken first, so that no more are open than it takes.
+    idle: Mutex<Vec<PeerConnection>>,
+    counters: Arc<PeerCounters>,
+}
+
+/// An answer that has begun, and the connection that it comes on.
+pub(super) struct Exchange<'a> {
+    pub response: Response<Incoming>,
+    connection: PeerConnection,
+    pool: &'a ConnectionPool,
+    _permit: SemaphorePermit<'a>,
+}
+
+/// The turn of a request: one of the connections is free for it.
+pub(super) struct ConnectionTurn<'a> {
+    pool: &'a ConnectionPool,
+    permit: SemaphorePermit<'a>,
+}
+
+impl Exchange<'_> {
+    /// Keeps the connection for the next request. Called when the answer was read to its end.
+    pub(super) fn keep_connection(self) {
+        self.pool.idle().push(self.connection);
+    }
+}
+
+impl ConnectionPool {
+    pub(super) fn new(
+        address: SocketAddr,
+        tls: Option<TlsConnector>,
+        connections: usize,
+        counters: Arc<PeerCounters>,
+    ) -> Self {
+        Self { address, tls, permits: Semaphore::new(connections), idle: Mutex::default(), counters }
+    }
+
+    /// Waits until a connection is free.
+    pub(super) async fn turn(&self) -> ConnectionTurn<'_> {
+        let permit = self.permits.acquire().await.expect("nobody closes the semaphore");
+        ConnectionTurn { pool: self, permit }
+    }
+
+    async fn connect(&self) -> Result<PeerConnection, Miss> {
+        let stream = TcpStream::connect(self.address).await.map_err(|_| Miss::Unreachable)?;
+        // Without it a request's last bytes would wait for an acknowledgement; the connection works without.
+        let _ = stream.set_nodelay(true);
+        match &self.tls {
+            None => self.begin(stream).await,
+            Some(tls) => {
+                let stream =
+                    tls.connect(pinned::server_name(), stream).await.map_err(|_| Miss::Unreachable)?;
+                self.begin(stream).await
+            }
+        }
+    }
+
+    async fn begin(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> Result<PeerConnection, Miss> {
+        let http = HttpConnection::begin(stream).await.map_err(|_| Miss::Unreachable)?;
+        count(&self.counters.connects, 1);
+        count(&self.counters.connections, 1);
+        Ok(PeerConnection { http, counters: self.counters.clone() })
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<PeerConnection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<'a> ConnectionTurn<'a> {
+    /// Sends a request, and waits until its answer begins.
+    pub(super) async fn send(self, request: impl Fn() -> PeerRequest) -> Result<Exchange<'a>, Miss> {
+        let Self { pool, permit } = self;
+        loop {
+            let kept = pool.idle().pop();
+            let used = kept.is_some();
+            let mut connection = match kept {
+                Some(connection) => connection,
+                None => pool.connect().await?,
+            };
+            // The peer may have closed a connection while it was not used. A request that failed for that is made
+            // once more: nothing is lost when it came through after all.
+            if used && connection.http.ready().await.is_err() {
+                continue;
+            }
+            match connection.http.send(request()).await {
+                Ok(response) => return Ok(Exchange { response, connection, pool, _permit: permit }),
+                Err(_) if used => {}
+                Err(error) => return Err(if error.is_parse() { Miss::Wrong } else { Miss::Unreachable }),
+            }
+        }
+    }
+}

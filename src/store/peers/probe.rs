@@ -1,0 +1,264 @@
+//! How fast other nodes give samples: made-up samples in memory, and reads of them by the client that training uses.
+
+use super::client::{
+    BreakerLimits, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerRead, PeerTransfer,
+};
+use super::shelf::{Accepted, CopyBytes, Found, Shelf};
+use super::wire::SharedDataset;
+use crate::io::Waker;
+use base::crc::checksum;
+use base::error::Result;
+use base::slot::SlotPool;
+use base::trace::Histogram;
+use bytes::Bytes;
+use data::dataset::{FileVersion, Fingerprint};
+use data::http::DeadlineLimits;
+use data::http::Token;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The bytes of the small sample, of which reads alone measure the way there and back.
+const SMALL: u32 = 1000;
+
+/// The bytes of the other samples together, so that no processor's cache has them all.
+const LARGE_TOGETHER: u64 = 64 << 20;
+
+/// The most bytes of samples in flight.
+const IN_FLIGHT_TOGETHER: usize = 256 << 20;
+
+/// The version of all samples.
+const VERSION: FileVersion = FileVersion(1);
+
+/// The most reads of a small sample from one peer.
+const MOST_ALONE: u64 = 500;
+
+/// The failures in a row after which a peer is given up: a firewall that says nothing costs a deadline each time.
+const GIVEN_UP: u64 = 2;
+
+/// How long a read may take. Longer is of no use to a training, either.
+const DEADLINE: Duration = Duration::from_secs(1);
+
+/// The longest that [`PeerProbe::alone`] takes beyond its limit, where nothing comes.
+pub const LONGEST_IN_VAIN: Duration = DEADLINE.saturating_mul(GIVEN_UP as u32);
+
+/// The dataset that the samples are of, in the meeting with this secret.
+pub fn probe_dataset(secret: &[u8; 32]) -> SharedDataset {
+    SharedDataset::of_job(Fingerprint(*b"foreload doctor --peers measures"), secret)
+}
+
+/// How many samples there are beside the small one, where each has `size` bytes.
+fn large_samples(size: u32) -> u64 {
+    (LARGE_TOGETHER / u64::from(size)).clamp(4, 256)
+}
+
+/// The most bytes of samples of `size` bytes that are in flight over so many connections: while one is read on each,
+/// another one waits for it.
+pub fn most_in_flight(size: u32, connections: usize) -> usize {
+    let size = size as usize;
+    size * (2 * connections).min((IN_FLIGHT_TOGETHER / size).max(1))
+}
+
+/// Samples in memory: number 0 is small, the others have a size of the user's choice.
+pub struct ProbeShelf(Vec<(Bytes, u32)>);
+
+impl ProbeShelf {
+    /// A shelf of samples of `size` bytes.
+    pub fn new(size: u32) -> Self {
+        let sample = |number: u64, size: u32| {
+            // Nothing on the way compresses or looks at them: any bytes will do.
+            let bytes: Vec<u8> = (0..size).map(|at| (at as u8).wrapping_mul(31) ^ number as u8).collect();
+            let crc = checksum(&bytes);
+            (Bytes::from(bytes), crc)
+        };
+        let large = (1..=large_samples(size)).map(|number| sample(number, size));
+        Self(std::iter::once(sample(0, SMALL)).chain(large).collect())
+    }
+}
+
+impl Shelf for ProbeShelf {
+    fn find(&self, sample: u64, _version: Option<FileVersion>) -> Found {
+        self.0.get(sample as usize).map_or(Found::Absent, |(bytes, crc)| Found::Copy {
+            bytes: CopyBytes::Memory(bytes.clone()),
+            crc: *crc,
+            version: VERSION,
+        })
+    }
+
+    fn length(&self, sample: u64) -> Option<u32> {
+        self.0.get(sample as usize).map(|(bytes, _)| bytes.len() as u32)
+    }
+
+    fn damaged(&self, _sample: u64, _crc: u32) {}
+
+    fn accept(&self, _sample: u64, _version: FileVersion, _crc: u32, _bytes: &[u8]) -> Accepted {
+        Accepted::Off
+    }
+}
+
+/// What became of some reads from a peer.
+#[derive(Debug, Default)]
+pub struct ProbedReads {
+    /// The number of samples that arrived, and their bytes.
+    pub samples: u64,
+    pub bytes: u64,
+    /// From the first read to the last answer.
+    pub seconds: f64,
+    /// How long the samples took that arrived.
+    pub latency: Histogram,
+    /// The samples that did not arrive, by the reason.
+    pub missed: BTreeMap<Miss, u64>,
+}
+
+/// Reads from peers that have a [`ProbeShelf`].
+pub struct PeerProbe {
+    transfer: HttpTransfer,
+    slots: SlotPool,
+    size: u32,
+    /// The most reads in flight.
+    depth: usize,
+    /// The reads so far.
+    posted: u64,
+    /// When the reads in flight were posted, by token.
+    since: BTreeMap<u64, Instant>,
+    answers: Vec<PeerAnswer>,
+}
+
+impl PeerProbe {
+    /// Reads samples of `size` bytes over at most so many connections to a peer.
+    ///
+    /// # Errors
+    /// [`Error::Config`](base::error::Error::Config) for `memory` without memory for buffers;
+    /// [`Error::Unavailable`](base::error::Error::Unavailable) when the system refuses a thread.
+    pub fn new(
+        peers: &[Peer],
+        dataset: SharedDataset,
+        token: Token,
+        size: u32,
+        connections: usize,
+    ) -> Result<Self> {
+        let depth = most_in_flight(size, connections) / size as usize;
+        let options = HttpOptions {
+            connections,
+            depth,
+            deadline: DeadlineLimits {
+                first: DEADLINE,
+                floor: DEADLINE,
+                ceiling: DEADLINE,
+                ..DeadlineLimits::default()
+            },
+            // What fails is given up here.
+            breaker: BreakerLimits { failures: u32::MAX, ..BreakerLimits::default() },
+            ..HttpOptions::new(dataset, token)
+        };
+        Ok(Self {
+            transfer: HttpTransfer::new(peers, &options, Waker(Arc::new(|| {})))?,
+            slots: SlotPool::new((depth + 2) * (size.max(SMALL) as usize).next_multiple_of(4096))?,
+            size,
+            depth,
+            posted: 0,
+            since: BTreeMap::new(),
+            answers: Vec::new(),
+        })
+    }
+
+    /// Reads the small sample from a peer for `limit`, one read at a time. The first makes the connection and does not
+    /// count.
+    ///
+    /// # Errors
+    /// What ended the client's thread.
+    pub fn alone(&mut self, peer: usize, limit: Duration) -> Result<ProbedReads> {
+        let mut connected = ProbedReads::default();
+        self.read(peer, 0, |reads, _| reads.samples == 0, 1, &mut connected)?;
+        let mut reads = ProbedReads { missed: connected.missed, ..ProbedReads::default() };
+        if connected.samples > 0 {
+            self.read(peer, 0, |reads, spent| reads.samples < MOST_ALONE && spent < limit, 1, &mut reads)?;
+        }
+        Ok(reads)
+    }
+
+    /// Reads samples from a peer for `limit`, on all connections at once.
+    ///
+    /// # Errors
+    /// What ended the client's thread.
+    pub fn together(&mut self, peer: usize, limit: Duration) -> Result<ProbedReads> {
+        let mut reads = ProbedReads::default();
+        self.read(peer, large_samples(self.size), |_, spent| spent < limit, self.depth, &mut reads)?;
+        Ok(reads)
+    }
+
+    /// Reads one of the samples 1 to `large`, or 0, again and again while `more` says so, with `depth` in flight.
+    fn read(
+        &mut self,
+        peer: usize,
+        large: u64,
+        more: impl Fn(&ProbedReads, Duration) -> bool,
+        depth: usize,
+        reads: &mut ProbedReads,
+    ) -> Result<()> {
+        let (begin, mut failures) = (Instant::now(), 0);
+        loop {
+            let goes_on = failures < GIVEN_UP.max(depth as u64) && more(reads, begin.elapsed());
+            while goes_on && self.transfer.in_flight() < depth {
+                let (sample, length) =
+                    if large == 0 { (0, SMALL) } else { (1 + self.posted % large, self.size) };
+                let Some(slot) = self.slots.try_take(length as usize) else { break };
+                let token = self.posted;
+                self.posted += 1;
+                self.since.insert(token, Instant::now());
+                let (version, most) = (Some(VERSION), length);
+                self.transfer.post(PeerRead { token, peer, sample, length, most, version, slot });
+            }
+            if self.transfer.in_flight() == 0 {
+                break;
+            }
+            // Each read is answered by its deadline, also where the client's thread has died.
+            self.transfer.wait_until(None, &mut self.answers)?;
+            for PeerAnswer { token, result, .. } in self.answers.drain(..) {
+                let since = self.since.remove(&token);
+                match result {
+                    Ok(copy) => {
+                        failures = 0;
+                        reads.samples += 1;
+                        reads.bytes += copy.bytes.len() as u64;
+                        reads.latency.record(since.map_or(Duration::ZERO, |since| since.elapsed()));
+                    }
+                    Err(miss) => {
+                        failures += 1;
+                        *reads.missed.entry(miss).or_default() += 1;
+                    }
+                }
+            }
+        }
+        reads.seconds = begin.elapsed().as_secs_f64();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::{Server, ServerOptions};
+
+    #[test]
+    fn samples_come_from_a_shelf_and_nothing_from_where_nobody_listens() {
+        let (secret, size) = ([7; 32], 20_000);
+        let (token, dataset) = (Token::of_job(&secret), probe_dataset(&secret));
+        let server =
+            Server::start(ServerOptions::new("127.0.0.1:0".parse().unwrap(), token.clone())).unwrap();
+        server.share(dataset, Arc::new(ProbeShelf::new(size)));
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let peers = [server.address(), nobody].map(|address| Peer { address, pin: None });
+        let mut probe = PeerProbe::new(&peers, dataset, token, size, 4).unwrap();
+        let alone = probe.alone(0, Duration::from_secs(60)).unwrap();
+        assert_eq!((alone.samples, alone.latency.count()), (MOST_ALONE, MOST_ALONE));
+        assert!(alone.missed.is_empty(), "{alone:?}");
+        let together = probe.together(0, Duration::from_millis(50)).unwrap();
+        assert!(together.samples >= 8 && together.missed.is_empty(), "{together:?}");
+        assert_eq!(together.bytes, together.samples * u64::from(size));
+        for reads in [probe.alone(1, Duration::from_secs(1)), probe.together(1, Duration::from_secs(60))] {
+            let reads = reads.unwrap();
+            assert!(reads.samples == 0 && reads.missed[&Miss::Unreachable] >= GIVEN_UP, "{reads:?}");
+        }
+    }
+}

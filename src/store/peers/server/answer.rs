@@ -1,0 +1,202 @@
+//! From a request to its answer.
+
+use super::connections::{AnswerUnderWay, ConnectionWatch};
+use super::copies::NotServed;
+use super::serving::Serving;
+use crate::peers::bound::ReservedBytes;
+use crate::peers::counters::count;
+use crate::peers::shelf::{Accepted, CopyBytes, Found, Shelf};
+use crate::peers::wire::{self, RangeAsked, SharedDataset};
+use base::crc::{Checksum, checksum};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use std::cmp::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// An answer, whose body is all there.
+pub(super) type Answer = Response<Full<Bytes>>;
+
+/// Answers a request. Who does not show the token learns nothing, not even whether the path means something.
+pub(super) async fn answer(
+    serving: Arc<Serving>,
+    watch: Arc<ConnectionWatch>,
+    request: Request<Incoming>,
+) -> Answer {
+    let counters = &serving.counters;
+    if !serving.token.is_in(request.headers()) {
+        count(&counters.strangers, 1);
+        let mut answer = plain(StatusCode::UNAUTHORIZED);
+        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        return answer;
+    }
+    let under_way = watch.begin();
+    let Some((dataset, sample)) = SharedDataset::parse(request.uri().path()) else {
+        return refused(&counters.malformed, StatusCode::NOT_FOUND);
+    };
+    let Some(shelf) = serving.shelf(&dataset) else {
+        return refused(&counters.other_datasets, StatusCode::CONFLICT);
+    };
+    match *request.method() {
+        Method::GET => serve(&serving, &*shelf, sample, request.headers(), under_way).await,
+        Method::PUT => take(&serving, shelf, sample, request).await,
+        _ => refused(&counters.malformed, StatusCode::METHOD_NOT_ALLOWED),
+    }
+}
+
+/// Answers with a sample, or a part of it.
+async fn serve(
+    serving: &Serving,
+    shelf: &dyn Shelf,
+    sample: u64,
+    headers: &HeaderMap,
+    under_way: AnswerUnderWay,
+) -> Answer {
+    let counters = &serving.counters;
+    let asked = wire::version_of(headers, header::IF_MATCH);
+    let (copy, crc, version) = match shelf.find(sample, asked) {
+        Found::Copy { bytes, crc, version } => (bytes, crc, version),
+        Found::Absent => return refused(&counters.absent, StatusCode::NOT_FOUND),
+        Found::Stale => return refused(&counters.stale, StatusCode::PRECONDITION_FAILED),
+        Found::Unconfirmed => return refused(&counters.unconfirmed, StatusCode::PRECONDITION_REQUIRED),
+    };
+    let length = match &copy {
+        CopyBytes::Memory(bytes) => bytes.len() as u64,
+        CopyBytes::File { length, .. } => u64::from(*length),
+    };
+    let (status, part) = match wire::range_of(headers, length) {
+        RangeAsked::Whole => (StatusCode::OK, 0..length),
+        RangeAsked::Part(part) => (StatusCode::PARTIAL_CONTENT, part),
+        RangeAsked::Outside => {
+            let mut answer = refused(&counters.malformed, StatusCode::RANGE_NOT_SATISFIABLE);
+            answer.headers_mut().insert(header::CONTENT_RANGE, text(format!("bytes */{length}")));
+            return answer;
+        }
+    };
+    let served = part.end - part.start;
+    let Some(reserved) = serving.under_way.reserve(served as usize) else { return busy(&counters.busy) };
+    if !serving.wait_to_serve(served).await {
+        return busy(&counters.busy);
+    }
+    let begun = serving.now();
+    let bytes = match serving.copies.read(copy, part.clone()).await {
+        Ok(bytes) => bytes,
+        Err(NotServed::Busy) => return busy(&counters.busy),
+        Err(NotServed::Unreadable) => {
+            return refused(&counters.unreadable, StatusCode::NOT_FOUND);
+        }
+    };
+    // Who receives it would find that, too, but could not mend it.
+    if status == StatusCode::OK && checksum(&bytes) != crc {
+        shelf.damaged(sample, crc);
+        return refused(&counters.unreadable, StatusCode::NOT_FOUND);
+    }
+    serving.learn_pace(begun);
+    count(&counters.served, 1);
+    count(&counters.served_bytes, served);
+    let body = Bytes::from_owner(BodyBytes { bytes, _reserved: reserved, _under_way: under_way });
+    let mut answer = Response::new(Full::new(body));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(header::ETAG, wire::version_value(version));
+    headers.insert(wire::CRC, wire::crc_value(sample, version, crc));
+    if status == StatusCode::PARTIAL_CONTENT {
+        let range = format!("bytes {}-{}/{length}", part.start, part.end - 1);
+        headers.insert(header::CONTENT_RANGE, text(range));
+    }
+    answer
+}
+
+/// The bytes of an answer, with what they count for until they are written.
+struct BodyBytes {
+    bytes: Bytes,
+    _reserved: ReservedBytes,
+    _under_way: AnswerUnderWay,
+}
+
+impl AsRef<[u8]> for BodyBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Takes a sample that a peer pushes. The connection of a push that is not read to its end is closed by the library.
+async fn take(serving: &Serving, shelf: Arc<dyn Shelf>, sample: u64, request: Request<Incoming>) -> Answer {
+    let counters = &serving.counters;
+    let damaged = |status| refused(&counters.pushes_damaged, status);
+    let Some(expected) = shelf.length(sample) else {
+        return refused(&counters.malformed, StatusCode::NOT_FOUND);
+    };
+    let headers = request.headers();
+    let version = wire::version_of(headers, wire::VERSION);
+    let crc = version.and_then(|version| wire::crc_of(headers, sample, version));
+    let (Some(announced), Some(crc), Some(version)) = (wire::length_of(headers), crc, version) else {
+        return refused(&counters.malformed, StatusCode::BAD_REQUEST);
+    };
+    match announced.cmp(&u64::from(expected)) {
+        Ordering::Less => return damaged(StatusCode::BAD_REQUEST),
+        Ordering::Equal => {}
+        Ordering::Greater => return damaged(StatusCode::PAYLOAD_TOO_LARGE),
+    }
+    let length = expected as usize;
+    let buffer = serving.under_way.reserve(length).zip(serving.copies.push_buffer(length));
+    let Some((_reserved, mut slot)) = buffer else { return busy(&counters.busy) };
+    let (mut arrived, mut checksum) = (0, Checksum::new());
+    let mut body = request.into_body();
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else { return damaged(StatusCode::BAD_REQUEST) };
+        let Some(piece) = frame.data_ref() else { continue };
+        let Some(room) = slot.bytes_mut()[..length].get_mut(arrived..arrived + piece.len()) else {
+            return damaged(StatusCode::PAYLOAD_TOO_LARGE);
+        };
+        room.copy_from_slice(piece);
+        checksum.update(piece);
+        arrived += piece.len();
+    }
+    if arrived != length || checksum.value() != crc {
+        return damaged(StatusCode::UNPROCESSABLE_ENTITY);
+    }
+    let at_once = shelf.accepts_at_once(sample);
+    let accept = move || shelf.accept(sample, version, crc, &slot.bytes()[..length]);
+    let accepted = match at_once {
+        true => accept(),
+        // Others are answered meanwhile.
+        false => tokio::task::spawn_blocking(accept).await.unwrap_or(Accepted::Busy),
+    };
+    match accepted {
+        Accepted::Taken => {
+            count(&counters.pushes_taken, 1);
+            count(&counters.pushed_bytes, length as u64);
+            plain(StatusCode::CREATED)
+        }
+        Accepted::Present => refused(&counters.pushes_refused, StatusCode::NO_CONTENT),
+        Accepted::Full => refused(&counters.pushes_refused, StatusCode::INSUFFICIENT_STORAGE),
+        Accepted::Busy => busy(&counters.pushes_refused),
+        Accepted::Off => refused(&counters.pushes_refused, StatusCode::FORBIDDEN),
+    }
+}
+
+fn plain(status: StatusCode) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::new()));
+    *answer.status_mut() = status;
+    answer
+}
+
+fn refused(counter: &AtomicU64, status: StatusCode) -> Answer {
+    count(counter, 1);
+    plain(status)
+}
+
+/// "Try again later". A peer of the same kind does not: it reads the source.
+fn busy(counter: &AtomicU64) -> Answer {
+    let mut answer = refused(counter, StatusCode::SERVICE_UNAVAILABLE);
+    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    answer
+}
+
+fn text(value: String) -> HeaderValue {
+    HeaderValue::try_from(value).expect("visible characters")
+}

@@ -1,0 +1,134 @@
+//! What all connections of a server share, and the loop that accepts them.
+
+use super::answer::answer;
+use super::connections::{ConnectionPlace, OpenConnections};
+use super::copies::CopyReader;
+use super::pace::ServingPace;
+use super::stats::{ServerCounters, ServerStats};
+use crate::peers::bound::BytesUnderWay;
+use crate::peers::counters::count;
+use crate::peers::shelf::Shelf;
+use crate::peers::wire::SharedDataset;
+use data::http::Token;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+/// How many bytes of a push are read at a time.
+const READ_BUFFER: usize = 64 << 10;
+
+/// The most bytes of a request's line and headers, and the most headers.
+const HEADER_BYTES: usize = 16 << 10;
+const HEADERS: usize = 32;
+
+/// How long to wait after a connection could not be accepted.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// What all connections of a server share.
+pub(super) struct Serving {
+    pub token: Token,
+    pub shelves: RwLock<HashMap<SharedDataset, Arc<dyn Shelf>>>,
+    pub copies: CopyReader,
+    pub under_way: BytesUnderWay,
+    pub pace: Mutex<ServingPace>,
+    pub own_reads_wait: Arc<AtomicBool>,
+    pub counters: ServerCounters,
+    pub connections: Arc<OpenConnections>,
+    pub start: Instant,
+}
+
+impl Serving {
+    pub(super) fn shelf(&self, dataset: &SharedDataset) -> Option<Arc<dyn Shelf>> {
+        self.shelves.read().unwrap_or_else(PoisonError::into_inner).get(dataset).cloned()
+    }
+
+    /// The time since the server was started.
+    pub(super) fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Waits until `bytes` may be read and sent. Returns `false` when that is not soon.
+    pub(super) async fn wait_to_serve(&self, bytes: u64) -> bool {
+        let now = self.now();
+        let wait = self.pace.lock().unwrap_or_else(PoisonError::into_inner).wait(now, bytes);
+        let Some(wait) = wait else { return false };
+        // The clock of the runtime counts milliseconds: a shorter wait would become one.
+        if wait >= Duration::from_micros(500) {
+            tokio::time::sleep(wait).await;
+        }
+        true
+    }
+
+    /// Learns that a copy was read, for which [`Serving::now`] was `begun` at first.
+    pub(super) fn learn_pace(&self, begun: Duration) {
+        let now = self.now();
+        let wait = self.own_reads_wait.load(Relaxed);
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner).learn(now, now - begun, wait);
+    }
+
+    pub(super) fn stats(&self) -> ServerStats {
+        ServerStats { open_connections: self.connections.open() as u64, ..self.counters.read() }
+    }
+
+    /// Accepts connections for ever.
+    pub(super) async fn listen(self: Arc<Self>, listener: TcpListener, tls: Option<TlsAcceptor>) {
+        tokio::spawn(self.clone().end_overdue());
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                count(&self.counters.accept_errors, 1);
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+                continue;
+            };
+            let Some(place) = self.connections.enter() else {
+                count(&self.counters.dropped_connections, 1);
+                continue;
+            };
+            count(&self.counters.connections, 1);
+            let number = place.number();
+            let task = tokio::spawn(self.clone().converse(stream, tls.clone(), place));
+            self.connections.served_by(number, task.abort_handle());
+        }
+    }
+
+    async fn end_overdue(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(self.connections.patience()).await;
+            self.connections.end_overdue(&self.counters);
+        }
+    }
+
+    async fn converse(self: Arc<Self>, stream: TcpStream, tls: Option<TlsAcceptor>, place: ConnectionPlace) {
+        // Without it an answer's last bytes would wait for an acknowledgement; the connection works without.
+        let _ = stream.set_nodelay(true);
+        match tls {
+            None => self.answer_on(stream, place).await,
+            Some(tls) => {
+                if let Ok(stream) = tls.accept(stream).await {
+                    self.answer_on(stream, place).await;
+                }
+            }
+        }
+    }
+
+    async fn answer_on(self: Arc<Self>, stream: impl AsyncRead + AsyncWrite + Unpin, place: ConnectionPlace) {
+        let watch = place.watch.clone();
+        let service = service_fn(|request| {
+            let (serving, watch) = (self.clone(), watch.clone());
+            async move { Ok::<_, Infallible>(answer(serving, watch, request).await) }
+        });
+        let mut http = http1::Builder::new();
+        http.max_buf_size(READ_BUFFER).max_header_size(HEADER_BYTES).max_headers(HEADERS);
+        // Who has sent all it has to say still gets its answer.
+        http.half_close(true).auto_date_header(false);
+        // A connection that breaks, or on which something else than HTTP is spoken, concerns nobody but its other end.
+        let _ = http.serve_connection(TokioIo::new(stream), service).await;
+    }
+}

@@ -1,0 +1,455 @@
+//! The tiers of one pipeline that keep copies, the plans that say what goes into them, and the stager's thread.
+
+mod blocks;
+mod epoch_plan;
+mod filling;
+mod forms;
+mod keep;
+mod open;
+
+use super::convert::{Converter, FormChoice};
+use super::copies::{CacheTier, CopyFault, Location};
+use super::fill::{Fill, FillChoice};
+use super::peers::{CacheShelf, PeerMesh, PeersOptions, SharedJob};
+use super::reader::TieredReader;
+use super::stage::Stager;
+use super::stats::{CacheStats, SourceCounters, UseCounters};
+use super::store::Verify;
+use crate::io::{Direct, IoChoice, Reader};
+use crate::peers::{PeerStats, ServerStats};
+use base::error::{Error, Result};
+use base::slot::SlotPool;
+use base::tier_name::TierName;
+use base::trace::Trace;
+use data::dataset::{DatasetIndex, Extent, FileId};
+use data::schedule::{Order, SampleHomes, Schedule};
+use epoch_plan::{EpochPlans, EpochRules};
+use forms::CacheForms;
+pub use forms::NoForms;
+pub(super) use keep::{SampleOrigin, TierPlace};
+use open::OpenedTiers;
+pub use open::TierOptions;
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// The settings of the tiers that keep copies.
+#[derive(Debug, Clone)]
+pub struct CacheOptions {
+    /// The tiers, from the fastest to the slowest.
+    pub tiers: Vec<TierOptions>,
+    /// How they are filled.
+    pub fill: FillChoice,
+    /// Bytes per second that staging may read from the source; `None` leaves it what reads in demand leave.
+    pub stage_bandwidth: Option<u64>,
+    /// How a copy is known to be what the dataset has.
+    pub verify: Verify,
+    /// The number of ranks that share the tiers, in consecutive groups of ranks; `None` means all ranks.
+    pub local_world_size: Option<u32>,
+    /// How the cache's files are read.
+    pub io: IoChoice,
+    /// Whether the cache's files are read past the page cache.
+    pub direct: Direct,
+    /// The number of reads in flight, of each tier.
+    pub queue_depth: usize,
+    /// The most reads in flight that readers of batches are made for.
+    pub deepest: usize,
+    /// How the job's nodes share what they keep; `None` where each has its own.
+    pub peers: Option<PeersOptions>,
+    /// Why copies are not brought to another form; `None` where they may be.
+    pub no_forms: Option<NoForms>,
+}
+
+impl CacheOptions {
+    /// The names of the tiers.
+    pub fn names(&self) -> impl Iterator<Item = TierName> {
+        let peers = self.peers.as_ref().map(|_| TierName::PEERS);
+        self.tiers.iter().map(TierOptions::name).chain(peers)
+    }
+}
+
+/// Opens a reader of the source on the calling thread. It reads into slots of the pool, with the given number of reads
+/// in flight.
+pub type OpenSource = dyn Fn(&SlotPool, usize, SourceUse) -> Result<Box<dyn Reader>> + Send + Sync;
+
+/// What the source is read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourceUse {
+    /// For batches, in their order.
+    Batches,
+    /// For the tiers, piece by piece, or to be measured.
+    Staging,
+}
+
+/// The tiers of one pipeline that keep copies.
+pub struct Cache {
+    index: Arc<DatasetIndex>,
+    options: CacheOptions,
+    trace: Trace,
+    /// From the fastest to the slowest.
+    tiers: Vec<KeptTier>,
+    /// The nodes of the job and the homes of samples among them, where they share their caches.
+    mesh: Option<Arc<PeerMesh>>,
+    plans: Mutex<EpochPlans>,
+    rules: EpochRules,
+    /// How the cache is filled, and the reason in words; set when the source has been opened.
+    fill: OnceLock<(Fill, String)>,
+    staging: Mutex<StagingState>,
+    forms: CacheForms,
+    /// A bit for each sample that was taken by a tier in this epoch, published or not.
+    taken: Vec<AtomicU64>,
+    demand_waits: AtomicBool,
+    /// Shared with the server that other nodes ask.
+    own_reads_wait: Arc<AtomicBool>,
+    /// Whether there is no more room to stage for, in this epoch.
+    full: AtomicBool,
+    /// Whether a tier had no room for a sample in this epoch.
+    lacks_room: AtomicBool,
+    counted: SourceCounters,
+    last_error: Mutex<Option<String>>,
+    /// The claims on the files of which this process keeps whole compressed blocks.
+    block_claims: Mutex<HashMap<FileId, Vec<Box<dyn Any + Send>>>>,
+    /// The process that opened the cache: a forked child has none of its threads.
+    process: u32,
+}
+
+/// A tier, and what the cache counts of it.
+struct KeptTier {
+    tier: Box<dyn CacheTier>,
+    /// The form in which the user wants its copies to be kept.
+    form: FormChoice,
+    used: UseCounters,
+}
+
+impl KeptTier {
+    /// The bytes of samples that fit, less what is lost to the ends of many small segments.
+    fn room(&self) -> u64 {
+        self.tier.capacity() / 10 * 9
+    }
+}
+
+/// The threads that work beside training: the one that stages ahead, if there is one, and the epoch that it stages for;
+/// and the one that brings copies to other forms.
+#[derive(Default)]
+struct StagingState {
+    stager: Option<Stager>,
+    converter: Option<Converter>,
+    /// The epoch that runs, and its first step.
+    epoch: Option<(Schedule, u64)>,
+    /// Whether the pipeline has been closed, so that there is nothing to stage for.
+    closed: bool,
+}
+
+impl Cache {
+    /// Opens the tiers for a dataset and loads what they hold already; what their threads do is logged in `trace`.
+    /// Where none of them can be used the answer is `None`, and training goes on without a cache. Where nodes share
+    /// their caches, it meets the other ranks of the `job`.
+    ///
+    /// # Errors
+    /// Those of settings that cannot be right, whatever the directories are like; the errors of meeting the other
+    /// ranks.
+    pub fn open(
+        index: &Arc<DatasetIndex>,
+        options: CacheOptions,
+        trace: Trace,
+        job: &SharedJob<'_>,
+    ) -> Result<Option<Arc<Self>>> {
+        let OpenedTiers { tiers, mesh } = open::tiers(index, &options, &trace, job)?;
+        if tiers.is_empty() {
+            return Ok(None);
+        }
+        let kept = |(tier, form)| KeptTier { tier, form, used: UseCounters::default() };
+        let tiers = tiers.into_iter().map(kept);
+        let taken = (0..index.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let own_reads_wait = mesh.as_ref().map(|mesh| mesh.own_reads_wait.clone()).unwrap_or_default();
+        let cache = Arc::new(Self {
+            index: index.clone(),
+            options,
+            trace,
+            tiers: tiers.collect(),
+            mesh,
+            plans: Mutex::default(),
+            rules: EpochRules::default(),
+            fill: OnceLock::new(),
+            staging: Mutex::default(),
+            forms: CacheForms::default(),
+            taken,
+            demand_waits: AtomicBool::default(),
+            own_reads_wait,
+            full: AtomicBool::default(),
+            lacks_room: AtomicBool::default(),
+            counted: SourceCounters::default(),
+            last_error: Mutex::default(),
+            block_claims: Mutex::default(),
+            process: std::process::id(),
+        });
+        if let Some((mesh, server)) = cache.mesh.as_ref().and_then(|mesh| Some((mesh, mesh.server.as_ref()?)))
+        {
+            server.share(mesh.dataset, Arc::new(CacheShelf::new(&cache)));
+        }
+        if let (Some(mesh), Some(peers)) = (&cache.mesh, &cache.options.peers) {
+            mesh.wait_for_all(peers, job.place)?;
+        }
+        Ok(Some(cache))
+    }
+
+    /// Opens a reader over all tiers, to be driven by the calling thread. The reader of the source, which `open` makes,
+    /// is driven by a thread of its own. Where the cache is filled ahead, staging begins with the epoch that runs.
+    ///
+    /// # Errors
+    /// The errors of opening any reader.
+    pub fn reader(self: &Arc<Self>, open: Arc<OpenSource>, slots: &SlotPool) -> Result<Box<dyn Reader>> {
+        let source = {
+            let (open, slots, depth) = (open.clone(), slots.clone(), self.options.deepest);
+            move || open(&slots, depth, SourceUse::Batches)
+        };
+        let reader = TieredReader::new(self.clone(), source, slots)?;
+        self.listen_for_blocks();
+        self.choose_fill(&open);
+        let failed = |e| Error::Unavailable(format!("cannot start a thread of the cache: {e}"));
+        let converter = self.start_converter().map_err(failed)?;
+        let mut staging = self.staging();
+        if staging.closed {
+            return Err(Error::Unavailable("the pipeline was dropped while its storage was opened".into()));
+        }
+        staging.converter = converter;
+        if self.fill.get().is_some_and(|(fill, _)| *fill == Fill::Ahead) {
+            let stager = Stager::start(self.clone(), open).map_err(failed)?;
+            // The reader is opened when an epoch has begun.
+            if let Some((schedule, first_step)) = &staging.epoch {
+                stager.begin(schedule.clone(), *first_step);
+            }
+            staging.stager = Some(stager);
+        }
+        drop(staging);
+        Ok(Box::new(reader))
+    }
+
+    /// Begins an epoch and turns staging to it. `order_of` gives the order of any epoch.
+    pub fn begin(&self, epoch: u64, schedule: &Schedule, first_step: u64, order_of: &dyn Fn(u64) -> Order) {
+        self.taken.iter().for_each(|word| word.store(0, Relaxed));
+        let room = |kept: &KeptTier| {
+            let stats = kept.tier.stats();
+            (stats.quota_bytes, stats.quota_bytes.saturating_sub(stats.held_bytes))
+        };
+        let (quota, left) =
+            self.tiers.iter().map(room).fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
+        // The last bytes of the quota are not worth reading pieces of which nearly nothing can be kept.
+        self.full.store(left < u64::from(self.index.largest()).max(quota / 100), Relaxed);
+        self.plan(epoch, schedule, order_of);
+        if self.mesh.is_some() {
+            // What slower nodes pushed since the end of the last epoch is published, too.
+            self.publish();
+        }
+        let lacks_room = self.lacks_room.swap(false, Relaxed) && self.rules.whole().is_none();
+        if lacks_room && self.mesh.as_ref().is_some_and(|mesh| mesh.is_first) {
+            self.make_room_for_own();
+        }
+        self.tiers.iter().for_each(|kept| kept.tier.begin(schedule, first_step));
+        // What is kept for a later use, or by one node of several, is kept as it is read.
+        let keeps_first = (0..self.tiers.len()).any(|place| self.fills_ahead(place));
+        let mut staging = self.staging();
+        if let Some(converter) = &staging.converter {
+            converter.begin();
+        }
+        staging.epoch = keeps_first.then(|| (schedule.clone(), first_step));
+        if let (Some(stager), Some((schedule, first_step))) = (&staging.stager, &staging.epoch) {
+            stager.begin(schedule.clone(), *first_step);
+        }
+    }
+
+    /// Writes what was taken and waits to be written together. What is full or has failed stays so.
+    pub(super) fn publish(&self) {
+        self.tiers.iter().for_each(|kept| kept.tier.publish());
+    }
+
+    /// Ends the reads of an epoch: samples that wait to be written together are written now, for the next epoch and for
+    /// other processes.
+    pub fn end(&self) {
+        self.tiers.iter().for_each(|kept| kept.tier.seal());
+    }
+
+    /// Waits until all that was kept so far can be read from the tiers.
+    pub fn flush(&self) {
+        self.tiers.iter().for_each(|kept| kept.tier.flush());
+    }
+
+    /// Says in words how the cache is filled, which forms copies have, and why; empty before the first epoch.
+    pub fn describe(&self) -> String {
+        let fill = |(fill, why): &(Fill, String)| {
+            let words = if *fill == Fill::Ahead { "ahead" } else { "on use" };
+            format!("filled {words} ({why})")
+        };
+        let forms = self.describe_forms();
+        self.fill.get().map(fill).into_iter().chain(forms).collect::<Vec<_>>().join("; ")
+    }
+
+    /// The latest error that stopped nothing.
+    pub fn last_error(&self) -> Option<String> {
+        let own = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        own.or_else(|| self.tiers.iter().find_map(|kept| kept.tier.last_error()))
+    }
+
+    /// Forgets the latest error, when another epoch begins.
+    pub fn forget_error(&self) {
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.tiers.iter().for_each(|kept| kept.tier.forget_error());
+    }
+
+    /// The counters since the cache was opened, and the gauges.
+    pub fn stats(&self) -> CacheStats {
+        let tiers = self.tiers.iter().map(|kept| (kept.tier.name(), kept.used.with(&*kept.tier)));
+        CacheStats { source: self.counted.stats(), tiers: tiers.collect() }
+    }
+
+    /// What was asked of each of the job's nodes since the cache was opened, by their names.
+    pub fn peers(&self) -> Vec<(String, PeerStats)> {
+        self.tiers.iter().flat_map(|kept| kept.tier.peers()).collect()
+    }
+
+    /// Where the samples of the job are kept; `None` where nodes do not share their caches.
+    pub fn homes(&self) -> Option<SampleHomes> {
+        let mesh = self.mesh.as_ref()?;
+        let homes = mesh.homes.clone();
+        Some(SampleHomes::new(mesh.node_of_rank.clone(), move |sample| homes.home(sample)))
+    }
+
+    /// What this node's server did for the others since the cache was opened; `None` where another process of this
+    /// node serves them, or none.
+    pub fn served(&self) -> Option<ServerStats> {
+        Some(self.mesh.as_ref()?.server.as_ref()?.stats())
+    }
+
+    fn plans(&self) -> MutexGuard<'_, EpochPlans> {
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a tier is filled with what comes first, and then stops.
+    fn keeps_first(&self, place: TierPlace) -> bool {
+        self.rules.keep_first(place)
+    }
+
+    /// Whether this is the process that opened the cache: in a process that was forked since, its locks may be held for
+    /// ever.
+    pub fn is_ours(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    pub(super) fn index(&self) -> &Arc<DatasetIndex> {
+        &self.index
+    }
+
+    pub(super) fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// The tiers that keep copies, from the fastest to the slowest.
+    pub(super) fn tiers(&self) -> impl ExactSizeIterator<Item = &dyn CacheTier> {
+        self.tiers.iter().map(|kept| &*kept.tier)
+    }
+
+    /// The tier in this place.
+    pub(super) fn tier(&self, place: TierPlace) -> &dyn CacheTier {
+        &*self.tiers[place].tier
+    }
+
+    /// The first tier that has a copy of a sample, and where.
+    pub(super) fn locate(&self, sample: u64) -> Option<(TierPlace, Location)> {
+        self.tiers().enumerate().find_map(|(place, tier)| Some((place, tier.locate(sample)?)))
+    }
+
+    /// Whether any tier would keep this sample now.
+    pub(super) fn wants(&self, sample: u64) -> bool {
+        match self.claimed_by(sample) {
+            Some(place) => {
+                self.tier(place).wants(sample) || self.rules.whole().is_some_and(|whole| self.takes(whole))
+            }
+            None => (0..self.tiers.len()).any(|place| self.takes(place)),
+        }
+    }
+
+    pub(super) fn verify(&self) -> Verify {
+        self.options.verify
+    }
+
+    /// Has copies checked once more before they are used, as if a run began: for a loader that has come since.
+    pub fn doubt(&self) {
+        if self.verify() != Verify::Never {
+            self.tiers().for_each(CacheTier::doubt);
+        }
+    }
+
+    /// Counts `files` files whose version was asked for.
+    pub(super) fn count_stats(&self, files: u64) {
+        self.counted.looks.fetch_add(files, Relaxed);
+    }
+
+    /// Notes that the source's bytes of a sample differ from its copy in a tier, although its file has the same stamp.
+    pub(super) fn mismatched(&self, sample: u64, place: TierPlace, location: &Location) {
+        self.tiers[place].used.mismatched.fetch_add(1, Relaxed);
+        self.index.notices().warn_once("mismatched copies", || {
+            let extent = self.index.extent(sample);
+            let (path, Extent { offset, length, .. }) = (self.index.path(extent.file), extent);
+            format!(
+                "the cache's copy of sample {sample} ({}, bytes {offset}+{length}) is not what the dataset has, though \
+                 nothing shows that the file changed: it is cached anew (`mismatched` of stats()[\"cache\"][\"tiers\"] \
+                 counts them)",
+                path.display()
+            )
+        });
+        self.tier(place).outdate(sample, location);
+    }
+
+    /// Counts a sample that a tier had and could not give. `fault` says what is wrong with its copy, if that is the
+    /// reason.
+    pub(super) fn fell_back(
+        &self,
+        sample: u64,
+        place: TierPlace,
+        location: Location,
+        fault: Option<CopyFault>,
+    ) {
+        self.tiers[place].used.fallbacks.fetch_add(1, Relaxed);
+        if let Some(fault) = fault {
+            self.tier(place).damaged(sample, location, fault);
+        }
+    }
+
+    /// Notes whether the pipeline waits for reads from this node's own tiers, which come before what peers ask for.
+    pub(super) fn note_own_reads(&self, wait: bool) {
+        self.own_reads_wait.store(wait, Relaxed);
+    }
+
+    pub(super) fn note_demand(&self, waits: bool) {
+        self.demand_waits.store(waits, Relaxed);
+    }
+
+    /// Whether the pipeline waits for reads of its own.
+    pub(super) fn demand_waits(&self) -> bool {
+        self.demand_waits.load(Relaxed)
+    }
+
+    /// Ends the cache's threads. They hold the cache, so that dropping it would not end them.
+    pub fn close(&self) {
+        // The thread belongs to the parent process.
+        if !self.is_ours() {
+            return;
+        }
+        self.give_blocks_up();
+        let mut staging = self.staging();
+        staging.closed = true;
+        let threads = (staging.stager.take(), staging.converter.take());
+        // They may be waiting for this lock.
+        drop(staging);
+        drop(threads);
+    }
+
+    pub(super) fn note_error(&self, error: Error) {
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+    }
+
+    fn staging(&self) -> MutexGuard<'_, StagingState> {
+        self.staging.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,189 @@
+//! What each tier keeps during an epoch, decided by its schedule and those of the epochs to come.
+
+use super::super::fill::FillChoice;
+use super::super::plan::{Admission, KnownUses, Moment, NodeSlice, RetentionRule, TierPlan};
+use super::keep::TierPlace;
+use super::{Cache, KeptTier};
+use data::schedule::{Order, Schedule};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The most epochs that the plan looks ahead: a later use is as good as none.
+const MOST_EPOCHS: u64 = 64;
+
+/// What the decisions of one epoch are made from, where they need the future.
+pub(super) struct EpochPlan {
+    pub(super) plan: TierPlan,
+    future: KnownUses,
+    epoch: u64,
+    /// The sample that was asked for last, when the epoch is through with it, and when it is used next.
+    asked: Option<(u64, Moment, Option<Moment>)>,
+}
+
+impl EpochPlan {
+    /// Decides whether to keep a sample of `bytes` that the epoch has just used: by `evicting` what is used later, or
+    /// else beside all that is held.
+    pub(super) fn admit(&mut self, sample: u64, bytes: u64, evicting: bool) -> Admission {
+        let (now, next) = match self.asked {
+            // Of a tier that is full it is asked twice.
+            Some((same, now, next)) if same == sample => (now, next),
+            _ => {
+                let now = self.future.last_use(sample, self.epoch);
+                (now, self.future.next_use(sample, now))
+            }
+        };
+        self.asked = Some((sample, now, next));
+        if !evicting && !self.plan.has_room(bytes, next, now) {
+            return Admission::Bypass;
+        }
+        self.plan.admit(bytes, next, now)
+    }
+}
+
+/// What each tier keeps in an epoch.
+#[derive(Default)]
+pub(super) struct EpochPlans {
+    /// The plan of each tier that decides by the future; `None` for a tier that is filled with what comes first.
+    pub(super) tiers: Vec<Option<EpochPlan>>,
+}
+
+/// What of the plans is asked for with every sample, so that nobody waits for a lock: sets of tiers, a bit for each.
+#[derive(Default)]
+pub(super) struct EpochRules {
+    /// The tiers that decide by the future; the others are filled with what comes first.
+    by_future: AtomicU64,
+    /// The tiers whose ranks use the whole epoch together, so that it may be staged for them.
+    of_all_ranks: AtomicU64,
+    /// The slowest tier that has room for all that the epoch draws, if there is one.
+    whole: AtomicU64,
+}
+
+impl EpochRules {
+    pub(super) fn keep_first(&self, place: TierPlace) -> bool {
+        self.by_future.load(Relaxed) >> place & 1 == 0
+    }
+
+    pub(super) fn are_of_all_ranks(&self, place: TierPlace) -> bool {
+        self.of_all_ranks.load(Relaxed) >> place & 1 == 1
+    }
+
+    pub(super) fn whole(&self) -> Option<TierPlace> {
+        let whole = self.whole.load(Relaxed);
+        (whole != 0).then(|| whole.ilog2() as TierPlace)
+    }
+}
+
+/// The tiers of which `is_in` holds, as a set.
+fn set_of(tiers: impl Iterator<Item = bool>) -> u64 {
+    (0..).zip(tiers).map(|(place, is_in)| u64::from(is_in) << place).sum()
+}
+
+impl Cache {
+    /// Decides what is kept during an epoch.
+    pub(super) fn plan(&self, epoch: u64, schedule: &Schedule, order_of: &dyn Fn(u64) -> Order) {
+        let samples = schedule.order().selection().members();
+        let used = part_of(self.index().total_bytes(), samples, self.index().len());
+        let whole = self.tiers.iter().rposition(|kept| kept.room() >= used);
+        let places = 0..self.tiers.len();
+        let of_all_ranks = set_of(
+            places
+                .clone()
+                .map(|place| self.slice(place, schedule).is_whole() && !self.tier(place).spans_nodes()),
+        );
+        // Samples of an epoch that was stopped may still arrive: until all is known the former plans stand.
+        let futures: Vec<_> =
+            places.clone().map(|place| self.future(place, used, epoch, schedule, order_of)).collect();
+        let mut plans = self.plans();
+        let mut former = std::mem::take(&mut plans.tiers);
+        former.resize_with(self.tiers.len(), || None);
+        let planned = places.zip(futures).zip(former).map(|((place, future), former)| {
+            let (rule, future) = future?;
+            let new = || new_plan(&self.tiers[place], rule, self.sharers(place, schedule));
+            Some(EpochPlan {
+                plan: former.map_or_else(new, |former| former.plan),
+                future,
+                epoch,
+                asked: None,
+            })
+        });
+        *plans = EpochPlans { tiers: planned.collect() };
+        self.rules.by_future.store(set_of(plans.tiers.iter().map(Option::is_some)), Relaxed);
+        self.rules.of_all_ranks.store(of_all_ranks, Relaxed);
+        self.rules.whole.store(whole.map_or(0, |whole| 1 << whole), Relaxed);
+        drop(plans);
+        self.decide_forms(used);
+    }
+
+    /// How a tier decides by the future, and the future, for an epoch that uses `used` bytes of samples; `None` where
+    /// it is filled with what comes first.
+    fn future(
+        &self,
+        place: TierPlace,
+        used: u64,
+        epoch: u64,
+        schedule: &Schedule,
+        order_of: &dyn Fn(u64) -> Order,
+    ) -> Option<(RetentionRule, KnownUses)> {
+        let slice = self.slice(place, schedule);
+        let rule = self.rule(slice, used, schedule);
+        if rule == RetentionRule::Keep {
+            return None;
+        }
+        // A sample comes back after as many epochs as there are users, or repeats, on average.
+        let users = slice.global_batch.div_ceil((slice.end - slice.begin).max(1));
+        let between = users.max(schedule.order().repeats().into());
+        let known = (4 * between).min(MOST_EPOCHS);
+        let orders = (epoch..=epoch + known).map(order_of).collect();
+        Some((rule, KnownUses::new(epoch, orders, slice)))
+    }
+
+    /// The number of ranks that have a tier together.
+    fn sharers(&self, place: TierPlace, schedule: &Schedule) -> u32 {
+        let world = schedule.world_size();
+        match self.tiers[place].tier.is_shared() {
+            true => self.options.local_world_size.unwrap_or(world).clamp(1, world),
+            false => 1,
+        }
+    }
+
+    /// The part of each global batch that the ranks take that have a tier together.
+    fn slice(&self, place: TierPlace, schedule: &Schedule) -> NodeSlice {
+        let (world, sharers) = (schedule.world_size(), self.sharers(place, schedule));
+        let first = schedule.rank() / sharers * sharers;
+        NodeSlice::of(first..(first + sharers).min(world), schedule.batch_size(), world)
+    }
+
+    /// What stays in the tiers of ranks that take `slice`.
+    fn rule(&self, slice: NodeSlice, used: u64, schedule: &Schedule) -> RetentionRule {
+        let of_slice = |place: &TierPlace| self.slice(*place, schedule) == slice;
+        let room: u64 = (0..self.tiers.len()).filter(of_slice).map(|place| self.tiers[place].room()).sum();
+        // Shards that are staged, because the user wants it, are kept for no time in particular.
+        let staged = slice.is_whole() && self.options.fill == FillChoice::Ahead;
+        // Where nodes share their caches, samples have homes and stay there.
+        let have_homes = self.tiers.iter().any(|kept| kept.tier.spans_nodes());
+        if used <= room || staged || have_homes {
+            RetentionRule::Keep
+        } else {
+            RetentionRule::best(slice, schedule.order())
+        }
+    }
+}
+
+/// A plan that knows what the tier holds. Each process decides about what it reads itself, and has its part of a tier
+/// that `sharers` ranks have together.
+fn new_plan(kept: &KeptTier, rule: RetentionRule, sharers: u32) -> TierPlan {
+    let mut plan = TierPlan::new(rule, kept.room() / u64::from(sharers));
+    for (group, bytes) in kept.tier.groups() {
+        if group == 0 {
+            // These samples were kept by a job that used the whole dataset, for no time in particular.
+            kept.tier.evict_group(group);
+        } else {
+            plan.found(group, bytes / u64::from(sharers));
+        }
+    }
+    plan
+}
+
+/// The bytes of `samples` of a dataset whose `all` samples have `bytes`.
+pub(super) fn part_of(bytes: u64, samples: u64, all: u64) -> u64 {
+    (u128::from(bytes) * u128::from(samples) / u128::from(all.max(1))) as u64
+}

@@ -1,0 +1,109 @@
+//! How the cache is filled: on use, or ahead by the stager, and how far staging has come.
+
+use super::{Cache, OpenSource, SourceUse, TierPlace, epoch_plan};
+use crate::tier::copies::CacheTier;
+use crate::tier::fill::{self, Fill, FillChoice, FillJob};
+use crate::tier::measure;
+use crate::tier::rates::TierRates;
+use base::slot::SlotPool;
+use data::schedule::Schedule;
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// How long the source is measured, where the rates decide something.
+const MEASURE_FOR: Duration = Duration::from_millis(300);
+
+/// The size in bytes below which a dataset is not measured, for that would read too much of it: a hundredth or two at 1
+/// GB/s.
+const WORTH_MEASURING: u64 = 20_000_000_000;
+
+impl Cache {
+    /// Decides how the cache is filled, when the source can be read.
+    pub(super) fn choose_fill(&self, open: &Arc<OpenSource>) {
+        self.fill.get_or_init(|| {
+            if self.mesh.is_some() || self.staging().epoch.is_none() {
+                return (Fill::Use, fill::KEPT_AS_READ.into());
+            }
+            let (all, bytes) = (self.index.len(), self.index.total_bytes());
+            let drawn = |(schedule, _): &(Schedule, u64)| schedule.order().selection().members();
+            let samples = self.staging().epoch.as_ref().map_or(all, drawn);
+            let job = FillJob {
+                samples,
+                bytes: epoch_plan::part_of(bytes, samples, all),
+                shards: self.index.is_sharded(),
+                depth: self.options.queue_depth,
+                charged: self.index.is_charged(),
+            };
+            fill::choose(self.options.fill, &job, self.measure(&job, open))
+        });
+    }
+
+    /// Measures the rates of the source, where they decide something and are worth the reads; else says why it does
+    /// not.
+    fn measure(&self, job: &FillJob, open: &Arc<OpenSource>) -> Result<TierRates, String> {
+        if self.options.fill != FillChoice::Auto || !job.shards || job.bytes < WORTH_MEASURING {
+            return Err("the dataset is too small to measure its storage".into());
+        }
+        let singly = |slots: &SlotPool, depth| open(slots, depth, SourceUse::Staging);
+        let measured = measure::source(&self.index, &singly, job.depth, MEASURE_FOR);
+        let measured = measured.map_err(|error| format!("its storage could not be measured: {error}"))?;
+        self.counted.bytes.fetch_add(measured.bytes(), Relaxed);
+        self.staged_by_requests(measured.requests);
+        Ok(measured.rates)
+    }
+
+    /// Whether a tier may be filled ahead: with what comes first, for all ranks.
+    pub(super) fn fills_ahead(&self, place: TierPlace) -> bool {
+        self.keeps_first(place) && self.rules.are_of_all_ranks(place)
+    }
+
+    /// Claims unit `unit` of the dataset for staging, for all tiers; `None` when another process has it.
+    pub(in crate::tier) fn claim_unit(&self, unit: u64) -> Option<Vec<Box<dyn Any + Send>>> {
+        self.tiers().map(|tier| tier.claim_unit(unit)).collect()
+    }
+
+    pub(in crate::tier) fn staged(&self, bytes: u64) {
+        self.counted.staged_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub(in crate::tier) fn staged_by_requests(&self, requests: u64) {
+        self.counted.staged_requests.fetch_add(requests, Relaxed);
+    }
+
+    pub(in crate::tier) fn staging_begins(&self, units: u64) {
+        self.counted.staged_units.store(0, Relaxed);
+        self.counted.units.store(units, Relaxed);
+    }
+
+    pub(in crate::tier) fn staged_unit(&self) {
+        self.counted.staged_units.fetch_add(1, Relaxed);
+    }
+
+    /// Whether there is no more room to stage for in this epoch.
+    pub(in crate::tier) fn is_full(&self) -> bool {
+        self.full.load(Relaxed)
+    }
+
+    /// Notes that the pipeline begins to read one more batch.
+    pub fn begin_batch(&self) {
+        if let Some(stager) = &self.staging().stager {
+            stager.begin_batch();
+        }
+    }
+
+    /// The number of steps that staging keeps ahead of the pipeline where each sample is a file: what is staged only a
+    /// moment before its use is not published yet, and would be read twice.
+    pub(in crate::tier) fn lead(&self, schedule: &Schedule) -> u64 {
+        let mean = self.index.mean_bytes().max(1);
+        let unpublished = self.tiers().map(CacheTier::unpublished).max().unwrap_or(0) / mean;
+        unpublished.div_ceil(schedule.samples_per_batch()) + 2
+    }
+
+    /// Bytes per second that this process may stage.
+    pub(in crate::tier) fn stage_bandwidth(&self) -> Option<u64> {
+        let ranks = u64::from(self.options.local_world_size.unwrap_or(1).max(1));
+        self.options.stage_bandwidth.map(|bandwidth| (bandwidth / ranks).max(1))
+    }
+}

@@ -1,0 +1,120 @@
+//! The forms that the copies of each tier are brought to (`form=`), decided anew with each epoch.
+
+use super::{Cache, TierPlace};
+use crate::tier::convert::{
+    Conversion, ConversionResult, Converter, CopyMaker, FormChoice, FormDecision, FormJob,
+};
+use base::names::NamedValue;
+use pixels::decode::FileForm;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+
+/// Why copies are not brought to another form, whatever the room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoForms {
+    /// The reason, in words.
+    pub why: &'static str,
+    /// Whether they cannot, even where the user asks for it.
+    pub is_impossible: bool,
+}
+
+/// What is decided about forms.
+#[derive(Default)]
+pub(super) struct CacheForms {
+    /// The decision about each tier.
+    decisions: Mutex<Vec<FormDecision>>,
+}
+
+impl Cache {
+    /// Decides which forms the copies are brought to in an epoch that uses `used` bytes of samples.
+    pub(super) fn decide_forms(&self, used: u64) {
+        let places = 0..self.tiers.len();
+        let stays = |place: TierPlace| self.keeps_first(place) && !self.tier(place).spans_nodes();
+        let room = places.clone().filter(|&place| stays(place)).map(|place| self.tiers[place].room()).max();
+        let decisions = places.map(|place| {
+            let choice = self.tiers[place].form;
+            let job = FormJob {
+                choice,
+                no_forms: self.options.no_forms,
+                used,
+                room: room.unwrap_or(0),
+                stays: stays(place),
+            };
+            let decision = match &self.mesh {
+                // All nodes have decided together.
+                Some(mesh) if choice != FormChoice::AsIs && job.stays => mesh.form.clone(),
+                _ => job.decide(),
+            };
+            let decision = match self.tier(place).leave_spare(decision.may_evict) {
+                false if decision.may_evict => FormDecision::as_is("the cache is too small to convert any"),
+                _ => decision,
+            };
+            if decision.form.is_none() && !matches!(choice, FormChoice::Auto | FormChoice::AsIs) {
+                let (name, form, why) = (self.tier(place).name(), choice.name(), decision.why);
+                self.index.notices().warn_once(("form", name.as_str()), || {
+                    format!("copies in {name} stay as they are, not {form}: {why}")
+                });
+            }
+            decision
+        });
+        let decisions = decisions.collect();
+        *self.forms.decisions.lock().unwrap_or_else(PoisonError::into_inner) = decisions;
+    }
+
+    /// Says in words which forms copies are brought to, and why; empty before the first epoch.
+    pub(super) fn describe_forms(&self) -> Vec<String> {
+        let decisions = self.forms.decisions.lock().unwrap_or_else(PoisonError::into_inner);
+        let named = self.tiers.iter().zip(&*decisions).filter(|(kept, _)| kept.form != FormChoice::AsIs);
+        named
+            .map(|(kept, decision)| {
+                let form = decision.form.map_or(FileForm::AsIs, FileForm::from).name();
+                format!("{} {form} ({})", kept.tier.name(), decision.why)
+            })
+            .collect()
+    }
+
+    /// Starts the thread that brings copies to forms, where any may be.
+    pub(super) fn start_converter(self: &Arc<Self>) -> std::io::Result<Option<Converter>> {
+        let may = |choice: FormChoice| choice != FormChoice::AsIs;
+        let any = self.tiers.iter().any(|kept| may(kept.form));
+        any.then(|| Converter::start(self.clone())).transpose()
+    }
+
+    /// Brings some copies of a tier to its form: those of the slowest tier first, from which faster ones take theirs.
+    pub(in crate::tier) fn convert(
+        &self,
+        maker: &mut CopyMaker,
+        is_over: &dyn Fn() -> bool,
+        rest: &dyn Fn(),
+    ) -> ConversionResult {
+        let decisions = self.forms.decisions.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // While one tier may have something soon, it is looked at again, also where another one has no room.
+        let mut all = ConversionResult::NotNow;
+        for (place, decision) in decisions.into_iter().enumerate().rev() {
+            let Some(form) = decision.form else { continue };
+            let may_evict = decision.may_evict;
+            let conversion = &mut Conversion { form, may_evict, maker, is_over, rest };
+            match self.tier(place).convert(conversion) {
+                ConversionResult::Some => return ConversionResult::Some,
+                ConversionResult::Nothing => all = ConversionResult::Nothing,
+                ConversionResult::NotNow => {}
+            }
+        }
+        all
+    }
+
+    /// Says that no copies are brought to other forms any more, because the thread has panicked.
+    pub(in crate::tier) fn note_dead_converter(&self) {
+        self.index.notices().warn_once("dead converter", || {
+            "copies in the cache are not brought to another form any more: a defect in Foreload; please report it, and \
+             use form=\"as-is\" until it is mended"
+                .to_owned()
+        });
+    }
+
+    /// Whether the pipeline waits for reads from this node's own tiers.
+    pub(in crate::tier) fn own_reads_wait(&self) -> bool {
+        self.own_reads_wait.load(Relaxed)
+    }
+}

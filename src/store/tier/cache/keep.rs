@@ -1,0 +1,287 @@
+//! What becomes of a sample whose bytes are at hand: which tier keeps it, from the fastest to the slowest.
+//!
+//! Each sample is kept once, so that the rooms of all tiers add up: by the fastest tier that has room, else by the one
+//! that gives up what is used last of all. Only where a tier has room for the whole dataset does it have all of it, for
+//! the next run, and the faster ones keep copies.
+
+use super::super::copies::{Location, Offer};
+use super::super::plan::Admission;
+use super::Cache;
+use base::parts::OutlinedBytes;
+use data::dataset::{FileId, FileVersion};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The place of a tier in the list of those that keep copies; 0 is the fastest.
+pub(in crate::tier) type TierPlace = usize;
+
+/// Where a sample's bytes have come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::tier) enum SampleOrigin {
+    /// The source.
+    Source,
+    /// The source, because another node that may have it did not give it: it is not pushed there.
+    SourceUnpushed,
+    /// A tier.
+    Copy(TierPlace),
+}
+
+/// The tiers that are offered a sample which has come, unless another one claims it.
+struct SampleTakers {
+    /// One of the tiers before this place is to keep it.
+    once_before: Option<TierPlace>,
+    /// This tier is to keep it beside that.
+    whole: Option<TierPlace>,
+}
+
+/// A sample whose bytes are at hand.
+#[derive(Clone, Copy)]
+struct SampleAtHand<'a> {
+    sample: u64,
+    bytes: &'a [u8],
+    /// The version of its file before it was read.
+    version: FileVersion,
+}
+
+impl Cache {
+    /// Counts a sample that has come from a tier or from the source, and has it kept as the plans want it.
+    /// `version` is the version of its file before it was read; a sample whose version is unknown is not kept.
+    pub(in crate::tier) fn arrived(
+        &self,
+        sample: u64,
+        bytes: &[u8],
+        origin: SampleOrigin,
+        version: Option<FileVersion>,
+    ) {
+        let from = match origin {
+            SampleOrigin::Copy(place) => Some(place),
+            SampleOrigin::Source | SampleOrigin::SourceUnpushed => None,
+        };
+        match from {
+            None => {
+                self.counted.reads.fetch_add(1, Relaxed);
+                self.counted.bytes.fetch_add(bytes.len() as u64, Relaxed);
+            }
+            Some(place) => self.count_hit(place, bytes.len()),
+        }
+        let Some(version) = version else { return };
+        let sample = SampleAtHand { sample, bytes, version };
+        let takers = self.takers(from);
+        match self.claimed_by(sample.sample) {
+            // Who reads the source brings it to who keeps it; what was kept anywhere has been there.
+            Some(place) if origin == SampleOrigin::Source => {
+                self.offer(place, 0, &sample);
+            }
+            Some(_) => {}
+            None => {
+                if let Some(end) = takers.once_before {
+                    self.keep_once(&sample, end, from.is_none());
+                }
+            }
+        }
+        if let Some(whole) = takers.whole {
+            // A copy that is there already is no other.
+            self.offer(whole, 0, &sample);
+        }
+    }
+
+    /// Counts a sample of which so many bytes were read from a tier.
+    pub(in crate::tier) fn count_hit(&self, place: TierPlace, bytes: usize) {
+        let used = &self.tiers[place].used;
+        used.hits.fetch_add(1, Relaxed);
+        used.bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Which tiers are offered what has come `from` a tier, or from the source.
+    fn takers(&self, from: Option<TierPlace>) -> SampleTakers {
+        let whole = self.rules.whole();
+        let end = whole.unwrap_or(self.tiers.len());
+        // Where it came from it stays, unless it was kept for this use alone.
+        let stays = from.filter(|&place| self.keeps_first(place));
+        SampleTakers {
+            once_before: stays.is_none_or(|place| place >= end).then_some(end),
+            whole: whole.filter(|&whole| stays != Some(whole) && self.takes(whole)),
+        }
+    }
+
+    /// Whether a sample that has come from a tier is offered to any other, so that all of it must be read.
+    fn is_kept_again(&self, sample: u64, place: TierPlace) -> bool {
+        let SampleTakers { once_before, whole } = self.takers(Some(place));
+        let any_takes = |end: TierPlace| (0..end).any(|place| self.takes(place));
+        whole.is_some() || once_before.is_some_and(any_takes) && self.claimed_by(sample).is_none()
+    }
+
+    /// The outline of a sample's packed copy at `location`, where that is known and no tier wants all of the copy.
+    pub(in crate::tier) fn outline(
+        &self,
+        sample: u64,
+        place: TierPlace,
+        location: &Location,
+    ) -> Option<OutlinedBytes> {
+        let outline = self.tier(place).outline(sample, location)?;
+        let length = location.extent.length;
+        (!self.is_kept_again(sample, place)).then_some(OutlinedBytes { outline, length })
+    }
+
+    /// The outline of the copy that a sample would be read from, where parts of that may be read alone.
+    pub fn outline_of_copy(&self, sample: u64) -> Option<OutlinedBytes> {
+        let (place, location) = self.locate(sample)?;
+        self.outline(sample, place, &location)
+    }
+
+    /// Has one of the tiers before `end` keep a sample. One that is `new` to them all is offered to those that are
+    /// full, too, so that they count what they miss.
+    fn keep_once(&self, sample: &SampleAtHand, end: TierPlace, new: bool) {
+        let mut with_plans = Vec::new();
+        for place in 0..end {
+            if self.keeps_first(place) {
+                if (new || self.takes(place)) && self.offer(place, 0, sample) {
+                    return;
+                }
+            } else if self.takes(place) {
+                match self.admit(place, sample, false) {
+                    Admission::Admit { group } if self.offer(place, group, sample) => return,
+                    Admission::Admit { .. } => {}
+                    Admission::Bypass => with_plans.push(place),
+                }
+            }
+        }
+        if with_plans.len() > 1 {
+            let plans = self.plans();
+            let last = |place: TierPlace| Some(plans.tiers.get(place)?.as_ref()?.plan.last_group());
+            with_plans.sort_by_key(|&place| Reverse(last(place)));
+        }
+        for place in with_plans {
+            if let Admission::Admit { group } = self.admit(place, sample, true)
+                && self.offer(place, group, sample)
+            {
+                return;
+            }
+        }
+    }
+
+    /// Whether a tier may take a sample: it has room, or may make some.
+    pub(in crate::tier) fn takes(&self, place: TierPlace) -> bool {
+        let tier = self.tier(place);
+        if self.keeps_first(place) { tier.is_open() } else { tier.can_take() }
+    }
+
+    /// Decides whether a tier with a plan keeps a sample, beside all that it holds or by `evicting` some of it.
+    fn admit(&self, place: TierPlace, sample: &SampleAtHand, evicting: bool) -> Admission {
+        let mut plans = self.plans();
+        let Some(Some(planned)) = plans.tiers.get_mut(place) else { return Admission::Bypass };
+        let admission = planned.admit(sample.sample, sample.bytes.len() as u64, evicting);
+        for group in planned.plan.take_evicted() {
+            self.tier(place).evict_group(group);
+        }
+        admission
+    }
+
+    /// Offers a sample to a tier, and returns whether it has it now.
+    fn offer(&self, place: TierPlace, group: u64, sample: &SampleAtHand) -> bool {
+        matches!(self.offered(place, group, sample), Offer::Taken | Offer::Present)
+    }
+
+    fn offered(&self, place: TierPlace, group: u64, at_hand: &SampleAtHand) -> Offer {
+        let SampleAtHand { sample, bytes, version } = *at_hand;
+        let offer = self.tier(place).offer(group, sample, version, bytes);
+        if offer == Offer::Full && !self.tier(place).spans_nodes() {
+            self.lacks_room.store(true, Relaxed);
+        }
+        if offer == Offer::Taken {
+            self.take(sample);
+        } else if !self.keeps_first(place)
+            && let Some(Some(planned)) = self.plans().tiers.get_mut(place)
+        {
+            // What is there already has been counted.
+            planned.plan.lost(group, bytes.len() as u64);
+        }
+        offer
+    }
+
+    /// The tier that is to keep a sample alone, for all nodes.
+    pub(super) fn claimed_by(&self, sample: u64) -> Option<TierPlace> {
+        self.mesh.as_ref()?;
+        (0..self.tiers.len()).find(|&place| self.tier(place).claims(sample))
+    }
+
+    /// Whether this node is a sample's home.
+    pub(in crate::tier) fn is_home_of(&self, sample: u64) -> bool {
+        let homes = self.mesh.as_ref().filter(|_| sample < self.index.len());
+        homes.is_some_and(|mesh| mesh.homes.home(sample) == Some(mesh.own))
+    }
+
+    /// Whether [`Cache::keep_pushed`] returns at once for this sample.
+    pub(in crate::tier) fn keeps_at_once(&self, sample: u64) -> bool {
+        let length = self.index.extent(sample).length;
+        self.tiers().filter(|tier| !tier.spans_nodes()).all(|tier| tier.offers_at_once(0, length))
+    }
+
+    /// Has the fastest tier of this node that has room keep a sample which another node pushes.
+    pub(in crate::tier) fn keep_pushed(&self, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
+        let at_hand = SampleAtHand { sample, bytes, version };
+        let mut answer = Offer::Full;
+        for place in (0..self.tiers.len()).filter(|&place| !self.tier(place).spans_nodes()) {
+            match self.offered(place, 0, &at_hand) {
+                offer @ (Offer::Taken | Offer::Present) => return offer,
+                Offer::Full => {}
+                offer => answer = offer,
+            }
+        }
+        answer
+    }
+
+    /// Makes room for samples that are at home here, where there was none for them in the epoch before: of what earlier
+    /// runs kept, segments leave of which a quarter or more is at home elsewhere. Their other samples come again.
+    pub(super) fn make_room_for_own(&self) {
+        for tier in self.tiers().filter(|tier| !tier.spans_nodes()) {
+            let mut of_file: HashMap<FileId, (u64, u64)> = HashMap::new();
+            for (sample, location) in
+                (0..self.index.len()).filter_map(|sample| Some((sample, tier.locate(sample)?)))
+            {
+                let (all, strange) = of_file.entry(location.extent.file).or_default();
+                *all += 1;
+                *strange += u64::from(!self.is_home_of(sample));
+            }
+            let leaving = of_file.into_iter().filter(|(_, (all, strange))| 4 * strange >= *all);
+            leaving.for_each(|(file, _)| tier.forget(file));
+        }
+    }
+
+    /// Offers a staged sample to the tiers that are filled with what comes first, for all ranks.
+    pub(in crate::tier) fn keep_staged(&self, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
+        let at_hand = SampleAtHand { sample, bytes, version };
+        let whole = self.rules.whole();
+        let mut answer = Offer::Full;
+        for place in (0..self.tiers.len()).filter(|&place| self.fills_ahead(place)) {
+            let wanted = answer != Offer::Taken || whole == Some(place);
+            // What is full has been told so before; the slowest counts what none of them takes.
+            if !wanted || place + 1 < self.tiers.len() && !self.takes(place) {
+                continue;
+            }
+            match self.offered(place, 0, &at_hand) {
+                Offer::Taken => answer = Offer::Taken,
+                offer @ (Offer::Present | Offer::Busy) if answer != Offer::Taken => return offer,
+                _ => {}
+            }
+        }
+        if answer == Offer::Taken {
+            self.counted.staged_samples.fetch_add(1, Relaxed);
+        } else {
+            // Bytes that cannot be kept need not be read ahead.
+            self.full.store(true, Relaxed);
+        }
+        answer
+    }
+
+    /// Whether a sample is kept or on its way there.
+    pub(in crate::tier) fn knows(&self, sample: u64) -> bool {
+        let taken = self.taken[(sample / 64) as usize].load(Relaxed) >> (sample % 64) & 1 == 1;
+        taken || self.tiers.iter().any(|kept| kept.tier.locate(sample).is_some())
+    }
+
+    fn take(&self, sample: u64) {
+        self.taken[(sample / 64) as usize].fetch_or(1 << (sample % 64), Relaxed);
+    }
+}

@@ -1,0 +1,193 @@
+//! The tiers of a cache, opened as the user asked for them.
+
+use super::super::convert::FormChoice;
+use super::super::copies::CacheTier;
+use super::super::directory::{Directory, ServedFiles};
+use super::super::peers::{OtherNodes, OwnTiers, PeerMesh, SharedJob};
+use super::super::ram::Ram;
+use super::super::store::{Store, StoreOptions};
+use super::CacheOptions;
+use base::error::{Error, Result};
+use base::names::NamedValue;
+use base::tier_name::TierName;
+use base::trace::Trace;
+use data::dataset::DatasetIndex;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A tier that the user asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TierOptions {
+    /// Copies in memory.
+    Ram {
+        /// What statistics and logs call it.
+        name: TierName,
+        /// Bytes that it may take of the node's memory; each of the node's ranks has an equal part.
+        size: u64,
+        /// The form in which copies are kept.
+        form: FormChoice,
+    },
+    /// Copies in a directory on a local drive.
+    Directory {
+        /// What statistics and logs call it.
+        name: TierName,
+        /// The directory.
+        path: PathBuf,
+        /// Bytes that it may take, shared by all jobs and datasets in the directory.
+        size: u64,
+        /// The form in which copies are kept.
+        form: FormChoice,
+    },
+}
+
+impl fmt::Display for TierOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ram { size, .. } => write!(f, "{size} bytes of memory")?,
+            Self::Directory { path, size, .. } => write!(f, "{size} bytes in {}", path.display())?,
+        }
+        match self.form() {
+            FormChoice::Auto => Ok(()),
+            form => write!(f, ", {}", form.name()),
+        }
+    }
+}
+
+impl TierOptions {
+    /// What statistics and logs call the tier.
+    pub fn name(&self) -> TierName {
+        match self {
+            Self::Ram { name, .. } | Self::Directory { name, .. } => *name,
+        }
+    }
+
+    /// The form in which copies are kept.
+    pub fn form(&self) -> FormChoice {
+        match self {
+            Self::Ram { form, .. } | Self::Directory { form, .. } => *form,
+        }
+    }
+}
+
+/// The tiers of a process, from the fastest to the slowest.
+pub(super) struct OpenedTiers {
+    /// Each, and the form in which the user wants its copies to be kept.
+    pub(super) tiers: Vec<(Box<dyn CacheTier>, FormChoice)>,
+    /// The job's nodes, where they share their caches; then the last tier is that of the others.
+    pub(super) mesh: Option<Arc<PeerMesh>>,
+}
+
+/// Opens the tiers of `options`, in their order, and loads what they hold of the dataset already. A directory that
+/// cannot be used is left out, and a notice says why. Where nodes share their caches it meets the other ranks.
+///
+/// # Errors
+/// The errors of [`Store::check`], [`Ram::new`] and [`PeerMesh::meet`]; [`Error::Io`] where the working directory is
+/// gone.
+pub(super) fn tiers(
+    index: &Arc<DatasetIndex>,
+    options: &CacheOptions,
+    trace: &Trace,
+    job: &SharedJob<'_>,
+) -> Result<OpenedTiers> {
+    // What directories hold is told to the other nodes, and what memory may hold depends on who else is on this one.
+    let mut directories = Vec::new();
+    for tier in &options.tiers {
+        directories.push(match tier {
+            TierOptions::Directory { name, path, size, .. } => {
+                // The working directory may change while the store is used.
+                let path = std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))?;
+                directory(index, options, *name, path, *size, trace)?
+            }
+            TierOptions::Ram { .. } => None,
+        });
+    }
+    let mesh = match &options.peers {
+        Some(peers) if job.place.world_size > 1 => {
+            let opened: Vec<&dyn CacheTier> = directories.iter().flatten().map(|tier| &**tier).collect();
+            for (name, size) in options.memory() {
+                // What this rank cannot have is found before others wait for it.
+                Ram::new(index, name, size, 1)?;
+            }
+            let memory = options.memory().map(|(_, size)| size).sum();
+            let directories = options.directories().collect();
+            let asked = options.tiers.iter().map(TierOptions::to_string).collect();
+            let form = options.tiers.last().map_or(FormChoice::AsIs, TierOptions::form);
+            let (depth, no_forms) = (options.queue_depth, options.no_forms);
+            let own = OwnTiers { tiers: &opened, asked, memory, directories, depth, form, no_forms };
+            PeerMesh::meet(peers, index, &own, job)?.map(Arc::new)
+        }
+        _ => None,
+    };
+    let mut tiers: Vec<(Box<dyn CacheTier>, FormChoice)> = Vec::new();
+    for (tier, directory) in options.tiers.iter().zip(directories) {
+        match (tier, &mesh) {
+            (TierOptions::Directory { form, .. }, _) => tiers.extend(directory.map(|tier| (tier, *form))),
+            (TierOptions::Ram { name, size, form }, None) => {
+                let ranks = u64::from(options.local_world_size.unwrap_or(1).max(1));
+                tiers.push((Box::new(Ram::new(index, *name, *size, ranks)?), *form));
+            }
+            // Other processes have it by way of the node's server.
+            (TierOptions::Ram { name, size, form }, Some(mesh)) if mesh.is_first => {
+                tiers.push((Box::new(Ram::new(index, *name, *size, 1)?), *form));
+            }
+            (TierOptions::Ram { .. }, Some(_)) => {}
+        }
+    }
+    if let Some(mesh) = &mesh {
+        let others = OtherNodes::new(index, mesh.clone(), options.verify, options.queue_depth);
+        tiers.push((Box::new(others), FormChoice::AsIs));
+    }
+    Ok(OpenedTiers { tiers, mesh })
+}
+
+impl CacheOptions {
+    /// The names of the tiers in memory, and the bytes of the node's memory that they may take.
+    fn memory(&self) -> impl Iterator<Item = (TierName, u64)> {
+        self.tiers.iter().filter_map(|tier| match tier {
+            TierOptions::Ram { name, size, .. } => Some((*name, *size)),
+            TierOptions::Directory { .. } => None,
+        })
+    }
+
+    /// The directories.
+    fn directories(&self) -> impl Iterator<Item = &Path> {
+        self.tiers.iter().filter_map(|tier| match tier {
+            TierOptions::Directory { path, .. } => Some(&**path),
+            TierOptions::Ram { .. } => None,
+        })
+    }
+}
+
+fn directory(
+    index: &Arc<DatasetIndex>,
+    options: &CacheOptions,
+    name: TierName,
+    path: PathBuf,
+    size: u64,
+    trace: &Trace,
+) -> Result<Option<Box<dyn CacheTier>>> {
+    let store = StoreOptions {
+        name,
+        trace: trace.clone(),
+        verify: options.verify,
+        ..StoreOptions::new(path.clone(), size)
+    };
+    Store::check(&store, index)?;
+    match Store::open(&store, index) {
+        Ok(store) => {
+            let CacheOptions { io, direct, deepest: queue_depth, .. } = *options;
+            let served = ServedFiles::default();
+            Ok(Some(Box::new(Directory { name, path, size, store, io, direct, queue_depth, served })))
+        }
+        Err(error) => {
+            let why = || {
+                format!(
+                    "the cache's directory is not used: {error}; what no other tier has is read from the dataset"
+                )
+            };
+            index.notices().warn_once(("no cache", name.as_str()), why);
+            Ok(None)
+        }
+    }
+}

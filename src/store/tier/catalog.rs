@@ -1,0 +1,387 @@
+//! Which sample is where in which segment: about 26 bytes of memory for a cached sample, half a byte for each other. A
+//! segment is a file of the store, or a block of memory. The store keeps outlines beside it (`store/outlines.rs`).
+
+use base::parts::RawOutline;
+use data::dataset::{FileVersion, Stamp};
+use pixels::decode::FileForm;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+/// The number by which the catalog knows a segment. It is the [`data::dataset::FileId`] that readers know it by, and
+/// is given only once, so that no reader can take one segment for another.
+pub(in crate::tier) type SegmentIndex = u32;
+
+/// A sample in a segment: a row of its table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::tier) struct SegmentRow {
+    pub sample: u64,
+    /// The version of the source's file that the bytes are of.
+    pub version: FileVersion,
+    /// Where its bytes begin; a segment's samples begin below 4 GiB.
+    pub offset: u32,
+    pub length: u32,
+    pub crc: u32,
+    /// The form of its bytes.
+    pub form: FileForm,
+    /// The form that it was last brought to. Its bytes have another one where that could not be made of them.
+    pub tried: FileForm,
+    /// The outline of a packed image that was made of the sample's file, where the segment keeps it; else zeros.
+    pub outline: RawOutline,
+}
+
+/// Where the copy of a sample is: the index of its segment, the first byte, the bytes, the checksum, and the version of
+/// the source's file. The version is kept in halves, so that nothing is lost to alignment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::tier) struct PackedLocation {
+    pub segment: SegmentIndex,
+    pub offset: u32,
+    pub length: u32,
+    pub crc: u32,
+    version: [u32; 2],
+}
+
+impl PackedLocation {
+    fn new(segment: SegmentIndex, row: &SegmentRow) -> Self {
+        let SegmentRow { offset, length, crc, version, .. } = *row;
+        Self { segment, offset, length, crc, version: [version.0 as u32, (version.0 >> 32) as u32] }
+    }
+
+    pub(in crate::tier) fn version(&self) -> FileVersion {
+        FileVersion(u64::from(self.version[0]) | u64::from(self.version[1]) << 32)
+    }
+}
+
+/// Stands for the location of a sample that was taken and is not written yet.
+const PENDING: PackedLocation =
+    PackedLocation { segment: u32::MAX, offset: 0, length: 0, crc: 0, version: [0; 2] };
+
+/// A published segment as the catalog knows it.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::tier) struct Segment {
+    /// The segment's number in its tier.
+    pub number: u64,
+    /// The group that its samples belong to.
+    pub group: u64,
+    /// The size of the file in bytes.
+    pub bytes: u64,
+    /// The time of the file's last modification, in nanoseconds since 1970.
+    pub mtime: i64,
+    /// Whether the segment is not to be read any more. Locations that still lie in it are overwritten in time.
+    pub forgotten: bool,
+    /// The number of samples whose location in the catalog lies in this segment.
+    samples: u32,
+    /// The number of samples that the file has.
+    rows: u32,
+    /// The number of samples in the file whose source files have changed since.
+    stale: u32,
+    /// The lowest form that a sample of it was brought to.
+    pub tried: FileForm,
+    /// The segment whose samples it has in another form.
+    former: Option<SegmentIndex>,
+}
+
+impl Segment {
+    /// Whether nothing is read from it any more: later segments have all that it had.
+    pub(in crate::tier) fn is_superseded(&self) -> bool {
+        self.rows > 0 && self.samples == 0
+    }
+
+    /// Whether it can be read and has samples that were not brought to this form.
+    pub(in crate::tier) fn waits_for(&self, form: FileForm) -> bool {
+        !self.forgotten && self.tried < form && !self.is_superseded()
+    }
+
+    /// Whether most of the file is of no use any more.
+    fn is_mostly_stale(&self) -> bool {
+        2 * u64::from(self.stale) > u64::from(self.rows)
+    }
+}
+
+/// The locations of 64 neighbouring samples, in the samples' order. A bit says which of them has one.
+#[derive(Default)]
+struct CatalogChunk {
+    present: u64,
+    /// A bit for each copy that is known to be the source's in this run.
+    checked: u64,
+    places: Vec<PackedLocation>,
+}
+
+impl CatalogChunk {
+    fn rank(&self, bit: u32) -> usize {
+        (self.present & ((1 << bit) - 1)).count_ones() as usize
+    }
+
+    fn get(&self, bit: u32) -> Option<PackedLocation> {
+        (self.present >> bit & 1 == 1).then(|| self.places[self.rank(bit)])
+    }
+
+    /// Sets a location and returns the former one.
+    fn set(&mut self, bit: u32, place: PackedLocation) -> Option<PackedLocation> {
+        let rank = self.rank(bit);
+        if self.present >> bit & 1 == 1 {
+            return Some(std::mem::replace(&mut self.places[rank], place));
+        }
+        if self.places.len() == self.places.capacity() {
+            // The capacity is not doubled: most of the room would stay empty, in millions of chunks.
+            self.places.reserve_exact(4);
+        }
+        self.places.insert(rank, place);
+        self.present |= 1 << bit;
+        None
+    }
+
+    fn clear(&mut self, bit: u32) {
+        if self.present >> bit & 1 == 1 {
+            self.places.remove(self.rank(bit));
+            self.present &= !(1 << bit);
+            self.checked &= !(1 << bit);
+        }
+    }
+}
+
+/// The locations of all samples, and all segments.
+pub(in crate::tier) struct Catalog {
+    chunks: Vec<CatalogChunk>,
+    segments: Vec<Segment>,
+    /// Slots by the segments' numbers in the directory; `None` for a segment that is about to be published.
+    by_number: HashMap<u64, Option<u32>>,
+    held_samples: u64,
+    held_bytes: u64,
+}
+
+impl Catalog {
+    /// An empty catalog for `samples` samples.
+    pub(in crate::tier) fn new(samples: u64) -> Self {
+        let chunks = (0..samples.div_ceil(64)).map(|_| CatalogChunk::default()).collect();
+        Self { chunks, segments: Vec::new(), by_number: HashMap::new(), held_samples: 0, held_bytes: 0 }
+    }
+
+    fn get(&self, sample: u64) -> Option<PackedLocation> {
+        self.chunks[(sample / 64) as usize].get((sample % 64) as u32)
+    }
+
+    fn is_live(&self, place: PackedLocation) -> bool {
+        self.segments.get(place.segment as usize).is_some_and(|segment| !segment.forgotten)
+    }
+
+    /// The location of a sample that can be read, and whether its copy was checked in this run.
+    pub(in crate::tier) fn locate(&self, sample: u64) -> Option<(PackedLocation, bool)> {
+        let place = self.get(sample).filter(|&place| self.is_live(place))?;
+        let checked = self.chunks[(sample / 64) as usize].checked >> (sample % 64) & 1 == 1;
+        Some((place, checked))
+    }
+
+    /// Notes that the copy of a sample in the segment of this index is the source's. If it was brought to another form
+    /// while that was found out, what was made of it is, too.
+    pub(in crate::tier) fn confirm(&mut self, sample: u64, segment_index: SegmentIndex) {
+        let former = |place: PackedLocation| self.segments.get(place.segment as usize)?.former;
+        let is_of = |place| place == segment_index;
+        if self.get(sample).is_some_and(|place| is_of(place.segment) || former(place).is_some_and(is_of)) {
+            self.chunks[(sample / 64) as usize].checked |= 1 << (sample % 64);
+        }
+    }
+
+    /// Has every copy checked once more.
+    pub(in crate::tier) fn doubt(&mut self) {
+        self.chunks.iter_mut().for_each(|chunk| chunk.checked = 0);
+    }
+
+    /// Forgets the copy of a sample in the segment of this index, which is not the source's any more. Returns whether
+    /// that still was the sample's location, and whether most of the segment is of no use now.
+    pub(in crate::tier) fn outdate(&mut self, sample: u64, segment_index: SegmentIndex) -> (bool, bool) {
+        let Some(place) = self.get(sample).filter(|place| place.segment == segment_index) else {
+            return (false, false);
+        };
+        self.chunks[(sample / 64) as usize].clear((sample % 64) as u32);
+        let live = self.is_live(place);
+        let Some(segment) = self.segments.get_mut(segment_index as usize) else { return (false, false) };
+        segment.samples -= 1;
+        segment.stale += 1;
+        self.held_samples -= u64::from(live);
+        (true, segment.is_mostly_stale())
+    }
+
+    /// Whether a sample is kept in `group`, or on its way there.
+    pub(in crate::tier) fn keeps(&self, sample: u64, group: u64) -> bool {
+        let here = |place: PackedLocation| {
+            self.is_live(place) && self.segments[place.segment as usize].group == group
+        };
+        self.get(sample).is_some_and(|place| place == PENDING || here(place))
+    }
+
+    /// Notes that a sample is on its way to `group`. Returns `false` when it is kept there already. A sample of another
+    /// group moves: until it has come it cannot be located.
+    pub(in crate::tier) fn expect(&mut self, sample: u64, group: u64) -> bool {
+        let new = !self.keeps(sample, group);
+        if new {
+            self.set(sample, PENDING, false);
+        }
+        new
+    }
+
+    /// Whether a sample is on its way.
+    pub(in crate::tier) fn expects(&self, sample: u64) -> bool {
+        self.get(sample) == Some(PENDING)
+    }
+
+    /// Notes that a sample on its way will not come.
+    pub(in crate::tier) fn give_up(&mut self, sample: u64) {
+        if self.expects(sample) {
+            self.chunks[(sample / 64) as usize].clear((sample % 64) as u32);
+        }
+    }
+
+    fn set(&mut self, sample: u64, place: PackedLocation, checked: bool) {
+        let chunk = &mut self.chunks[(sample / 64) as usize];
+        let bit = (sample % 64) as u32;
+        let former = chunk.set(bit, place);
+        chunk.checked = chunk.checked & !(1 << bit) | u64::from(checked) << bit;
+        let Some(former) = former else { return };
+        if let Some(segment) = self.segments.get_mut(former.segment as usize) {
+            segment.samples -= 1;
+            self.held_samples -= u64::from(!segment.forgotten);
+        }
+    }
+
+    /// Notes that segment `number` is about to be published. Returns whether it was unknown.
+    pub(in crate::tier) fn announce(&mut self, number: u64) -> bool {
+        match self.by_number.entry(number) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(entry) => {
+                entry.insert(None);
+                true
+            }
+        }
+    }
+
+    /// Takes back the announcement of a segment that could not be published.
+    pub(in crate::tier) fn retract(&mut self, number: u64) {
+        self.by_number.remove(&number);
+    }
+
+    /// Adds an announced segment, which is published now, and returns its index. Its samples are placed afterwards.
+    pub(in crate::tier) fn publish(&mut self, number: u64, group: u64, stamp: &Stamp) -> SegmentIndex {
+        let segment_index = self.segments.len() as u32;
+        let (bytes, mtime) = (stamp.size, stamp.mtime);
+        self.segments.push(Segment {
+            number,
+            group,
+            bytes,
+            mtime,
+            forgotten: false,
+            samples: 0,
+            rows: 0,
+            stale: 0,
+            tried: FileForm::Packed,
+            former: None,
+        });
+        self.by_number.insert(number, Some(segment_index));
+        self.held_bytes += bytes;
+        segment_index
+    }
+
+    /// Enters the samples of a published segment, but for those that a later segment has. `checked` says that they are
+    /// known to be the source's in this run.
+    pub(in crate::tier) fn place(&mut self, segment_index: SegmentIndex, rows: &[SegmentRow], checked: bool) {
+        self.note_rows(segment_index, rows);
+        for row in rows {
+            let number = self.segments[segment_index as usize].number;
+            let later = |place: PackedLocation| {
+                self.is_live(place) && self.segments[place.segment as usize].number > number
+            };
+            if self.get(row.sample).is_some_and(later) {
+                continue;
+            }
+            self.enter(segment_index, row, checked);
+        }
+    }
+
+    /// Enters the samples of a published segment that were brought from the segment `former` into another form, but for
+    /// those that are not there any more.
+    pub(in crate::tier) fn replace(
+        &mut self,
+        former: SegmentIndex,
+        segment_index: SegmentIndex,
+        rows: &[SegmentRow],
+    ) {
+        self.note_rows(segment_index, rows);
+        self.segments[segment_index as usize].former = Some(former);
+        for row in rows {
+            if let Some((_, checked)) = self.locate(row.sample).filter(|(place, _)| place.segment == former) {
+                self.enter(segment_index, row, checked);
+            }
+        }
+    }
+
+    /// Notes that of no sample of a segment this form could be made.
+    pub(in crate::tier) fn set_tried(&mut self, segment_index: SegmentIndex, form: FileForm) {
+        if let Some(segment) = self.segments.get_mut(segment_index as usize) {
+            segment.tried = form;
+        }
+    }
+
+    fn note_rows(&mut self, segment_index: SegmentIndex, rows: &[SegmentRow]) {
+        let segment = &mut self.segments[segment_index as usize];
+        segment.rows += rows.len() as u32;
+        segment.tried = rows.iter().map(|row| row.tried).fold(segment.tried, FileForm::min);
+    }
+
+    fn enter(&mut self, segment_index: SegmentIndex, row: &SegmentRow, checked: bool) {
+        self.set(row.sample, PackedLocation::new(segment_index, row), checked);
+        let segment = &mut self.segments[segment_index as usize];
+        segment.samples += 1;
+        self.held_samples += u64::from(!segment.forgotten);
+    }
+
+    /// Notes that so many samples of the segment of this index are of files that have changed since. Returns whether
+    /// that is most of it.
+    pub(in crate::tier) fn note_stale(&mut self, segment_index: SegmentIndex, samples: u32) -> bool {
+        let segment = &mut self.segments[segment_index as usize];
+        segment.rows += samples;
+        segment.stale += samples;
+        segment.is_mostly_stale()
+    }
+
+    /// Forgets a segment with all its samples. Returns whether it could be read before.
+    pub(in crate::tier) fn forget(&mut self, segment_index: SegmentIndex) -> bool {
+        let Some(segment) = self.segments.get_mut(segment_index as usize) else { return false };
+        if std::mem::replace(&mut segment.forgotten, true) {
+            return false;
+        }
+        self.by_number.remove(&segment.number);
+        self.held_samples -= u64::from(segment.samples);
+        self.held_bytes -= segment.bytes;
+        true
+    }
+
+    /// The segment of this index; also a forgotten one.
+    pub(in crate::tier) fn segment(&self, segment_index: SegmentIndex) -> Option<Segment> {
+        self.segments.get(segment_index as usize).copied()
+    }
+
+    /// Whether segment `number` of the directory is known.
+    pub(in crate::tier) fn has(&self, number: u64) -> bool {
+        self.by_number.contains_key(&number)
+    }
+
+    /// The segments that can be read, with their indices.
+    pub(in crate::tier) fn live(&self) -> impl Iterator<Item = (SegmentIndex, Segment)> {
+        self.by_number
+            .values()
+            .flatten()
+            .map(|&segment_index| (segment_index, self.segments[segment_index as usize]))
+    }
+
+    /// The segments that nothing is read from any more, because later ones have all that they had.
+    pub(in crate::tier) fn superseded(&self) -> impl Iterator<Item = SegmentIndex> {
+        self.live().filter(|(_, segment)| segment.is_superseded()).map(|(segment_index, _)| segment_index)
+    }
+
+    /// The number of samples that can be located, and the bytes of the segments they are in.
+    pub(in crate::tier) fn held(&self) -> (u64, u64) {
+        (self.held_samples, self.held_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests;

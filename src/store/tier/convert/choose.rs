@@ -1,0 +1,138 @@
+//! Which form the copies of a tier are brought to, by the room that there is. Pure.
+
+use super::super::cache::NoForms;
+use base::names::named;
+use pixels::decode::MadeForm;
+
+/// How the user wants copies to be kept (`form=`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum FormChoice {
+    /// The room decides: a form is worth its processor time, but no reads from the dataset.
+    #[default]
+    Auto,
+    /// As they are read.
+    AsIs,
+    /// With an index of their entropy-coded data.
+    Indexed,
+    /// Without their entropy coder.
+    Packed,
+}
+
+named!(FormChoice: "auto" => Auto, "as-is" => AsIs, "indexed" => Indexed, "packed" => Packed);
+
+impl FormChoice {
+    /// The form that the user asks for by name; `None` where none is to be made, or [`FormChoice::Auto`] decides.
+    fn made(self) -> Option<MadeForm> {
+        match self {
+            Self::Auto | Self::AsIs => None,
+            Self::Indexed => Some(MadeForm::Indexed),
+            Self::Packed => Some(MadeForm::Packed),
+        }
+    }
+}
+
+/// What the files of photographs take packed, for one byte as they are; with what varies among datasets.
+pub(in crate::tier) const PACKED: f64 = 1.18;
+
+/// What they take with an index.
+const INDEXED: f64 = 1.01;
+
+/// What is known of a tier and of the job.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::tier) struct FormJob {
+    pub choice: FormChoice,
+    /// Why copies are not brought to another form, whatever the room.
+    pub no_forms: Option<NoForms>,
+    /// The bytes of the samples that the epoch uses.
+    pub used: u64,
+    /// The bytes of samples that fit into the largest tier that is filled with what comes first.
+    pub room: u64,
+    /// Whether this tier is filled with what comes first, which stays.
+    pub stays: bool,
+}
+
+/// What becomes of the copies of a tier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::tier) struct FormDecision {
+    /// The form that they are brought to; `None` where they stay as they are.
+    pub form: Option<MadeForm>,
+    /// Whether copies may leave to make the room that the form takes.
+    pub may_evict: bool,
+    /// The reason, in words.
+    pub why: &'static str,
+}
+
+impl FormDecision {
+    /// Copies stay as they are.
+    pub(in crate::tier) fn as_is(why: &'static str) -> Self {
+        Self { form: None, may_evict: false, why }
+    }
+}
+
+impl FormJob {
+    /// Decides what becomes of the tier's copies in an epoch.
+    pub(in crate::tier) fn decide(&self) -> FormDecision {
+        if self.choice == FormChoice::AsIs {
+            return FormDecision::as_is("form=\"as-is\"");
+        }
+        let asked = self.choice.made();
+        if let Some(NoForms { why, .. }) = self.no_forms.filter(|no| no.is_impossible || asked.is_none()) {
+            return FormDecision::as_is(why);
+        }
+        if !self.stays {
+            return FormDecision::as_is("copies leave after their next use");
+        }
+        if asked.is_some() {
+            return FormDecision { form: asked, may_evict: true, why: "as form= says" };
+        }
+        let fits = |ratio: f64| self.used as f64 * ratio <= self.room as f64;
+        let beside = |form, why| FormDecision { form: Some(form), may_evict: false, why };
+        if fits(PACKED) {
+            beside(MadeForm::Packed, "there is room, and decoding takes less than half of the time")
+        } else if fits(INDEXED) {
+            beside(MadeForm::Indexed, "there is no room for packed copies")
+        } else {
+            FormDecision::as_is(
+                "each packed copy would leave room for fewer, and reads from the dataset matter",
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: FormJob =
+        FormJob { choice: FormChoice::Auto, no_forms: None, used: 1_000_000, room: 2_000_000, stays: true };
+
+    fn form(job: FormJob) -> (Option<MadeForm>, bool) {
+        let FormDecision { form, may_evict, .. } = job.decide();
+        (form, may_evict)
+    }
+
+    #[test]
+    fn room_decides() {
+        let with = |room| form(FormJob { room, ..JOB });
+        assert_eq!(with(2_000_000), (Some(MadeForm::Packed), false));
+        assert_eq!(with(1_100_000), (Some(MadeForm::Indexed), false));
+        assert_eq!(with(500_000), (None, false));
+    }
+
+    #[test]
+    fn the_user_decides_what_can_be() {
+        let no = |is_impossible| Some(NoForms { why: "for a reason", is_impossible });
+        let asked = |choice, no_forms| form(FormJob { choice, no_forms, room: 10, ..JOB }).0;
+        for (choice, made) in [
+            (FormChoice::Packed, Some(MadeForm::Packed)),
+            (FormChoice::Indexed, Some(MadeForm::Indexed)),
+            (FormChoice::AsIs, None),
+        ] {
+            assert_eq!(asked(choice, None), made, "{choice:?}");
+            assert_eq!(asked(choice, no(false)), made, "{choice:?}");
+            assert_eq!(asked(choice, no(true)), None, "{choice:?}");
+        }
+        assert_eq!(form(FormJob { no_forms: no(false), ..JOB }), (None, false));
+        assert_eq!(form(FormJob { choice: FormChoice::Packed, stays: false, ..JOB }), (None, false));
+    }
+}

@@ -1,0 +1,153 @@
+//! A control group's quota of processor time: where it is used up, all threads of the group wait for the next period,
+//! so that work of low priority beside training holds training up. The kernel counts such periods.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Where control groups are, in both versions of them.
+const ROOTS: [&str; 4] =
+    ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/unified"];
+
+/// How often the count is read: as often as periods usually begin.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The rest after the first period that was used up. It doubles with each one that follows.
+const SHORTEST_REST: Duration = Duration::from_secs(1);
+
+/// The longest rest, by which a hundredth of the periods may be used up for such work.
+const LONGEST_REST: Duration = Duration::from_secs(10);
+
+/// The files that count the periods in which this process's groups were throttled.
+#[derive(Debug)]
+pub struct ThrottledPeriods {
+    files: Vec<PathBuf>,
+}
+
+impl ThrottledPeriods {
+    /// Finds the files of this process; there are none where the system does not show them.
+    pub fn find() -> Self {
+        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Self { files: files_of(&groups, &ROOTS.map(Path::new)) }
+    }
+
+    /// Whether they are known.
+    pub fn are_known(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    /// How many there have been.
+    fn count(&self) -> u64 {
+        let of = |file: &PathBuf| std::fs::read_to_string(file).ok().as_deref().and_then(throttled);
+        self.files.iter().filter_map(of).sum()
+    }
+}
+
+/// The files that say how often a group, or one above it, was throttled. `groups` lists a group for each hierarchy, in
+/// the form of `/proc/self/cgroup`.
+fn files_of(groups: &str, roots: &[&Path]) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else { continue };
+        if !controllers.is_empty() && !controllers.split(',').any(|name| name == "cpu") {
+            continue;
+        }
+        for root in roots {
+            // A container may see its own group as the root, under whatever name the group has outside.
+            let group = Path::new(group.trim_start_matches('/'));
+            files.extend(group.ancestors().map(|group| root.join(group).join("cpu.stat")));
+        }
+    }
+    files.sort_unstable();
+    files.dedup();
+    files.retain(|file| std::fs::read_to_string(file).is_ok_and(|text| throttled(&text).is_some()));
+    files
+}
+
+fn throttled(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix("nr_throttled ")?.trim().parse().ok())
+}
+
+/// When work beside training rests, so that it uses up no quota that training would have had.
+pub(super) struct QuotaPace {
+    periods: ThrottledPeriods,
+    seen: u64,
+    looked: Instant,
+    rest: Duration,
+}
+
+impl QuotaPace {
+    /// The pace of this process.
+    pub(super) fn new() -> Self {
+        let periods = ThrottledPeriods::find();
+        Self { seen: periods.count(), periods, looked: Instant::now(), rest: Duration::ZERO }
+    }
+
+    /// How long to rest now; the work is to be told when it goes on.
+    pub(super) fn rest(&mut self) -> Duration {
+        if !self.periods.are_known() || self.looked.elapsed() < LOOK {
+            return Duration::ZERO;
+        }
+        self.looked = Instant::now();
+        let seen = self.periods.count();
+        self.learn(seen)
+    }
+
+    /// Notes that the work goes on: what was used up meanwhile was not its doing.
+    pub(super) fn go_on(&mut self) {
+        (self.seen, self.looked) = (self.periods.count(), Instant::now());
+    }
+
+    fn learn(&mut self, seen: u64) -> Duration {
+        let used_up = std::mem::replace(&mut self.seen, seen) != seen;
+        if used_up {
+            self.rest = (2 * self.rest).clamp(SHORTEST_REST, LONGEST_REST);
+            return self.rest;
+        }
+        self.rest = if self.rest > SHORTEST_REST { self.rest / 2 } else { Duration::ZERO };
+        Duration::ZERO
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counts_of_a_group_and_those_above_it_are_found() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |group: &str, text: &str| {
+            std::fs::create_dir_all(root.path().join(group)).unwrap();
+            std::fs::write(root.path().join(group).join("cpu.stat"), text).unwrap();
+        };
+        write("", "usage_usec 5\n");
+        write("pods", "nr_periods 9\nnr_throttled 3\nthrottled_usec 70\n");
+        write("pods/one", "nr_periods 9\nnr_throttled 4\nthrottled_time 70\n");
+        write("pods/other", "nr_periods 9\nnr_throttled 50\n");
+        let count = |groups| ThrottledPeriods { files: files_of(groups, &[root.path()]) };
+        for groups in ["0::/pods/one\n", "7:memory:/x\n3:cpu,cpuacct:/pods/one\n"] {
+            assert_eq!(count(groups).count(), 7, "{groups}");
+        }
+        assert!(!count("7:memory:/pods/one\n").are_known() && !count("0::/\n").are_known());
+        // In a container its own group is the root, whatever it is called outside.
+        write("", "nr_throttled 6\n");
+        assert_eq!(count("0::/machine/a1b2\n").count(), 6);
+    }
+
+    #[test]
+    fn rests_become_longer_while_the_quota_is_used_up() {
+        let mut pace = QuotaPace {
+            periods: ThrottledPeriods { files: Vec::new() },
+            seen: 0,
+            looked: Instant::now(),
+            rest: Duration::ZERO,
+        };
+        let seconds = |pace: &mut QuotaPace, counts: &[u64]| -> Vec<u64> {
+            counts.iter().map(|&seen| pace.learn(seen).as_secs()).collect()
+        };
+        assert_eq!(seconds(&mut pace, &[0, 0, 1, 2, 4, 7, 8]), [0, 0, 1, 2, 4, 8, 10]);
+        assert_eq!(seconds(&mut pace, &[8, 8, 9]), [0, 0, 5], "it comes back step by step");
+        assert_eq!(seconds(&mut pace, &[9, 9, 9, 9, 10]), [0, 0, 0, 0, 1]);
+        assert_eq!(pace.rest(), Duration::ZERO, "where nothing is known it does not rest");
+    }
+}

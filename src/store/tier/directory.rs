@@ -1,0 +1,225 @@
+//! The tier in a directory on a local drive: the [`Store`], which all ranks of a node share, as one tier of the list.
+
+use super::convert::{Conversion, ConversionResult};
+use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader};
+use super::counters::CopyStats;
+use super::reader::fault;
+use super::store::Store;
+use crate::io::{DataSource, Direct, Files, IoChoice, open_source, read_blocking};
+use crate::peers::CopyBytes;
+use base::error::{Error, Result};
+use base::parts::RawOutline;
+use base::slot::SlotPool;
+use base::tier_name::TierName;
+use data::dataset::{Extent, FileId, FileVersion};
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A store, and how its files are read.
+pub(super) struct Directory {
+    pub(super) name: TierName,
+    pub(super) path: PathBuf,
+    pub(super) size: u64,
+    pub(super) store: Arc<Store>,
+    pub(super) io: IoChoice,
+    pub(super) direct: Direct,
+    pub(super) queue_depth: usize,
+    pub(super) served: ServedFiles,
+}
+
+/// The most segments that are open for other nodes.
+const MOST_SERVED: usize = 256;
+
+/// The segments that are open to serve other nodes from.
+#[derive(Default)]
+pub(super) struct ServedFiles(Mutex<ServedTable>);
+
+#[derive(Default)]
+struct ServedTable {
+    /// Each file, and the use that was its last.
+    open: HashMap<FileId, (Arc<File>, u64)>,
+    /// How often files were asked for.
+    uses: u64,
+}
+
+impl ServedFiles {
+    /// The file of a segment, open for reading. Where too many are open, the one is closed that was not asked for for
+    /// the longest time.
+    fn open(&self, files: &dyn Files, file: FileId) -> Result<Arc<File>> {
+        let ServedTable { open, uses } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *uses += 1;
+        if let Some((file, last)) = open.get_mut(&file) {
+            *last = *uses;
+            return Ok(file.clone());
+        }
+        // An open segment keeps its bytes on the drive after its end.
+        open.retain(|file, _| !files.is_gone(*file));
+        if open.len() >= MOST_SERVED {
+            let oldest = open.iter().min_by_key(|(_, (_, last))| *last).map(|(file, _)| *file);
+            oldest.and_then(|oldest| open.remove(&oldest));
+        }
+        let path = files.path(file);
+        let opened = Arc::new(File::open(&path).map_err(|error| Error::io("open", path, error))?);
+        open.insert(file, (opened.clone(), *uses));
+        Ok(opened)
+    }
+}
+
+impl CacheTier for Directory {
+    fn name(&self) -> TierName {
+        self.name
+    }
+
+    fn capacity(&self) -> u64 {
+        self.size
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn locate(&self, sample: u64) -> Option<Location> {
+        self.store.locate(sample)
+    }
+
+    fn outline(&self, sample: u64, location: &Location) -> Option<RawOutline> {
+        self.store.outline(sample, location)
+    }
+
+    fn is_open(&self) -> bool {
+        self.store.is_open()
+    }
+
+    fn can_take(&self) -> bool {
+        self.store.can_take()
+    }
+
+    fn offer(&self, group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
+        self.store.offer(group, sample, version, bytes)
+    }
+
+    fn confirm(&self, sample: u64, location: &Location) {
+        self.store.confirm(sample, location);
+    }
+
+    fn doubt(&self) {
+        self.store.doubt();
+    }
+
+    fn outdate(&self, sample: u64, location: &Location) {
+        self.store.outdate(sample, location);
+    }
+
+    fn forget(&self, file: FileId) {
+        self.store.forget(file);
+    }
+
+    fn damaged(&self, sample: u64, location: Location, why: CopyFault) {
+        self.store.damaged(sample, location, why);
+    }
+
+    fn groups(&self) -> BTreeMap<u64, u64> {
+        self.store.groups()
+    }
+
+    fn evict_group(&self, group: u64) {
+        self.store.evict_group(group);
+    }
+
+    fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
+        self.store.convert(conversion)
+    }
+
+    fn leave_spare(&self, wanted: bool) -> bool {
+        self.store.leave_spare(wanted)
+    }
+
+    fn publish(&self) {
+        self.store.publish();
+    }
+
+    fn seal(&self) {
+        self.store.seal();
+    }
+
+    fn flush(&self) {
+        self.store.flush();
+    }
+
+    fn unpublished(&self) -> u64 {
+        2 * self.store.segment_bytes()
+    }
+
+    fn claim_unit(&self, unit: u64) -> Option<Box<dyn Any + Send>> {
+        self.store.claim_unit(unit).map(|claim| Box::new(claim) as Box<dyn Any + Send>)
+    }
+
+    fn stats(&self) -> CopyStats {
+        self.store.stats()
+    }
+
+    fn last_error(&self) -> Option<String> {
+        self.store.last_error()
+    }
+
+    fn forget_error(&self) {
+        self.store.forget_error();
+    }
+
+    fn reader(&self, slots: &SlotPool) -> TierReader {
+        let source = DataSource {
+            files: self.store.files(),
+            root: self.path.clone(),
+            // The store may hold nothing yet; then the reader tests itself on another file.
+            first: Extent { file: FileId(0), offset: 0, length: 1 },
+            bytes: self.size,
+        };
+        let (slots, io, direct, depth) = (slots.clone(), self.io, self.direct, self.queue_depth);
+        TierReader::Waiting(Box::new(move || open_source(&source, &slots, io, direct, depth)))
+    }
+
+    fn read_blocking(&self, location: &Location) -> Result<Vec<u8>> {
+        read_blocking(&*self.store.files(), location.extent)
+    }
+
+    fn bytes_of(&self, location: &Location) -> Result<CopyBytes, Option<CopyFault>> {
+        let Extent { file, offset, length } = location.extent;
+        let file = self.served.open(&*self.store.files(), file).map_err(|error| fault(&error))?;
+        Ok(CopyBytes::File { file, offset, length, alignment: 1 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use data::dataset::Stamp;
+
+    /// Segments that are all one file.
+    struct OneFile(PathBuf);
+
+    impl Files for OneFile {
+        fn path(&self, _: FileId) -> PathBuf {
+            self.0.clone()
+        }
+
+        fn stamp(&self, _: FileId) -> Option<Stamp> {
+            None
+        }
+    }
+
+    #[test]
+    fn the_segment_that_was_not_asked_for_for_longest_is_closed() {
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let (files, served) = (OneFile(named.path().to_owned()), ServedFiles::default());
+        let open = |file: usize| served.open(&files, FileId(file as u32)).unwrap();
+        let first: Vec<_> = (0..MOST_SERVED).map(open).collect();
+        open(0);
+        let more: Vec<_> = (MOST_SERVED..2 * MOST_SERVED - 1).map(open).collect();
+        assert!(Arc::ptr_eq(&first[0], &open(0)), "it was asked for again");
+        assert!(std::iter::zip(MOST_SERVED.., &more).all(|(file, kept)| Arc::ptr_eq(kept, &open(file))));
+        assert!(!Arc::ptr_eq(&first[1], &open(1)));
+    }
+}

@@ -1,0 +1,133 @@
+//! How the fast tier is filled: with samples as they are read, or with whole shards ahead of their use.
+
+use super::TierRates;
+use base::names::named;
+
+/// How the user wants the cache to be filled (`fill=`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum FillChoice {
+    /// The cost model decides, by rates that are measured at the start.
+    #[default]
+    Auto,
+    /// Samples are written through as they are read: each byte leaves the source once.
+    Use,
+    /// Whole shards are copied ahead beside training, too, in large sequential reads, in the order of their next use.
+    Ahead,
+}
+
+named!(FillChoice: "auto" => Auto, "use" => Use, "ahead" => Ahead);
+
+/// How the cache is filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fill {
+    /// The cache is filled with samples as they are read.
+    Use,
+    /// The cache is filled with whole shards too, ahead of their use.
+    Ahead,
+}
+
+/// Bytes of one staging read: large enough for any parallel file system, small enough that reads in demand wait little
+/// behind it.
+pub const PIECE: u64 = 4 << 20;
+
+/// Why nothing is staged for a node that uses a part of the samples in each epoch: a shard holds much that it uses
+/// later, or never.
+pub const KEPT_AS_READ: &str = "the node uses a part of each epoch, and keeps it as it reads it";
+
+/// How many times faster staging must be than reading on use: it costs a second reader, and samples that are used
+/// before their shard has come are read twice.
+const ADVANTAGE: f64 = 1.5;
+/// The same where each request is charged: staging makes far fewer of them, and may take twice the time for that.
+const CHARGED_ADVANTAGE: f64 = 0.5;
+
+/// What the cost model computes with.
+#[derive(Debug, Clone, Copy)]
+pub struct FillJob {
+    /// The number of samples in the dataset.
+    pub samples: u64,
+    /// The bytes of all samples.
+    pub bytes: u64,
+    /// Whether samples lie in shards. Files that are one sample each are opened one by one, however they are read.
+    pub shards: bool,
+    /// The number of reads in flight.
+    pub depth: usize,
+    /// Whether each request is charged.
+    pub charged: bool,
+}
+
+/// Chooses how to fill, and says why in words.
+///
+/// Compares the time that a first epoch needs for its reads, by [`TierRates`]: for all samples in random order, and for
+/// all shards in pieces of [`PIECE`] bytes. Where the rates are not known, `source` says why; shards are staged then
+/// where each request is charged.
+pub fn choose(choice: FillChoice, job: &FillJob, source: Result<TierRates, String>) -> (Fill, String) {
+    match choice {
+        FillChoice::Use => return (Fill::Use, "fill=use".into()),
+        FillChoice::Ahead => return (Fill::Ahead, "fill=ahead".into()),
+        FillChoice::Auto if !job.shards => {
+            return (Fill::Use, "loose files: read ahead of their use they cost the same opens".into());
+        }
+        FillChoice::Auto => {}
+    }
+    let source = match source {
+        Ok(source) => source,
+        Err(_) if job.charged => {
+            return (Fill::Ahead, format!("requests are charged, and pieces of {} MiB are few", PIECE >> 20));
+        }
+        Err(why) => return (Fill::Use, why),
+    };
+    let at_once = TierRates { concurrency: source.concurrency.min(job.depth as f64), ..source };
+    let on_use = at_once.random_seconds(job.samples, job.bytes, false);
+    let ahead = source.sequential_seconds(job.bytes, PIECE);
+    let rate = |seconds: f64| job.bytes as f64 / 1e6 / seconds.max(f64::MIN_POSITIVE);
+    let rates = format!(
+        "samples come at {:.0} MB/s, pieces of {} MiB at {:.0} MB/s",
+        rate(on_use),
+        PIECE >> 20,
+        rate(ahead)
+    );
+    let advantage = if job.charged { CHARGED_ADVANTAGE } else { ADVANTAGE };
+    if on_use > advantage * ahead { (Fill::Ahead, rates) } else { (Fill::Use, rates) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: FillJob =
+        FillJob { samples: 100_000, bytes: 10_000_000_000, shards: true, depth: 32, charged: false };
+
+    fn source(read_seconds: f64) -> TierRates {
+        TierRates {
+            open_seconds: 0.0,
+            read_seconds,
+            concurrency: 16.0,
+            read_bandwidth: 2e9,
+            write_bandwidth: 0.0,
+        }
+    }
+
+    #[test]
+    fn latency_speaks_for_staging_and_its_absence_against() {
+        let choice = |latency| choose(FillChoice::Auto, &JOB, Ok(source(latency)));
+        assert_eq!(choice(10e-3).0, Fill::Ahead, "{}", choice(10e-3).1);
+        assert_eq!(choice(0.1e-3).0, Fill::Use, "{}", choice(0.1e-3).1);
+        let charged = FillJob { charged: true, ..JOB };
+        let choice_of_charged = |rates| choose(FillChoice::Auto, &charged, rates).0;
+        assert_eq!(choice_of_charged(Ok(source(0.1e-3))), Fill::Ahead);
+        assert_eq!(choice_of_charged(Err("too small".into())), Fill::Ahead);
+        assert!(choice(10e-3).1.contains("at 160 MB/s"), "{}", choice(10e-3).1);
+    }
+
+    #[test]
+    fn the_user_and_loose_files_decide_without_rates() {
+        let loose = FillJob { shards: false, ..JOB };
+        assert_eq!(choose(FillChoice::Auto, &loose, Ok(source(10e-3))).0, Fill::Use);
+        assert_eq!(choose(FillChoice::Ahead, &loose, Err(String::new())).0, Fill::Ahead);
+        assert_eq!(choose(FillChoice::Use, &JOB, Ok(source(10e-3))).0, Fill::Use);
+        assert_eq!(
+            choose(FillChoice::Auto, &JOB, Err("too small".into())),
+            (Fill::Use, "too small".to_owned())
+        );
+    }
+}

@@ -1,0 +1,71 @@
+//! What ranks must have in common before nodes share what they keep, and what is said where they do not.
+
+use super::meeting::CacheHello;
+use base::error::{Error, Result};
+use std::collections::HashMap;
+
+/// Refuses ranks whose datasets, settings or places do not go together; `own` is this process's rank, and `nodes` has
+/// the ranks of each node.
+///
+/// # Errors
+/// [`Error::Config`] for `peers`, which names two ranks and what differs.
+pub(super) fn check(own: u32, nodes: &[Vec<u32>], hellos: &[CacheHello]) -> Result<()> {
+    same_settings(own, hellos)?;
+    same_tiers(nodes, hellos)?;
+    own_directories(nodes, hellos)
+}
+
+fn refuse(message: String) -> Result<()> {
+    Err(Error::config("peers", message))
+}
+
+/// Refuses ranks that would not train on the same.
+fn same_settings(own: u32, hellos: &[CacheHello]) -> Result<()> {
+    let here = &hellos[own as usize].settings;
+    let Some(rank) = hellos.iter().position(|hello| hello.settings != *here) else { return Ok(()) };
+    let there = &hellos[rank].settings;
+    let differing = std::iter::zip(there, here).filter(|(there, here)| there != here);
+    let differences: Vec<String> = differing
+        .map(|((name, there), (_, here))| format!("{name} is {there} there and {here} here"))
+        .collect();
+    refuse(format!(
+        "rank {rank} has other settings than rank {own}, so that they would not train on the same: {}; give all ranks \
+         the same settings and one dataset, indexed anew where its files or labels have changed, and where ranks have \
+         several loaders, begin these in the same order everywhere",
+        differences.join(", ")
+    ))
+}
+
+/// Refuses ranks of one node of which each would keep other samples than the node's home for them.
+fn same_tiers(nodes: &[Vec<u32>], hellos: &[CacheHello]) -> Result<()> {
+    for ranks in nodes {
+        let first = &hellos[ranks[0] as usize].tiers;
+        let Some(rank) = ranks.iter().find(|&&rank| hellos[rank as usize].tiers != *first) else { continue };
+        return refuse(format!(
+            "rank {rank} has {} for its cache, and rank {} of the same node has {}: give all ranks of a node the same \
+             directory and sizes, for they keep samples together",
+            hellos[*rank as usize].tiers.join(", "),
+            ranks[0],
+            first.join(", ")
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses nodes that have a directory together, each of which would take it for its own.
+fn own_directories(nodes: &[Vec<u32>], hellos: &[CacheHello]) -> Result<()> {
+    let mut owners: HashMap<&str, usize> = HashMap::new();
+    for (node, ranks) in nodes.iter().enumerate() {
+        for directory in ranks.iter().flat_map(|&rank| &hellos[rank as usize].directories) {
+            let owner = *owners.entry(directory).or_insert(node);
+            if owner != node {
+                return refuse(format!(
+                    "rank {} and rank {} have one cache directory, but networks of their own, as pods on one machine \
+                     do: give each a directory of its own",
+                    nodes[owner][0], ranks[0]
+                ));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,435 @@
+//! How the nodes of a job learn of one another, before the first epoch: all ranks meet on the cluster's own engine and
+//! tell what their nodes can keep, then where these listen, and then that they serve. From there on who keeps what is
+//! computed.
+
+use super::super::cache::NoForms;
+use super::super::convert::{FormChoice, FormDecision, FormJob, PACKED, most_bytes};
+use super::super::copies::CacheTier;
+use super::super::placement::{NodeShare, Placement};
+use super::agreement;
+use super::sockets::{PromisedSockets, ProvidedSockets, SocketNeeds};
+use crate::peers::{CertificatePin, Peer, Server, ServerOptions, SharedDataset, TlsIdentity, Token};
+use base::error::{Error, Result};
+use base::names::NamedValue;
+use data::dataset::DatasetIndex;
+use data::schedule::Selection;
+use pixels::decode::MadeForm;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// How the ranks of a job meet, on the cluster's own engine.
+pub trait RankMeeting: Send + Sync {
+    /// Gives `payload` to all ranks, and waits for those of all. All ranks call it in the same order; `purpose` says
+    /// what for.
+    ///
+    /// # Errors
+    /// Those of the engine: ranks are missing, or differ in what they ask for.
+    fn meet(&self, purpose: &str, payload: &[u8], rank: u32, world_size: u32) -> Result<RanksMet>;
+
+    /// The address to listen on, where this is one of so many nodes.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `peers` where nothing says which, or other nodes cannot reach it.
+    fn listen(&self, nodes: usize) -> Result<SocketAddr>;
+}
+
+/// What all ranks know after a meeting.
+#[derive(Debug, Clone)]
+pub struct RanksMet {
+    /// What each rank gave, by rank.
+    pub payloads: Vec<Vec<u8>>,
+    /// The ranks of each node, ascending.
+    pub nodes: Vec<Vec<u32>>,
+    /// Random bytes that the ranks of this meeting know and nobody else.
+    pub secret: [u8; 32],
+}
+
+/// How a node shares its cache with the others (`peers=`).
+#[derive(Clone)]
+pub struct PeersOptions {
+    /// How the ranks meet.
+    pub meeting: Arc<dyn RankMeeting>,
+    /// Whether what travels between nodes is encrypted.
+    pub tls: bool,
+}
+
+impl fmt::Debug for PeersOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeersOptions").field("tls", &self.tls).finish_non_exhaustive()
+    }
+}
+
+/// A process among those that train together.
+#[derive(Debug, Clone, Copy)]
+pub struct RankPlace {
+    /// The process's rank.
+    pub rank: u32,
+    /// The number of ranks.
+    pub world_size: u32,
+}
+
+/// What the ranks of a job have in common.
+pub struct SharedJob<'a> {
+    /// The place of this process.
+    pub place: RankPlace,
+    /// What epochs draw from.
+    pub selection: &'a Selection,
+    /// What all ranks must have set alike, by name, so that they take different parts of the same batches.
+    pub settings: Vec<(String, String)>,
+}
+
+/// What a process can keep for the job.
+pub(in crate::tier) struct OwnTiers<'a> {
+    /// The tiers in directories.
+    pub tiers: &'a [&'a dyn CacheTier],
+    /// All tiers in words, as they were asked for.
+    pub asked: Vec<String>,
+    /// The bytes of the node's memory that copies may take.
+    pub memory: u64,
+    /// The directories.
+    pub directories: Vec<&'a Path>,
+    /// The most reads in flight from other nodes.
+    pub depth: usize,
+    /// The form in which the user wants copies to be kept, in the slowest tier.
+    pub form: FormChoice,
+    /// Why copies are not brought to another form.
+    pub no_forms: Option<NoForms>,
+}
+
+/// What a rank tells of its node's cache.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct CacheHello {
+    /// What all ranks must have set alike, by name; first of all the dataset.
+    pub settings: Vec<(String, String)>,
+    /// The tiers as they were asked for, which all ranks of a node must have alike.
+    pub tiers: Vec<String>,
+    host: String,
+    /// The directories, by which nodes are found that have one together.
+    pub directories: Vec<String>,
+    /// The bytes that the node's tiers have room for.
+    capacity: u64,
+    /// Bytes of these that are in the memory of the node's first rank.
+    memory: u64,
+    /// The number of samples that are there already.
+    held: u64,
+    /// The versions of some of the dataset's files, by which nodes that see different files are found.
+    files: Vec<Option<u64>>,
+    /// Whether its copies are not brought to another form.
+    #[serde(default)]
+    no_forms: bool,
+}
+
+/// Where a rank's node listens, told by its first rank; or why it does not.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct EndpointHello {
+    address: Option<SocketAddr>,
+    pin: Option<[u8; 32]>,
+    error: Option<String>,
+}
+
+/// Another node, or this one, as all know it.
+#[derive(Debug, Clone)]
+pub(in crate::tier) struct PeerNode {
+    pub name: String,
+    /// Where its server listens.
+    pub peer: Peer,
+    /// Whether it had samples of the dataset when the job began.
+    pub had_samples: bool,
+    /// Whether some of its room is in its first rank's memory.
+    pub has_memory: bool,
+}
+
+/// The nodes of a job and the homes of all samples among them.
+pub(in crate::tier) struct PeerMesh {
+    pub nodes: Vec<PeerNode>,
+    /// The node of this process.
+    pub own: usize,
+    /// Whether this process is the first of its node, which serves the others.
+    pub is_first: bool,
+    pub homes: Arc<Placement>,
+    /// The form that all nodes bring their copies to.
+    pub form: FormDecision,
+    /// Whether nodes see files of different versions, as if each had a copy of the dataset.
+    pub files_differ: bool,
+    pub dataset: SharedDataset,
+    pub token: Token,
+    /// The node of each rank.
+    pub node_of_rank: Vec<u32>,
+    /// What serves the other nodes, in the first process of this one.
+    pub server: Option<Server>,
+    /// Whether training waits for reads from this node's own drives or memory.
+    pub own_reads_wait: Arc<AtomicBool>,
+    _sockets: PromisedSockets,
+}
+
+impl PeerMesh {
+    /// Meets all ranks; `None` where all are on one node.
+    ///
+    /// # Errors
+    /// Those of [`RankMeeting`]; [`Error::Config`] for ranks with different datasets or settings, for nodes that have a
+    /// directory together, and in all ranks where a node cannot listen.
+    pub(in crate::tier) fn meet(
+        options: &PeersOptions,
+        index: &DatasetIndex,
+        own: &OwnTiers<'_>,
+        job: &SharedJob<'_>,
+    ) -> Result<Option<Self>> {
+        let (fingerprint, place) = (index.fingerprint(), job.place);
+        let room = |tier: &&dyn CacheTier| match tier.can_take() {
+            true => usable(tier.capacity()),
+            false => tier.stats().held_bytes,
+        };
+        // A part of each block of memory is too short for another sample.
+        let (memory, depth) = (own.memory - own.memory / 32, own.depth);
+        let mut settings = job.settings.clone();
+        settings.push(("tls of peers".into(), options.tls.to_string()));
+        let (choice, no_forms) = (own.form, own.no_forms);
+        settings.push(("form of copies".into(), choice.name().to_owned()));
+        let own = CacheHello {
+            settings,
+            tiers: own.asked.clone(),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            directories: own.directories.iter().filter_map(|directory| identity(directory)).collect(),
+            capacity: own.tiers.iter().map(room).sum::<u64>() + memory,
+            memory,
+            held: own.tiers.iter().map(|tier| tier.stats().held_samples).sum(),
+            files: some_files(index),
+            no_forms: no_forms.is_some(),
+        };
+        let (hellos, met) = gather::<CacheHello>(options, "what nodes keep", &own, place)?;
+        if met.nodes.len() < 2 {
+            return Ok(None);
+        }
+        agreement::check(place.rank, &met.nodes, &hellos)?;
+        let files_differ = hellos.windows(2).any(|pair| pair[0].files != pair[1].files);
+        if files_differ {
+            warn_of_different_files(index);
+        }
+        let mut node_of_rank = vec![0; place.world_size as usize];
+        for (node, ranks) in (0..).zip(&met.nodes) {
+            ranks.iter().for_each(|&rank| node_of_rank[rank as usize] = node);
+        }
+        let own_node = node_of_rank[place.rank as usize] as usize;
+        let is_first = met.nodes[own_node].first() == Some(&place.rank);
+        let token = Token::of_job(&met.secret);
+        let dataset = SharedDataset::of_job(fingerprint, &met.secret);
+        let own_reads_wait = Arc::<AtomicBool>::default();
+        let sockets = SocketNeeds::new(&met.nodes, is_first, depth);
+        let ProvidedSockets { promise, connections, warning } = sockets.provide();
+        if let Some(warning) = warning {
+            index.notices().warn_once(("peers", "sockets"), || warning);
+        }
+        let (server, endpoint) = match is_first {
+            true => start(options, &met, &token, &own_reads_wait, connections, index),
+            false => (None, EndpointHello::default()),
+        };
+        let (endpoints, _) = gather::<EndpointHello>(options, "where nodes listen", &endpoint, place)?;
+        let names = names(met.nodes.iter().map(|ranks| &hellos[ranks[0] as usize].host[..]));
+        let mut nodes = Vec::new();
+        for (ranks, name) in met.nodes.iter().zip(names) {
+            let (hello, endpoint) = (&hellos[ranks[0] as usize], &endpoints[ranks[0] as usize]);
+            let Some(address) = endpoint.address else {
+                let why = endpoint.error.as_deref().unwrap_or("it does not listen");
+                return Err(Error::config("peers", format!("node {name} (rank {}): {why}", ranks[0])));
+            };
+            nodes.push(PeerNode {
+                name,
+                peer: Peer { address, pin: endpoint.pin.map(CertificatePin) },
+                had_samples: hello.held > 0,
+                has_memory: hello.memory > 0,
+            });
+        }
+        let capacity = |ranks: &Vec<u32>| hellos[ranks[0] as usize].capacity;
+        let shares: Vec<NodeShare> = std::iter::zip(&nodes, &met.nodes)
+            .map(|(node, ranks)| NodeShare { name: node.name.clone(), capacity: capacity(ranks) })
+            .collect();
+        let bytes_of = |sample, form: Option<MadeForm>| match job.selection.contains(sample) {
+            true if form.is_some() => u64::from(most_bytes(index.extent(sample).length)),
+            true => u64::from(index.extent(sample).length),
+            false => 0,
+        };
+        // All nodes decide this alike, from what they have told each other.
+        let cannot = NoForms { why: "another node cannot, or gains nothing by it", is_impossible: true };
+        let no_forms = no_forms.or_else(|| hellos.iter().any(|hello| hello.no_forms).then_some(cannot));
+        let most: u64 = (0..index.len()).map(|sample| bytes_of(sample, Some(MadeForm::Packed))).sum();
+        let form = FormJob {
+            choice,
+            no_forms,
+            // Homes are dealt by the most bytes that each sample may take.
+            used: (most as f64 / PACKED) as u64,
+            room: shares.iter().map(|share| share.capacity).sum(),
+            stays: true,
+        };
+        let form = match form.decide() {
+            FormDecision { form: Some(MadeForm::Indexed), .. } if choice == FormChoice::Auto => {
+                FormDecision::as_is("the nodes have no room for packed copies")
+            }
+            decision => FormDecision { may_evict: false, ..decision },
+        };
+        let bytes = |sample| bytes_of(sample, form.form);
+        let homes = Arc::new(Placement::new(&shares, &fingerprint, index.len(), bytes)?);
+        Ok(Some(Self {
+            nodes,
+            own: own_node,
+            is_first,
+            homes,
+            form,
+            files_differ,
+            dataset,
+            token,
+            node_of_rank,
+            server,
+            own_reads_wait,
+            _sockets: promise,
+        }))
+    }
+
+    /// Waits until all nodes serve what they keep, so that nobody is refused because another node is not that far.
+    ///
+    /// # Errors
+    /// Those of [`RankMeeting::meet`]; [`Error::Config`] where ranks have computed different homes.
+    pub(in crate::tier) fn wait_for_all(&self, options: &PeersOptions, place: RankPlace) -> Result<()> {
+        let (computed, _) = gather::<u64>(options, "all nodes serve", &self.homes.digest(), place)?;
+        match computed.iter().position(|homes| *homes != self.homes.digest()) {
+            None => Ok(()),
+            Some(rank) => {
+                let message = format!(
+                    "rank {rank} and rank {} do not agree on which node keeps what: give all ranks the same version of \
+                     Foreload, and the same indices=, classes=, files= and weights=",
+                    place.rank
+                );
+                Err(Error::config("peers", message))
+            }
+        }
+    }
+}
+
+/// The bytes of samples that fit into so much room: the rest is what segments need beside them, and the ends of those
+/// that are not filled.
+fn usable(capacity: u64) -> u64 {
+    capacity - capacity / 128
+}
+
+/// Starts the node's server. What keeps it from that is told to all.
+fn start(
+    options: &PeersOptions,
+    met: &RanksMet,
+    token: &Token,
+    own_reads_wait: &Arc<AtomicBool>,
+    connections: usize,
+    index: &DatasetIndex,
+) -> (Option<Server>, EndpointHello) {
+    let started = || {
+        let listen = options.meeting.listen(met.nodes.len())?;
+        let tls = options.tls.then(TlsIdentity::for_this_job).transpose()?;
+        let pin = tls.as_ref().map(|tls| tls.pin().0);
+        let own_reads_wait = own_reads_wait.clone();
+        let usual = ServerOptions::new(listen, token.clone());
+        // Some of the largest samples fit at a time.
+        let least = 8 * index.largest() as usize;
+        let (buffers, bytes_under_way) = (usual.buffers.max(least), usual.bytes_under_way.max(least));
+        let notices = index.notices().clone();
+        let options =
+            ServerOptions { tls, own_reads_wait, buffers, bytes_under_way, connections, notices, ..usual };
+        let server = Server::start(options)?;
+        let address = Some(server.address());
+        Ok((Some(server), EndpointHello { address, pin, error: None }))
+    };
+    started().unwrap_or_else(|error: Error| {
+        let error = match error {
+            Error::Config { message, .. } => message,
+            other => other.to_string(),
+        };
+        (None, EndpointHello { error: Some(error), ..EndpointHello::default() })
+    })
+}
+
+/// Meets all ranks, each of which gives a document.
+///
+/// # Errors
+/// Those of [`RankMeeting::meet`]; [`Error::Config`] where a rank gave something else.
+pub fn gather<Document: Serialize + DeserializeOwned>(
+    options: &PeersOptions,
+    purpose: &str,
+    own: &Document,
+    place: RankPlace,
+) -> Result<(Vec<Document>, RanksMet)> {
+    let written = serde_json::to_vec(own).map_err(|error| Error::Internal(error.to_string()))?;
+    let met = options.meeting.meet(purpose, &written, place.rank, place.world_size)?;
+    let odd = |rank: usize, what: &str| {
+        let message = format!(
+            "rank {rank} said {what} in the exchange for {purpose:?}: is it of another version of Foreload?"
+        );
+        Error::config("peers", message)
+    };
+    if met.payloads.len() != place.world_size as usize {
+        return Err(odd(met.payloads.len(), "nothing"));
+    }
+    let mut all: Vec<u32> = met.nodes.iter().flatten().copied().collect();
+    all.sort_unstable();
+    if !all.into_iter().eq(0..place.world_size) {
+        return Err(Error::Internal("the nodes of a meeting do not have all its ranks".into()));
+    }
+    let read = |(rank, payload): (usize, &Vec<u8>)| {
+        serde_json::from_slice(payload).map_err(|_| odd(rank, "what cannot be read"))
+    };
+    let documents = met.payloads.iter().enumerate().map(read).collect::<Result<_>>()?;
+    Ok((documents, met))
+}
+
+/// The names of nodes, by which they are known also after a restart: their hosts', numbered where several nodes are on
+/// one.
+pub fn names<'a>(hosts: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut seen: HashMap<&str, u32> = HashMap::new();
+    let name = |host| {
+        let count = seen.entry(host).or_default();
+        *count += 1;
+        if *count == 1 { host.to_owned() } else { format!("{host} ({count})") }
+    };
+    hosts.map(name).collect()
+}
+
+/// The number of files whose versions the nodes compare.
+const COMPARED: u64 = 32;
+
+/// The versions that some of the dataset's files have now.
+fn some_files(index: &DatasetIndex) -> Vec<Option<u64>> {
+    let samples =
+        (0..COMPARED.min(index.len())).map(|number| number * index.len() / COMPARED.min(index.len()));
+    let version = |sample| index.stat(index.extent(sample).file).ok().map(|stamp| stamp.version().0);
+    samples.map(version).collect()
+}
+
+/// Tells that nodes see different files.
+fn warn_of_different_files(index: &DatasetIndex) {
+    index.notices().warn_once(("peers", "files"), || {
+        "the nodes see the dataset's files with different times or inode numbers, as if each had a copy of its own: \
+         what one node keeps is not what another one would read, so that peers are of little use; put the dataset on a \
+         file system that all share, or leave peers= out"
+            .to_owned()
+    });
+}
+
+/// What tells a directory from all others, on any node; `None` where it is gone.
+fn identity(directory: &Path) -> Option<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let found = std::fs::metadata(directory).ok()?;
+    Some(format!("{} {} {}", boot.trim(), found.dev(), found.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_of_one_host_have_names_of_their_own() {
+        assert_eq!(names(["a", "b", "a", "a"].into_iter()), ["a", "b", "a (2)", "a (3)"]);
+    }
+}

@@ -1,0 +1,311 @@
+//! The tier that is the caches of the job's other nodes: each sample has a home, the node that keeps it for all.
+//!
+//! Which node that is follows from the nodes' names and capacities alone, so nobody asks and nobody tells. Whoever
+//! reads a sample from the source pushes it to its home, and later epochs read it there. What is not there, or does not
+//! come in time, is read from the source, and counted.
+//!
+//! ```text
+//! home is this node     ─► its own tiers keep it
+//! home is another node  ─► read there, and where that fails from the source, and then pushed there
+//! no home               ─► the source: no node has room for it
+//! ```
+//!
+//! Whether a copy is of the version that its file has now is asked once a run, by the rank that uses it first: of
+//! shards it is known when the index is opened, other files are looked at. The home learns of it with the request, and
+//! serves in later epochs what was confirmed in this run.
+
+mod agreement;
+mod meeting;
+mod reader;
+mod shelf;
+mod sockets;
+
+pub(super) use meeting::{OwnTiers, PeerMesh};
+pub use meeting::{PeersOptions, RankMeeting, RanksMet};
+pub use meeting::{RankPlace, SharedJob, gather, names as node_names};
+pub(super) use shelf::CacheShelf;
+
+use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader};
+use super::counters::CopyStats;
+use super::store::Verify;
+use crate::peers::{Bytes, CopyBytes, HttpOptions, HttpTransfer, Peer, PeerCounts, PeerPusher, PeerStats};
+use base::crc::checksum;
+use base::error::{Error, Result};
+use base::slot::SlotPool;
+use base::tier_name::TierName;
+use data::dataset::{DatasetIndex, Extent, FileId, FileVersion};
+use data::schedule::Schedule;
+use reader::PeersReader;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The number of stale copies of peers from which on it is said that nodes may see different files.
+const MANY_STALE: u64 = 64;
+
+/// The most connections to a node for reads; of many nodes, each has fewer reads in flight.
+const MOST_CONNECTIONS: usize = 4;
+
+/// The connections to each of so many nodes for reads, of which `depth` are in flight at most. Pushes have one more.
+fn read_connections(depth: usize, nodes: usize) -> usize {
+    (depth / nodes).clamp(1, MOST_CONNECTIONS)
+}
+
+/// The caches of the job's other nodes.
+pub(super) struct OtherNodes(Arc<PeersShared>);
+
+/// What the tier and its readers share.
+struct PeersShared {
+    index: Arc<DatasetIndex>,
+    mesh: Arc<PeerMesh>,
+    verify: Verify,
+    /// The most reads in flight.
+    depth: usize,
+    /// Whether the versions of loose files are asked for before their copies are used, in this epoch.
+    looks: AtomicBool,
+    /// Whether homes are asked that had nothing when the job began.
+    asks_all: AtomicBool,
+    state: Mutex<PeersState>,
+}
+
+#[derive(Default)]
+struct PeersState {
+    /// The epochs that have begun, and whether the first of them began with its first step.
+    epochs: u32,
+    first_was_whole: bool,
+    /// Who pushes, once there is a reader.
+    pusher: Option<PeerPusher>,
+    /// What was counted with former readers.
+    former: Arc<[PeerStats]>,
+}
+
+impl OtherNodes {
+    /// The tier of the nodes that have met. It has `depth` reads in flight at most.
+    pub(super) fn new(index: &Arc<DatasetIndex>, mesh: Arc<PeerMesh>, verify: Verify, depth: usize) -> Self {
+        Self(Arc::new(PeersShared {
+            index: index.clone(),
+            mesh,
+            verify,
+            depth,
+            looks: AtomicBool::new(verify != Verify::Never),
+            asks_all: AtomicBool::default(),
+            state: Mutex::default(),
+        }))
+    }
+}
+
+impl PeersShared {
+    fn state(&self) -> MutexGuard<'_, PeersState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The node whose server keeps a sample for this process; `None` where this process's own tiers do, or nobody.
+    fn home(&self, sample: u64) -> Option<usize> {
+        self.mesh.homes.home(sample).filter(|&home| home != self.mesh.own || self.asks_own())
+    }
+
+    /// Whether this process reads from its own node's server: some of the room is in another process's memory.
+    fn asks_own(&self) -> bool {
+        !self.mesh.is_first && self.mesh.nodes[self.mesh.own].has_memory
+    }
+
+    /// What was asked of each node, and what came of it.
+    fn stats(&self) -> Vec<PeerStats> {
+        let (pusher, former) = self.counting();
+        sum(&former, pusher.map(|pusher| pusher.stats()).unwrap_or_default())
+    }
+
+    /// What was asked of all nodes, and what came of it.
+    fn counts(&self) -> PeerCounts {
+        let (pusher, former) = self.counting();
+        let mut all = pusher.map(|pusher| pusher.counts()).unwrap_or_default();
+        former.iter().for_each(|peer| all += peer.counts);
+        all
+    }
+
+    /// Those who know what was asked: of a thousand nodes that is too much to be copied while others wait.
+    fn counting(&self) -> (Option<PeerPusher>, Arc<[PeerStats]>) {
+        let state = self.state();
+        (state.pusher.clone(), state.former.clone())
+    }
+
+    /// Opens an engine, whose answers call `on_ready`.
+    fn open(&self, on_ready: crate::io::Waker) -> Result<HttpTransfer> {
+        let peers: Vec<Peer> = self.mesh.nodes.iter().map(|node| node.peer).collect();
+        let options = HttpOptions {
+            depth: self.depth,
+            notices: self.index.notices().clone(),
+            connections: read_connections(self.depth, peers.len()),
+            ..HttpOptions::new(self.mesh.dataset, self.mesh.token.clone())
+        };
+        let transfer = HttpTransfer::new(&peers, &options, on_ready)?;
+        let mut state = self.state();
+        if let Some(former) = state.pusher.replace(transfer.pusher().clone()) {
+            state.former = sum(&state.former, former.stats()).into();
+        }
+        Ok(transfer)
+    }
+}
+
+/// The counters of former and of present engines for the same nodes; all else is of the present ones.
+fn sum(former: &[PeerStats], mut now: Vec<PeerStats>) -> Vec<PeerStats> {
+    if now.is_empty() {
+        return former.to_vec();
+    }
+    for (now, former) in now.iter_mut().zip(former) {
+        let connections = now.counts.connections;
+        now.counts += former.counts;
+        now.counts.connections = connections;
+        now.latency += &former.latency;
+    }
+    now
+}
+
+impl CacheTier for OtherNodes {
+    fn name(&self) -> TierName {
+        TierName::PEERS
+    }
+
+    /// None of its own: a node's room is that of its own tiers.
+    fn capacity(&self) -> u64 {
+        0
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn spans_nodes(&self) -> bool {
+        true
+    }
+
+    fn claims(&self, sample: u64) -> bool {
+        self.0.mesh.homes.home(sample) != Some(self.0.mesh.own) || self.0.asks_own()
+    }
+
+    fn begin(&self, schedule: &Schedule, first_step: u64) {
+        let shared = &self.0;
+        let mut state = shared.state();
+        state.epochs += 1;
+        if state.epochs == 1 {
+            state.first_was_whole = first_step == 0;
+        }
+        // By then each sample's version has been asked for in this run, by one rank or another.
+        let looked = if state.first_was_whole { 1 } else { 2 };
+        let looks = state.epochs <= looked || shared.mesh.files_differ;
+        shared.looks.store(shared.verify != Verify::Never && looks, Relaxed);
+        // In its first epoch, a home that had nothing has nothing of what is used for the first time.
+        let comes_again = schedule.order().repeats() > 1 || schedule.order().selection().repeats();
+        shared.asks_all.store(state.epochs > 1 || first_step > 0 || comes_again, Relaxed);
+        if let Some(pusher) = &state.pusher {
+            pusher.offer_again();
+        }
+        drop(state);
+        self.warn_of_stale_copies();
+    }
+
+    fn locate(&self, sample: u64) -> Option<Location> {
+        let shared = &self.0;
+        let home = shared.home(sample)?;
+        if !shared.asks_all.load(Relaxed) && !shared.mesh.nodes[home].had_samples {
+            return None;
+        }
+        let Extent { file, length, .. } = shared.index.extent(sample);
+        let extent = Extent { file: FileId(home as u32), offset: sample, length };
+        // A shard's version is known, so that it is compared with every read.
+        let known = shared.verify == Verify::Stamp && shared.index.shard_version(file).is_some();
+        let checked = !known && !shared.looks.load(Relaxed);
+        Some(Location { extent, crc: None, version: None, checked })
+    }
+
+    fn is_open(&self) -> bool {
+        true
+    }
+
+    fn can_take(&self) -> bool {
+        true
+    }
+
+    /// Whether any other node has room for it.
+    fn wants(&self, sample: u64) -> bool {
+        self.0.home(sample).is_some()
+    }
+
+    fn offer(&self, _group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
+        let Some(home) = self.0.home(sample) else { return Offer::Full };
+        let pusher = self.0.state().pusher.clone();
+        let push = |pusher: PeerPusher| {
+            pusher.push(home, sample, version, checksum(bytes), Bytes::copy_from_slice(bytes))
+        };
+        if pusher.is_some_and(push) { Offer::Taken } else { Offer::Busy }
+    }
+
+    /// The home learns of it with the request.
+    fn confirm(&self, _sample: u64, _location: &Location) {}
+
+    /// Nodes do not share batches that share caches.
+    fn doubt(&self) {}
+
+    fn outdate(&self, _sample: u64, _location: &Location) {}
+
+    fn damaged(&self, _sample: u64, _location: Location, _why: CopyFault) {}
+
+    fn groups(&self) -> BTreeMap<u64, u64> {
+        BTreeMap::new()
+    }
+
+    fn evict_group(&self, _group: u64) {}
+
+    /// What was pushed; the room is the other nodes'.
+    fn stats(&self) -> CopyStats {
+        let counts = self.0.counts();
+        CopyStats {
+            admitted_samples: counts.pushes_taken,
+            admitted_bytes: counts.pushed_bytes,
+            dropped_busy: counts.pushes_dropped,
+            dropped_full: counts.pushes_full,
+            stale: counts.stale,
+            ..CopyStats::default()
+        }
+    }
+
+    fn reader(&self, _slots: &SlotPool) -> TierReader {
+        let shared = self.0.clone();
+        TierReader::Listening(Box::new(move |waker| {
+            let transfer = shared.open(waker)?;
+            Ok(Box::new(PeersReader::new(shared, transfer)))
+        }))
+    }
+
+    /// Nobody waits for a single sample of another node: it is read from the source.
+    fn read_blocking(&self, _location: &Location) -> Result<Vec<u8>> {
+        let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
+        Err(Error::io("read", "a sample that another node keeps", gone))
+    }
+
+    /// What other nodes keep is not passed on.
+    fn bytes_of(&self, _location: &Location) -> Result<CopyBytes, Option<CopyFault>> {
+        Err(None)
+    }
+
+    fn peers(&self) -> Vec<(String, PeerStats)> {
+        let nodes = &self.0.mesh.nodes;
+        nodes.iter().map(|node| node.name.clone()).zip(self.0.stats()).collect()
+    }
+}
+
+impl OtherNodes {
+    /// Tells where most of what other nodes keep is of other versions than this one sees.
+    fn warn_of_stale_copies(&self) {
+        let PeerCounts { reads, stale, .. } = self.0.counts();
+        if stale > MANY_STALE && 2 * stale > reads {
+            self.0.index.notices().warn_once(("peers", "stale"), || {
+                format!(
+                    "{stale} of {reads} samples that other nodes keep are of other versions than this node sees, and \
+                     were read from the source: where the files did not change, the nodes see them with different \
+                     times or inode numbers; put the dataset on a file system that all share, or leave peers= out"
+                )
+            });
+        }
+    }
+}

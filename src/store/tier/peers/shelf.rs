@@ -1,0 +1,125 @@
+//! What this node's own tiers keep, as its server gives it to other nodes and takes it from them.
+
+use super::super::cache::{Cache, TierPlace};
+use super::super::copies::{CopyFault, Location, Offer};
+use crate::peers::{Accepted, Found, Shelf};
+use data::dataset::FileVersion;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// How long what was pushed may wait for more, while somebody asks for it in vain: so no segment is published for each
+/// sample.
+const SEAL_AFTER: Duration = Duration::from_secs(1);
+
+/// The shelf of a cache. It does not keep the cache alive.
+pub(in crate::tier) struct CacheShelf {
+    cache: Weak<Cache>,
+    /// The moment since which samples were pushed that may not have been published yet.
+    waiting: Mutex<Option<Instant>>,
+}
+
+impl CacheShelf {
+    pub(in crate::tier) fn new(cache: &Arc<Cache>) -> Self {
+        Self { cache: Arc::downgrade(cache), waiting: Mutex::default() }
+    }
+
+    /// Has pushed samples published that have waited long enough.
+    fn publish(&self, cache: &Cache) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.is_some_and(|since| since.elapsed() >= SEAL_AFTER) {
+            *waiting = None;
+            cache.publish();
+        }
+    }
+}
+
+/// The copies of a sample in the tiers of this node.
+fn copies(cache: &Cache, sample: u64) -> impl Iterator<Item = (TierPlace, Location)> {
+    let own = cache.tiers().enumerate().filter(|(_, tier)| !tier.spans_nodes());
+    own.filter_map(move |(place, tier)| Some((place, tier.locate(sample)?)))
+}
+
+impl Shelf for CacheShelf {
+    fn find(&self, sample: u64, version: Option<FileVersion>) -> Found {
+        let Some(cache) = self.cache.upgrade().filter(|cache| sample < cache.index().len()) else {
+            return Found::Absent;
+        };
+        let mut answer = Found::Absent;
+        for (place, location) in copies(&cache, sample) {
+            let tier = cache.tier(place);
+            let (Some(crc), Some(copied)) = (location.crc, location.version) else { continue };
+            match version {
+                Some(version) if version != copied => {
+                    // What was checked in this run stays until the next, as it does without other nodes.
+                    if !location.checked {
+                        tier.outdate(sample, &location);
+                    }
+                    answer = Found::Stale;
+                    continue;
+                }
+                Some(_) if !location.checked => tier.confirm(sample, &location),
+                None if !location.checked => {
+                    answer = Found::Unconfirmed;
+                    continue;
+                }
+                _ => {}
+            }
+            match tier.bytes_of(&location) {
+                Ok(bytes) => return Found::Copy { bytes, crc, version: copied },
+                Err(Some(fault)) => tier.damaged(sample, location, fault),
+                Err(None) => {}
+            }
+        }
+        self.publish(&cache);
+        answer
+    }
+
+    fn length(&self, sample: u64) -> Option<u32> {
+        let cache = self.cache.upgrade().filter(|cache| sample < cache.index().len())?;
+        Some(cache.index().extent(sample).length)
+    }
+
+    fn accepts_at_once(&self, sample: u64) -> bool {
+        let cache = self.cache.upgrade().filter(|cache| cache.is_home_of(sample));
+        cache.is_none_or(|cache| cache.keeps_at_once(sample))
+    }
+
+    fn accept(&self, sample: u64, version: FileVersion, crc: u32, bytes: &[u8]) -> Accepted {
+        let Some(cache) = self.cache.upgrade().filter(|cache| cache.is_home_of(sample)) else {
+            return Accepted::Off;
+        };
+        for (place, location) in copies(&cache, sample) {
+            let is_same = || location.crc == Some(crc) || cache.is_copy_of(place, &location, bytes);
+            if location.version == Some(version) && is_same() {
+                cache.tier(place).confirm(sample, &location);
+                return Accepted::Present;
+            }
+            if location.version == Some(version) {
+                cache.mismatched(sample, place, &location);
+            } else if location.checked {
+                return Accepted::Present;
+            } else {
+                cache.tier(place).outdate(sample, &location);
+            }
+        }
+        match cache.keep_pushed(sample, version, bytes) {
+            Offer::Taken => {
+                self.waiting.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Instant::now);
+                Accepted::Taken
+            }
+            Offer::Present => Accepted::Present,
+            Offer::Full => Accepted::Full,
+            Offer::Busy => Accepted::Busy,
+            Offer::Off => Accepted::Off,
+        }
+    }
+
+    fn damaged(&self, sample: u64, crc: u32) {
+        let Some(cache) = self.cache.upgrade() else { return };
+        let wrong =
+            copies(&cache, sample).filter(|(_, location)| location.crc == Some(crc)).collect::<Vec<_>>();
+        for (place, location) in wrong {
+            cache.tier(place).damaged(sample, location, CopyFault::Checksum);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Blocks of memory, and room for samples in them.
+
+use super::super::catalog::{SegmentIndex, SegmentRow};
+use base::crc::checksum;
+use base::parts::RawOutline;
+use base::slot::Slot;
+use data::dataset::FileVersion;
+use pixels::decode::FileForm;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+
+/// A block of memory.
+pub(super) struct RamBlock {
+    /// Bytes that the catalog knows never change.
+    pub(super) memory: RwLock<Slot>,
+    /// The samples that were copied to it.
+    pub(super) samples: Mutex<Vec<u64>>,
+}
+
+impl RamBlock {
+    pub(super) fn memory(&self) -> RwLockReadGuard<'_, Slot> {
+        self.memory.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn samples(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the samples of a block have in common: their group, and the form that they were brought to.
+pub(super) type BlockKind = (u64, FileForm);
+
+/// A block that is being filled.
+pub(super) struct OpenBlock {
+    pub(super) segment: SegmentIndex,
+    pub(super) block: Arc<RamBlock>,
+    /// The bytes that are used.
+    pub(super) used: usize,
+    /// Whether nothing came since the end of an epoch: most likely nothing more will.
+    pub(super) rested: bool,
+    /// How many of its samples are known to have no other form.
+    pub(super) unconvertible: u64,
+}
+
+impl OpenBlock {
+    /// Takes the next `length` bytes.
+    pub(super) fn take(&mut self, length: usize) -> MemoryPlace {
+        let place = MemoryPlace { segment: self.segment, block: self.block.clone(), offset: self.used };
+        self.used += length;
+        self.rested = false;
+        place
+    }
+}
+
+/// Room for a sample.
+pub(super) struct MemoryPlace {
+    pub(super) segment: SegmentIndex,
+    pub(super) block: Arc<RamBlock>,
+    pub(super) offset: usize,
+}
+
+impl MemoryPlace {
+    /// Copies a sample in this form there, and returns the row that says so.
+    pub(super) fn fill(
+        &self,
+        (sample, version): (u64, FileVersion),
+        (form, tried): (FileForm, FileForm),
+        bytes: &[u8],
+    ) -> SegmentRow {
+        let mut slot = self.block.memory.write().unwrap_or_else(PoisonError::into_inner);
+        slot.bytes_mut()[self.offset..self.offset + bytes.len()].copy_from_slice(bytes);
+        drop(slot);
+        self.block.samples().push(sample);
+        let (offset, length) = (self.offset as u32, bytes.len() as u32);
+        // Nobody reads parts of what is in memory.
+        let outline = RawOutline::default();
+        SegmentRow { sample, version, offset, length, crc: checksum(bytes), form, tried, outline }
+    }
+}

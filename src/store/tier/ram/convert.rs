@@ -1,0 +1,139 @@
+//! A block whose samples are brought to another form: their new bytes go into blocks of that form, and the block is
+//! freed.
+
+use super::super::catalog::SegmentIndex;
+use super::super::convert::{Conversion, ConversionResult, form_of_record};
+use super::super::copies::Offer;
+use super::super::counters::count;
+use super::{BlockKind, OpenBlock, RamBlock, RamShared};
+use base::crc::checksum;
+use data::dataset::{Extent, FileId, FileVersion};
+use pixels::decode::FileForm;
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+
+/// A sample in its new form.
+struct MadeSample {
+    sample: u64,
+    version: FileVersion,
+    form: FileForm,
+    bytes: Vec<u8>,
+}
+
+/// A block whose samples are to be brought to another form.
+struct ChosenBlock {
+    segment: SegmentIndex,
+    group: u64,
+    block: Arc<RamBlock>,
+    /// Its place among the blocks that are being filled, where it was one of them.
+    open: Option<OpenBlock>,
+}
+
+impl RamShared {
+    /// Brings the samples of one block to another form, unless all have been.
+    pub(super) fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
+        let form = conversion.form.into();
+        let Some(ChosenBlock { segment, group, block, open }) = self.unconverted(form) else {
+            return ConversionResult::Nothing;
+        };
+        let Some(made) = self.make(segment, &block, conversion) else { return ConversionResult::Nothing };
+        let formed = made.iter().filter(|sample| sample.form == form).count();
+        let kept = (made.len() - formed) as u64;
+        let counted = open.as_ref().map_or(0, |open| open.unconvertible);
+        if formed == 0 {
+            // The block is as good as it can be, and may have room for more.
+            self.catalog_mut().set_tried(segment, form);
+            count(&self.counters.unconvertible_samples, kept.saturating_sub(counted));
+            if let Some(open) = open {
+                let open = OpenBlock { unconvertible: kept, ..open };
+                self.filling().open.entry((group, FileForm::AsIs)).or_default().push(open);
+            }
+            return ConversionResult::Some;
+        }
+        for sample in &made {
+            // What has no room beside its former bytes stays as it is, with all that follow.
+            if self.put(segment, (group, form), sample).is_err() {
+                return ConversionResult::NotNow;
+            }
+            count(&self.counters.converted_samples, u64::from(sample.form == form));
+        }
+        self.free(segment);
+        count(&self.counters.unconvertible_samples, kept.saturating_sub(counted));
+        ConversionResult::Some
+    }
+
+    /// A block that has samples which were not brought to this form: one that is not being filled any more, else one
+    /// that is half full or, where memory is left, that nothing came to since an epoch ended. Such a block is not
+    /// filled any more from here on. Each class of samples has blocks of its own, so that most never become full.
+    fn unconverted(&self, form: FileForm) -> Option<ChosenBlock> {
+        let mut filling = self.filling();
+        let waiting: Vec<_> = self.catalog().live().filter(|(_, segment)| segment.tried < form).collect();
+        let is_ripe =
+            |open: &OpenBlock| 2 * open.used as u64 >= self.block_bytes || open.rested && !filling.full;
+        let open: HashMap<SegmentIndex, bool> =
+            filling.open.values().flatten().map(|open| (open.segment, is_ripe(open))).collect();
+        let is_closed = |(index, _): &&(SegmentIndex, _)| !open.contains_key(index);
+        let is_ripe = |(index, _): &&(SegmentIndex, _)| open.get(index).copied().unwrap_or(false);
+        let chosen = waiting.iter().find(is_closed).or_else(|| waiting.iter().find(is_ripe));
+        let (segment, group) = chosen.map(|(index, segment)| (*index, segment.group))?;
+        let open = filling.open.values_mut().find_map(|blocks| {
+            let at = blocks.iter().position(|open| open.segment == segment)?;
+            Some(blocks.remove(at))
+        });
+        let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
+        Some(ChosenBlock { segment, group, block: blocks.get(&segment)?.clone(), open })
+    }
+
+    /// The samples of a block in another form; `None` where it is over or a sample is damaged.
+    fn make(
+        &self,
+        segment: SegmentIndex,
+        block: &RamBlock,
+        conversion: &mut Conversion<'_>,
+    ) -> Option<Vec<MadeSample>> {
+        let samples = block.samples().clone();
+        let mut all = Vec::with_capacity(samples.len());
+        for sample in samples {
+            if (conversion.is_over)() {
+                return None;
+            }
+            let place = self.catalog().locate(sample).map(|(place, _)| place);
+            let Some(place) = place.filter(|place| place.segment == segment) else { continue };
+            let (offset, length) = (place.offset, place.length);
+            let extent = Extent { file: FileId(segment), offset: offset.into(), length };
+            let bytes = self.read(&extent, <[u8]>::to_vec).ok()?;
+            if checksum(&bytes) != place.crc {
+                self.note_damage(segment, sample);
+                return None;
+            }
+            let version = place.version();
+            let form = form_of_record(&self.index, sample, &bytes);
+            let made = conversion.maker.make(form, &bytes, conversion.form);
+            let fits = made.bytes.len() as u64 <= self.block_bytes;
+            let (form, bytes) = if fits { (made.form, made.bytes.to_vec()) } else { (form, bytes) };
+            all.push(MadeSample { sample, version, form, bytes });
+            (conversion.rest)();
+        }
+        Some(all)
+    }
+
+    /// Enters a sample in its new form in place of its copy in the block `former`. Where it has left the block
+    /// meanwhile, nothing is entered.
+    fn put(
+        &self,
+        former: SegmentIndex,
+        kind: BlockKind,
+        MadeSample { sample, version, form, bytes }: &MadeSample,
+    ) -> Result<(), Offer> {
+        let here = || self.catalog().locate(*sample).map(|(place, _)| place.segment);
+        let (_filling, place) = match self.place(kind, bytes.len(), || here() != Some(former)) {
+            Ok(placed) => placed,
+            Err(Offer::Present) => return Ok(()),
+            Err(offer) => return Err(offer),
+        };
+        let row = place.fill((*sample, *version), (*form, kind.1), bytes);
+        let mut catalog = self.catalog_mut();
+        catalog.replace(former, place.segment, &[row]);
+        Ok(())
+    }
+}

@@ -1,0 +1,464 @@
+//! The tier in memory: samples kept in blocks of arenas of huge pages, for this process alone.
+//!
+//! A block holds samples of one group, one after another, and all blocks are equally long, so that a group that leaves
+//! makes room for any other. A sample's bytes are copied in when it is offered and out when it is read, so that no slot
+//! and no reader ever points into a block. The catalog that the store on a drive has, too, says what is where; a block
+//! is a segment to it. Arenas are made as they are needed, and stay.
+
+mod block;
+mod convert;
+mod reader;
+
+use super::catalog::{Catalog, SegmentIndex};
+use super::convert::{Conversion, ConversionResult, assert_is_copy, form_of_record};
+use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader};
+use super::counters::{CopyCounters, CopyStats, count};
+use crate::io::storage::{available_memory, memory_limit};
+use crate::peers::CopyBytes;
+use base::error::{Error, Result};
+use base::slot::{OVERHEAD, Slot, SlotPool};
+use base::tier_name::TierName;
+use block::{BlockKind, MemoryPlace, OpenBlock, RamBlock};
+use data::dataset::{DatasetIndex, Extent, FileId, FileVersion, Stamp};
+use pixels::decode::FileForm;
+use reader::RamReader;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// The bytes of a huge page, of which arenas are multiples.
+const HUGE_PAGE: u64 = 2 << 20;
+
+/// The bytes of an arena, unless a block is larger.
+const ARENA: u64 = 64 << 20;
+
+/// The number of blocks that a large tier has: each group fills one of its own.
+const BLOCKS: u64 = 2048;
+
+/// The number of samples that a block has room for.
+const SAMPLES_OF_BLOCK: u64 = 16;
+
+/// The most blocks of a group that are being filled: the end of one that is too short for a sample waits for a smaller
+/// one. With a single block some 3 % of the memory would be lost to such ends.
+const OPEN_BLOCKS: usize = 8;
+
+/// The samples of one dataset that a process keeps in memory.
+pub(crate) struct Ram(Arc<RamShared>);
+
+/// What the tier and its readers share.
+struct RamShared {
+    index: Arc<DatasetIndex>,
+    name: TierName,
+    capacity: u64,
+    block_bytes: u64,
+    catalog: RwLock<Catalog>,
+    blocks: RwLock<HashMap<SegmentIndex, Arc<RamBlock>>>,
+    filling: Mutex<Filling>,
+    /// Held while an arena is made, which takes tens of milliseconds: nobody waits for it but who needs the room.
+    growing: Mutex<()>,
+    counters: CopyCounters,
+}
+
+/// Why there is no room for a sample.
+enum NoRoom {
+    /// There is none.
+    Full,
+    /// There is once another arena is made.
+    Arena,
+}
+
+/// Where the next samples go.
+#[derive(Default)]
+struct Filling {
+    /// The blocks that are being filled, a few of each kind.
+    open: BTreeMap<BlockKind, Vec<OpenBlock>>,
+    /// The number that the next block gets.
+    next: u64,
+    arenas: Vec<SlotPool>,
+    /// The bytes of the arenas.
+    mapped: u64,
+    /// Whether the system has refused memory: then nothing more is taken until the next epoch.
+    refused: bool,
+    full: bool,
+}
+
+impl Ram {
+    /// Makes an empty tier of up to `of_node` bytes, divided by `ranks`, of which nothing is taken before it is
+    /// needed.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a part that is too small for one block or larger than the memory that is free, and for
+    /// more than this machine or control group has.
+    pub(crate) fn new(index: &Arc<DatasetIndex>, name: TierName, of_node: u64, ranks: u64) -> Result<Self> {
+        let capacity = of_node / ranks;
+        let mean = index.mean_bytes();
+        let usual = (capacity / BLOCKS).max(SAMPLES_OF_BLOCK * mean).min(capacity / 4).min(ARENA / 2);
+        let block_bytes =
+            usual.max(u64::from(index.largest()).min(ARENA / 2)).next_power_of_two().max(OVERHEAD as u64);
+        let smallest = block_bytes.next_multiple_of(HUGE_PAGE);
+        if capacity < smallest {
+            let message = format!(
+                "is {capacity} bytes for this process, must be at least {smallest}: huge pages for the largest sample, \
+                 which has {}",
+                index.largest()
+            );
+            return Err(Error::config("cache_ram", message));
+        }
+        let (limit, available) = (memory_limit(), available_memory());
+        if of_node > limit {
+            let message = format!("is {of_node} bytes, must be at most {limit}, the memory that is here");
+            return Err(Error::config("cache_ram", message));
+        }
+        // Other ranks may have filled their parts already. Where nothing says how much is free, the answer is 0.
+        if available > 0 && capacity > available {
+            let message = format!(
+                "is {capacity} bytes for this process, but {available} are free here: lower it, or ask for more memory"
+            );
+            return Err(Error::config("cache_ram", message));
+        }
+        Ok(Self(Arc::new(RamShared {
+            index: index.clone(),
+            name,
+            capacity,
+            block_bytes,
+            catalog: RwLock::new(Catalog::new(index.len())),
+            blocks: RwLock::default(),
+            filling: Mutex::default(),
+            growing: Mutex::default(),
+            counters: CopyCounters::default(),
+        })))
+    }
+}
+
+impl RamShared {
+    fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
+        self.catalog.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
+        self.catalog.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn filling(&self) -> MutexGuard<'_, Filling> {
+        self.filling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a copy's bytes to `take`; an error where its block has been given back.
+    fn read<T>(&self, extent: &Extent, take: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        let block = self.blocks.read().unwrap_or_else(PoisonError::into_inner).get(&extent.file.0).cloned();
+        let Some(block) = block else {
+            let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
+            return Err(Error::io("read", format!("a sample's copy in {}", self.name), gone));
+        };
+        let slot = block.memory();
+        let begin = extent.offset as usize;
+        Ok(take(&slot.bytes()[begin..begin + extent.length as usize]))
+    }
+
+    /// Finds room for `length` bytes: in one of the blocks of this kind that are being filled, or in a new one. A
+    /// sample that is larger than a block finds none.
+    fn room(&self, filling: &mut Filling, kind: BlockKind, length: usize) -> Result<MemoryPlace, NoRoom> {
+        let mut open = filling.open.get_mut(&kind).into_iter().flatten();
+        if let Some(open) = open.find(|open| self.fits(open, length)) {
+            return Ok(open.take(length));
+        }
+        if length as u64 > self.block_bytes {
+            return Err(NoRoom::Full);
+        }
+        let slot = match self.new_block(filling) {
+            Ok(slot) => slot,
+            Err(NoRoom::Full) => return self.room_of_later(filling, kind, length).ok_or(NoRoom::Full),
+            Err(NoRoom::Arena) => return Err(NoRoom::Arena),
+        };
+        let block = Arc::new(RamBlock { memory: RwLock::new(slot), samples: Mutex::default() });
+        let number = filling.next;
+        filling.next += 1;
+        let stamp = Stamp { size: self.block_bytes, ..Stamp::default() };
+        let segment = {
+            let mut catalog = self.catalog_mut();
+            catalog.announce(number);
+            catalog.publish(number, kind.0, &stamp)
+        };
+        self.blocks.write().unwrap_or_else(PoisonError::into_inner).insert(segment, block.clone());
+        let mut new = OpenBlock { segment, block, used: 0, rested: false, unconvertible: 0 };
+        let place = new.take(length);
+        let open = filling.open.entry(kind).or_default();
+        open.push(new);
+        if open.len() > OPEN_BLOCKS {
+            let fullest = (0..open.len()).max_by_key(|&number| open[number].used).expect("more than one");
+            open.remove(fullest);
+        }
+        Ok(place)
+    }
+
+    /// Finds room for `length` bytes where there is no other block: in one of a group that leaves later. A sample may
+    /// then stay longer than it needs to, but the ends of the blocks of many groups are much of a small memory.
+    fn room_of_later(&self, filling: &mut Filling, kind: BlockKind, length: usize) -> Option<MemoryPlace> {
+        let later = filling.open.range_mut(kind..).filter(|((_, form), _)| *form == kind.1);
+        later.flat_map(|(_, open)| open).find(|open| self.fits(open, length)).map(|open| open.take(length))
+    }
+
+    /// Whether a block that is being filled has room for `length` bytes.
+    fn fits(&self, open: &OpenBlock, length: usize) -> bool {
+        open.used + length <= self.block_bytes as usize
+    }
+
+    /// Takes a block from an arena.
+    fn new_block(&self, filling: &mut Filling) -> Result<Slot, NoRoom> {
+        if let Some(slot) = self.free_block(filling) {
+            return Ok(slot);
+        }
+        filling.full = self.next_arena(filling) == 0;
+        Err(if filling.full { NoRoom::Full } else { NoRoom::Arena })
+    }
+
+    /// A block of an arena that nobody uses.
+    fn free_block(&self, filling: &Filling) -> Option<Slot> {
+        // A slot has as many more bytes than are asked for.
+        let length = self.block_bytes as usize - OVERHEAD;
+        filling.arenas.iter().rev().find_map(|arena| arena.try_take(length))
+    }
+
+    /// The bytes of the next arena; 0 where there is no room for a block.
+    fn next_arena(&self, filling: &Filling) -> u64 {
+        let left = (self.capacity - filling.mapped) / HUGE_PAGE * HUGE_PAGE;
+        if left < self.block_bytes {
+            return 0;
+        }
+        ARENA.max(self.block_bytes.next_multiple_of(HUGE_PAGE)).min(left)
+    }
+
+    /// Makes an arena beside the `known` ones, unless another thread has done so meanwhile. It has no lock that others
+    /// need while the system finds the memory.
+    fn grow(&self, known: usize) {
+        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = {
+            let filling = self.filling();
+            if filling.arenas.len() > known || filling.refused {
+                return;
+            }
+            self.next_arena(&filling)
+        };
+        let arena = SlotPool::new(bytes as usize);
+        let mut filling = self.filling();
+        match arena {
+            Ok(arena) => {
+                filling.arenas.push(arena);
+                filling.mapped += bytes;
+            }
+            Err(_) => {
+                filling.refused = true;
+                let failure = format!("the system has no memory for another {bytes} bytes of {}", self.name);
+                self.counters.failed(failure);
+            }
+        }
+    }
+
+    /// Finds room for a sample of this kind and of `length` bytes, with the lock that is held until it is entered, so
+    /// that no other thread takes the same sample. `is_kept` says under that lock that it is kept already.
+    fn place(
+        &self,
+        kind: BlockKind,
+        length: usize,
+        is_kept: impl Fn() -> bool,
+    ) -> Result<(MutexGuard<'_, Filling>, MemoryPlace), Offer> {
+        loop {
+            let mut filling = self.filling();
+            if is_kept() {
+                return Err(Offer::Present);
+            }
+            if filling.refused {
+                return Err(Offer::Off);
+            }
+            match self.room(&mut filling, kind, length) {
+                Ok(place) => return Ok((filling, place)),
+                Err(NoRoom::Full) => return Err(Offer::Full),
+                Err(NoRoom::Arena) => {
+                    let known = filling.arenas.len();
+                    drop(filling);
+                    self.grow(known);
+                }
+            }
+        }
+    }
+
+    /// Frees a block in which the bytes of a sample are wrong.
+    fn note_damage(&self, segment: SegmentIndex, sample: u64) {
+        count(&self.counters.damaged_segments, 1);
+        let name = self.name;
+        self.counters.note(format!("{name}: sample {sample} has other bytes than were kept: faulty memory?"));
+        self.give_back(segment);
+    }
+
+    /// Evicts a block.
+    fn give_back(&self, segment: SegmentIndex) {
+        if self.free(segment) {
+            count(&self.counters.evicted_segments, 1);
+            count(&self.counters.evicted_bytes, self.block_bytes);
+        }
+    }
+
+    /// Frees a block, unless that has been done.
+    fn free(&self, segment: SegmentIndex) -> bool {
+        if !self.catalog_mut().forget(segment) {
+            return false;
+        }
+        // The block is free before anybody is told that there is room.
+        self.blocks.write().unwrap_or_else(PoisonError::into_inner).remove(&segment);
+        let mut filling = self.filling();
+        filling.open.retain(|_, open| {
+            open.retain(|open| open.segment != segment);
+            !open.is_empty()
+        });
+        filling.full = false;
+        true
+    }
+}
+
+impl CacheTier for Ram {
+    fn name(&self) -> TierName {
+        self.0.name
+    }
+
+    fn capacity(&self) -> u64 {
+        self.0.capacity
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    fn locate(&self, sample: u64) -> Option<Location> {
+        let (place, checked) = self.0.catalog().locate(sample)?;
+        let extent =
+            Extent { file: FileId(place.segment), offset: place.offset.into(), length: place.length };
+        Some(Location { extent, crc: Some(place.crc), version: Some(place.version()), checked })
+    }
+
+    fn is_open(&self) -> bool {
+        let filling = self.0.filling();
+        !filling.full && !filling.refused
+    }
+
+    fn can_take(&self) -> bool {
+        !self.0.filling().refused
+    }
+
+    fn offer(&self, group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
+        let shared = &self.0;
+        assert_is_copy(&shared.index, sample, bytes);
+        let refused = |counter, offer| {
+            count(counter, 1);
+            offer
+        };
+        let form = form_of_record(&shared.index, sample, bytes);
+        let placed = shared.place((group, form), bytes.len(), || shared.catalog().keeps(sample, group));
+        let (_filling, place) = match placed {
+            Ok(placed) => placed,
+            Err(Offer::Off) => return refused(&shared.counters.dropped_off, Offer::Off),
+            Err(Offer::Full) => return refused(&shared.counters.dropped_full, Offer::Full),
+            Err(offer) => return offer,
+        };
+        let row = place.fill((sample, version), (form, form), bytes);
+        let mut catalog = shared.catalog_mut();
+        // Its former copy, in a group whose time is over, counts no more, whichever block is the newer.
+        catalog.expect(sample, group);
+        catalog.place(place.segment, &[row], true);
+        drop(catalog);
+        count(&shared.counters.admitted_samples, 1);
+        count(&shared.counters.admitted_bytes, bytes.len() as u64);
+        Offer::Taken
+    }
+
+    fn offers_at_once(&self, group: u64, length: u32) -> bool {
+        let filling = self.0.filling();
+        let fits = filling
+            .open
+            .get(&(group, FileForm::AsIs))
+            .is_some_and(|open| open.iter().any(|open| self.0.fits(open, length as usize)));
+        fits || filling.refused || self.0.next_arena(&filling) == 0 || self.0.free_block(&filling).is_some()
+    }
+
+    fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
+        self.0.convert(conversion)
+    }
+
+    fn confirm(&self, sample: u64, location: &Location) {
+        self.0.catalog_mut().confirm(sample, location.extent.file.0);
+    }
+
+    fn doubt(&self) {
+        self.0.catalog_mut().doubt();
+    }
+
+    fn outdate(&self, sample: u64, location: &Location) {
+        let segment = location.extent.file.0;
+        let (was_there, mostly) = self.0.catalog_mut().outdate(sample, segment);
+        if was_there {
+            count(&self.0.counters.stale, 1);
+        }
+        if mostly {
+            self.0.give_back(segment);
+        }
+    }
+
+    fn damaged(&self, sample: u64, location: Location, why: CopyFault) {
+        if why == CopyFault::Gone {
+            return;
+        }
+        self.0.note_damage(location.extent.file.0, sample);
+    }
+
+    fn groups(&self) -> BTreeMap<u64, u64> {
+        let mut groups = BTreeMap::new();
+        for (_, segment) in self.0.catalog().live() {
+            *groups.entry(segment.group).or_default() += segment.bytes;
+        }
+        groups
+    }
+
+    fn evict_group(&self, group: u64) {
+        let of_group: Vec<SegmentIndex> = {
+            let catalog = self.0.catalog();
+            catalog.live().filter(|(_, segment)| segment.group == group).map(|(segment, _)| segment).collect()
+        };
+        of_group.into_iter().for_each(|segment| self.0.give_back(segment));
+    }
+
+    fn seal(&self) {
+        let mut filling = self.0.filling();
+        (filling.refused, filling.full) = (false, false);
+        filling.open.values_mut().flatten().for_each(|open| open.rested = true);
+    }
+
+    fn stats(&self) -> CopyStats {
+        let (held_samples, held_bytes) = self.0.catalog().held();
+        let quota_bytes = self.0.capacity;
+        CopyStats { held_samples, held_bytes, used_bytes: held_bytes, quota_bytes, ..self.0.counters.stats() }
+    }
+
+    fn last_error(&self) -> Option<String> {
+        self.0.counters.last_error()
+    }
+
+    fn forget_error(&self) {
+        self.0.counters.forget_error();
+    }
+
+    fn reader(&self, _slots: &SlotPool) -> TierReader {
+        let shared = self.0.clone();
+        TierReader::Listening(Box::new(move |_| Ok(Box::new(RamReader::new(shared)))))
+    }
+
+    fn read_blocking(&self, location: &Location) -> Result<Vec<u8>> {
+        self.0.read(&location.extent, <[u8]>::to_vec)
+    }
+
+    fn bytes_of(&self, location: &Location) -> Result<CopyBytes, Option<CopyFault>> {
+        // The block may be written to while the answer is on its way.
+        let bytes = self.read_blocking(location).map_err(|_| Some(CopyFault::Gone))?;
+        Ok(CopyBytes::Memory(bytes.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

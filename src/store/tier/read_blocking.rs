@@ -1,0 +1,82 @@
+//! Reads one sample through the tiers by plain blocking calls: for substitutes of failed samples, and for single reads.
+
+use super::cache::{Cache, SampleOrigin, TierPlace};
+use super::copies::{CopyFault, Location};
+use super::reader::fault;
+use super::revalidate::version_now;
+use super::route::{Route, RouteLookup};
+use crate::io::read_blocking;
+use base::error::Result;
+use base::tier_name::TierName;
+use pixels::decode::{FileRestorer, form_of};
+
+impl Cache {
+    /// Reads a sample's bytes, and says which tier they came from. They are checked, counted and kept like any other
+    /// sample's.
+    ///
+    /// # Errors
+    /// The errors of reading it from the source.
+    ///
+    /// # Panics
+    /// Panics when the dataset has no such sample.
+    pub fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, TierName)> {
+        let index = self.index();
+        let extent = index.extent(sample);
+        let found = |lookup| match lookup {
+            RouteLookup::Found(route) => route,
+            RouteLookup::NeedsVersion(copy) => {
+                self.count_stats(1);
+                self.route(sample, version_now(index, extent.file), copy)
+            }
+        };
+        let mut route = found(self.look_up_route(sample, extent.file));
+        if let Route::Copy(place, location) = route {
+            if let Some(bytes) = self.read_copy(sample, place, location) {
+                return Ok((bytes, self.tier(place).name()));
+            }
+            route = found(self.route_without_copy(extent.file));
+        }
+        let bytes = read_blocking(&**index, extent)?;
+        if let Route::Source { version, copy } = route {
+            if let Some((place, location)) = copy {
+                self.compare(sample, place, &location, &bytes);
+            }
+            self.arrived(sample, &bytes, SampleOrigin::Source, version);
+        }
+        Ok((bytes, TierName::SOURCE))
+    }
+
+    /// Reads a copy's bytes; `None` when they cannot be read or are wrong.
+    fn read_copy(&self, sample: u64, place: TierPlace, location: Location) -> Option<Vec<u8>> {
+        let fault = match self.tier(place).read_blocking(&location) {
+            Ok(bytes) if location.is_copy(&bytes) => {
+                self.arrived(sample, &bytes, SampleOrigin::Copy(place), location.version);
+                return Some(bytes);
+            }
+            Ok(_) => Some(CopyFault::Checksum),
+            Err(error) => fault(&error),
+        };
+        self.fell_back(sample, place, location, fault);
+        None
+    }
+
+    /// Whether a copy is of these bytes of the source; one in another form is read and gives back its file.
+    pub(super) fn is_copy_of(&self, place: TierPlace, location: &Location, bytes: &[u8]) -> bool {
+        if location.extent.length as usize == bytes.len() {
+            return location.is_copy(bytes);
+        }
+        let copy = self.tier(place).read_blocking(location).ok().filter(|copy| location.is_copy(copy));
+        copy.is_some_and(|copy| {
+            FileRestorer::default().restore(form_of(&copy), &copy).is_ok_and(|file| file == bytes)
+        })
+    }
+
+    /// Compares the source's bytes of a sample with its copy.
+    pub(super) fn compare(&self, sample: u64, place: TierPlace, location: &Location, bytes: &[u8]) {
+        if self.is_copy_of(place, location, bytes) {
+            self.tier(place).confirm(sample, location);
+        } else {
+            self.mismatched(sample, place, location);
+        }
+    }
+}

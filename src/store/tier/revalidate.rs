@@ -1,0 +1,198 @@
+//! Asks the file system which version of the source's files there is. That takes a moment on a local file system and a
+//! millisecond on others, where threads ask for many files at once.
+
+use crate::io::Waker;
+use crate::io::storage::{Storage, StorageKind};
+use base::error::{Error, Result};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use data::dataset::{DatasetIndex, FileId, FileVersion, Stamp, TICK};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// The most threads.
+const MOST_THREADS: usize = 16;
+/// The same where each question is a request to a server.
+const MOST_REMOTE_THREADS: usize = 64;
+
+/// The answer of the file system about the version of a file.
+pub(super) struct VersionAnswer {
+    /// The token of the question.
+    pub token: u64,
+    /// The version of the file; `None` where there is none that could be told from a later one.
+    pub version: Option<FileVersion>,
+}
+
+/// Questions in flight, asked by one thread.
+pub(super) struct Revalidation {
+    index: Arc<DatasetIndex>,
+    in_flight: usize,
+    /// Answers that were found at once.
+    ready: VecDeque<VersionAnswer>,
+    threads: Option<RevalidationThreads>,
+    count: u64,
+}
+
+struct RevalidationThreads {
+    /// The queue of questions; `None` once dropping.
+    asked: Option<Sender<(u64, FileId)>>,
+    answers: Receiver<ThreadAnswer>,
+    shared: Arc<RevalidationShared>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+enum ThreadAnswer {
+    VersionAnswer(VersionAnswer),
+    Woken,
+}
+
+struct RevalidationShared {
+    /// Whether the asking thread waits for something else, too, and is to be woken when there is an answer.
+    listening: AtomicBool,
+    woken: AtomicBool,
+    rouse: Waker,
+    answer: Sender<ThreadAnswer>,
+}
+
+impl Revalidation {
+    /// Asks for versions of files of `index`, about `depth` at a time. `rouse` is called when there is an answer for a
+    /// caller that [listens](Revalidation::listen).
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when no thread can be started.
+    pub(super) fn new(index: &Arc<DatasetIndex>, depth: usize, rouse: Waker) -> Result<Self> {
+        let near = |root: &std::path::Path| {
+            let kind = Storage::of(root).map(|storage| storage.kind);
+            matches!(kind, Ok(StorageKind::Local | StorageKind::Memory))
+        };
+        let is_near = !index.has_remote() && index.local_parts().all(|(root, _)| near(root));
+        let threads = if index.is_sharded() || is_near {
+            None
+        } else {
+            Some({
+                let most = if index.has_remote() { MOST_REMOTE_THREADS } else { MOST_THREADS };
+                RevalidationThreads::start(index, depth.min(most), rouse)?
+            })
+        };
+        Ok(Self { index: index.clone(), in_flight: 0, ready: VecDeque::new(), threads, count: 0 })
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// The number of files asked for since the last call.
+    pub(super) fn take_count(&mut self) -> u64 {
+        std::mem::take(&mut self.count)
+    }
+
+    /// Asks for the version of `file`.
+    pub(super) fn ask(&mut self, token: u64, file: FileId) {
+        self.in_flight += 1;
+        self.count += 1;
+        match &self.threads {
+            // Threads that have died answer nothing: then this one asks the file system itself.
+            Some(RevalidationThreads { asked: Some(asked), .. }) if asked.send((token, file)).is_ok() => {}
+            _ => self.ready.push_back(VersionAnswer { token, version: version_now(&self.index, file) }),
+        }
+    }
+
+    /// Appends the answers that are there, without waiting.
+    pub(super) fn take(&mut self, out: &mut Vec<VersionAnswer>) {
+        let before = out.len();
+        out.extend(self.ready.drain(..));
+        if let Some(threads) = &self.threads {
+            threads.shared.listening.store(false, Ordering::SeqCst);
+            while let Ok(answer) = threads.answers.try_recv() {
+                threads.take(answer, out);
+            }
+        }
+        self.in_flight -= out.len() - before;
+    }
+
+    /// Waits until there is an answer, or until the waker is called.
+    pub(super) fn wait(&mut self, out: &mut Vec<VersionAnswer>) {
+        if self.ready.is_empty()
+            && self.in_flight > 0
+            && let Some(threads) = &self.threads
+            && let Ok(answer) = threads.answers.recv()
+        {
+            let before = out.len();
+            threads.take(answer, out);
+            self.in_flight -= out.len() - before;
+        }
+        self.take(out);
+    }
+
+    /// Lets the first answer from now on call `rouse`. Returns `false` when there are answers already.
+    pub(super) fn listen(&self) -> bool {
+        let Some(threads) = &self.threads else { return self.ready.is_empty() };
+        threads.shared.listening.store(true, Ordering::SeqCst);
+        // Nobody was told of what came before the flag was set.
+        threads.answers.is_empty()
+    }
+
+    /// A waker that ends a wait.
+    pub(super) fn waker(&self) -> Waker {
+        let shared = self.threads.as_ref().map(|threads| threads.shared.clone());
+        Waker(Arc::new(move || {
+            if let Some(shared) = &shared
+                && !shared.woken.swap(true, Ordering::SeqCst)
+            {
+                let _ = shared.answer.send(ThreadAnswer::Woken);
+            }
+        }))
+    }
+}
+
+impl RevalidationThreads {
+    fn start(index: &Arc<DatasetIndex>, count: usize, rouse: Waker) -> Result<Self> {
+        let (asked, questions) = unbounded::<(u64, FileId)>();
+        let (answer, answers) = unbounded();
+        let (listening, woken) = (AtomicBool::new(false), AtomicBool::new(false));
+        let shared = Arc::new(RevalidationShared { listening, woken, rouse, answer });
+        let mut handles = Vec::new();
+        for i in 0..count.max(1) {
+            let (index, questions, shared) = (index.clone(), questions.clone(), shared.clone());
+            let work = move || {
+                for (token, file) in questions {
+                    let looked = VersionAnswer { token, version: version_now(&index, file) };
+                    if shared.answer.send(ThreadAnswer::VersionAnswer(looked)).is_err() {
+                        break;
+                    }
+                    if shared.listening.swap(false, Ordering::SeqCst) {
+                        (shared.rouse.0)();
+                    }
+                }
+            };
+            let thread = std::thread::Builder::new().name(format!("foreload-look-{i}")).spawn(work);
+            let failed = |error| Error::Unavailable(format!("no thread could be started: {error}"));
+            handles.push(thread.map_err(failed)?);
+        }
+        Ok(Self { asked: Some(asked), answers, shared, handles })
+    }
+
+    fn take(&self, answer: ThreadAnswer, out: &mut Vec<VersionAnswer>) {
+        match answer {
+            ThreadAnswer::VersionAnswer(looked) => out.push(looked),
+            ThreadAnswer::Woken => self.shared.woken.store(false, Ordering::SeqCst),
+        }
+    }
+}
+
+impl Drop for RevalidationThreads {
+    /// Leaves behind threads that a dead file system holds; they own nothing but the index.
+    fn drop(&mut self) {
+        self.asked = None;
+        for handle in self.handles.drain(..).filter(JoinHandle::is_finished) {
+            let _ = handle.join();
+        }
+    }
+}
+
+/// The version of a file, once it can be told from every later version.
+pub(super) fn version_now(index: &DatasetIndex, file: FileId) -> Option<FileVersion> {
+    let stamp = Stamp::stable(TICK, || index.stat(file)).ok()?;
+    stamp.is_stable().then(|| stamp.version())
+}

@@ -1,0 +1,310 @@
+//! Staging: a thread that copies what will be needed into the tiers ahead of its use, beside training.
+//!
+//! The thread reads the source in large pieces through a reader of its own, in the order of next use, and rests when
+//! reads in demand wait. Nobody waits for what it copies: a sample that is not there in time is read directly.
+
+mod pace;
+mod units;
+
+use super::cache::{Cache, OpenSource, SourceUse};
+use super::copies::Offer;
+use super::fill::PIECE;
+use super::revalidate::version_now;
+use super::side_thread::SideThread;
+use crate::io::{Completion, ReadRequest, Reader, Waker};
+use base::error::Result;
+use base::slot::SlotPool;
+use base::trace::{Stage, StageWork, TraceLane};
+use data::dataset::{FileId, FileVersion};
+use data::schedule::Schedule;
+use pace::Pace;
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use units::{StagedPiece, StagingUnit};
+
+/// The number of staging reads in flight: one is read while the other is stored.
+const DEPTH: usize = 2;
+/// The same from servers, of which a single connection gives only a part of what they can.
+const REMOTE_DEPTH: usize = 8;
+
+/// The handle of the staging thread.
+pub(super) struct Stager {
+    mailbox: Arc<StagingMailbox>,
+    thread: SideThread,
+}
+
+/// What the pipeline tells the thread.
+#[derive(Default)]
+struct StagingMailbox {
+    /// The epoch to stage for, until the thread takes it.
+    order: Mutex<Option<Schedule>>,
+    arrived: Condvar,
+    /// Set when there is a new order or the thread is to end: what is under way is not finished.
+    new_order: AtomicBool,
+    over: AtomicBool,
+    /// The number of batches that the pipeline has begun to read in this epoch.
+    begun: AtomicU64,
+    first_step: AtomicU64,
+    /// Ends a wait of the thread's reader.
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Stager {
+    /// Starts the thread; `open` makes its reader.
+    pub(super) fn start(cache: Arc<Cache>, open: Arc<OpenSource>) -> std::io::Result<Self> {
+        let mailbox = Arc::new(StagingMailbox::default());
+        let work = {
+            let mailbox = mailbox.clone();
+            move || {
+                if let Err(error) =
+                    StagingWorker::new(&cache, &mailbox, &*open).and_then(|mut worker| worker.run())
+                {
+                    cache.note_error(error);
+                }
+            }
+        };
+        Ok(Self { mailbox, thread: SideThread::start("foreload-stage", work)? })
+    }
+
+    /// Stages for this epoch from now on.
+    pub(super) fn begin(&self, schedule: Schedule, first_step: u64) {
+        self.mailbox.first_step.store(first_step, Relaxed);
+        self.mailbox.begun.store(0, Relaxed);
+        let mut order = self.mailbox.order.lock().unwrap_or_else(PoisonError::into_inner);
+        *order = Some(schedule);
+        // The flag is set under the lock, for the thread takes both together.
+        self.mailbox.new_order.store(true, Relaxed);
+        drop(order);
+        self.mailbox.arrived.notify_all();
+    }
+
+    /// Notes that the pipeline begins to read one more batch.
+    pub(super) fn begin_batch(&self) {
+        self.mailbox.begun.fetch_add(1, Relaxed);
+    }
+}
+
+impl Drop for Stager {
+    fn drop(&mut self) {
+        let order = self.mailbox.order.lock().unwrap_or_else(PoisonError::into_inner);
+        // The flags are set under the lock, so that the thread cannot begin to wait in between.
+        self.mailbox.over.store(true, Relaxed);
+        self.mailbox.new_order.store(true, Relaxed);
+        drop(order);
+        self.mailbox.arrived.notify_all();
+        if let Some(waker) = &*self.mailbox.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+            (waker.0)();
+        }
+        self.thread.part();
+    }
+}
+
+impl StagingMailbox {
+    /// Waits for the next epoch to stage for; `None` when the thread is to end.
+    fn next(&self) -> Option<Schedule> {
+        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if self.over.load(Relaxed) {
+                return None;
+            }
+            self.new_order.store(false, Relaxed);
+            if let Some(schedule) = order.take() {
+                return Some(schedule);
+            }
+            order = self.arrived.wait(order).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Sleeps for `time`, or until there is a new order.
+    fn rest(&self, time: Duration) {
+        let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let new_order = |_: &mut Option<Schedule>| !self.new_order.load(Relaxed);
+        drop(self.arrived.wait_timeout_while(order, time, new_order));
+    }
+
+    /// The step that the pipeline reads for next.
+    fn step(&self) -> u64 {
+        self.first_step.load(Relaxed) + self.begun.load(Relaxed)
+    }
+}
+
+struct StagingWorker<'a> {
+    cache: &'a Cache,
+    mailbox: &'a StagingMailbox,
+    slots: SlotPool,
+    reader: Box<dyn Reader>,
+    pace: Pace,
+    started: Instant,
+    /// The pieces in flight by token, with the versions of their files and the times at which they were asked for.
+    pending: HashMap<u64, (StagedPiece, Option<FileVersion>, Instant)>,
+    next_token: u64,
+    arrived: Vec<Completion>,
+    /// The claims on units, held until what was staged is published, so that no other process stages it again.
+    claims: Vec<Box<dyn Any + Send>>,
+    lane: TraceLane,
+}
+
+impl<'a> StagingWorker<'a> {
+    fn new(cache: &'a Cache, mailbox: &'a StagingMailbox, open: &OpenSource) -> Result<Self> {
+        // A slot has a page more than its length. Of large samples fewer are in flight.
+        let depth = if cache.index().has_remote() { REMOTE_DEPTH } else { DEPTH };
+        let room = |bytes: u64| bytes as usize + 2 * base::slot::PAGE;
+        let largest = PIECE.max(u64::from(cache.index().largest()));
+        let slots = SlotPool::new((DEPTH * room(largest)).max(depth * room(PIECE)))?;
+        let reader = open(&slots, depth, SourceUse::Staging)?;
+        *mailbox.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader.waker());
+        let pace = Pace::new(cache.stage_bandwidth());
+        Ok(Self {
+            cache,
+            mailbox,
+            slots,
+            reader,
+            pace,
+            started: Instant::now(),
+            pending: HashMap::new(),
+            next_token: 0,
+            arrived: Vec::new(),
+            claims: Vec::new(),
+            lane: cache.trace().lane("stager"),
+        })
+    }
+
+    fn run(&mut self) -> Result<()> {
+        while let Some(schedule) = self.mailbox.next() {
+            self.stage(&schedule)?;
+            while self.reader.in_flight() > 0 && !self.over() {
+                self.absorb()?;
+            }
+            if self.over() {
+                // The store publishes what it has when it is dropped, and waits no longer than a moment.
+                break;
+            }
+            self.cache.end();
+            if !self.claims.is_empty() {
+                self.cache.flush();
+                self.claims.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// Stages what is missing, until all is there, the store is full or there is a new order.
+    fn stage(&mut self, schedule: &Schedule) -> Result<()> {
+        let index = self.cache.index().clone();
+        let step = self.mailbox.step();
+        let plan = units::units(&index, schedule, step, self.cache.lead(schedule));
+        self.cache.staging_begins(plan.len() as u64);
+        for unit in plan {
+            if self.interrupted() {
+                return Ok(());
+            }
+            match &unit {
+                StagingUnit::Shard(file) => match self.cache.claim_unit(u64::from(file.0)) {
+                    Some(claims) => self.claims.extend(claims),
+                    // This one has it already, for what it keeps of the shard's blocks.
+                    None if self.cache.keeps_blocks_of(*file) => {}
+                    // Another process stages it.
+                    None => continue,
+                },
+                // The pipeline has caught up.
+                StagingUnit::Step(step) if *step < self.mailbox.step() + self.cache.lead(schedule) => {
+                    continue;
+                }
+                StagingUnit::Step(_) => {}
+            }
+            let samples = units::samples(&unit, &index, schedule);
+            for piece in units::pieces(&index, &samples, |sample| !self.cache.knows(sample)) {
+                self.read(piece)?;
+                if self.interrupted() {
+                    return Ok(());
+                }
+            }
+            self.cache.staged_unit();
+        }
+        Ok(())
+    }
+
+    fn over(&self) -> bool {
+        self.mailbox.over.load(Relaxed)
+    }
+
+    fn interrupted(&self) -> bool {
+        self.mailbox.new_order.load(Relaxed) || self.cache.is_full()
+    }
+
+    /// Submits the read of a piece, once there is room for it.
+    fn read(&mut self, piece: StagedPiece) -> Result<()> {
+        while !self.over() {
+            if self.reader.room() > 0
+                && let Some(slot) = self.slots.try_take(piece.extent.length as usize)
+            {
+                let token = self.next_token;
+                self.next_token += 1;
+                let extent = piece.extent;
+                let version = self.version(extent.file);
+                self.pending.insert(token, (piece, version, Instant::now()));
+                self.reader.submit(ReadRequest::new(token, extent, slot));
+                break;
+            }
+            self.absorb()?;
+        }
+        Ok(())
+    }
+
+    /// The version of a file that is about to be read.
+    fn version(&self, file: FileId) -> Option<FileVersion> {
+        let index = self.cache.index();
+        index.shard_version(file).or_else(|| {
+            self.cache.count_stats(1);
+            version_now(index, file)
+        })
+    }
+
+    /// Waits for a piece and stores what is in it.
+    fn absorb(&mut self) -> Result<()> {
+        let before = self.reader.stats().requests;
+        self.reader.wait(&mut self.arrived)?;
+        self.cache.staged_by_requests(self.reader.stats().requests - before);
+        let arrived = std::mem::take(&mut self.arrived);
+        for Completion { token, result, .. } in arrived {
+            let Some((piece, version, since)) = self.pending.remove(&token) else { continue };
+            let now = Instant::now();
+            let took = now - since;
+            match result {
+                Ok(bytes) => {
+                    self.cache.staged(bytes.len() as u64);
+                    let samples = piece.samples.len() as u64;
+                    let work = StageWork { bytes: bytes.len() as u64, samples, ..StageWork::default() };
+                    self.lane.record(Stage::Ahead, since, now, work);
+                    if let Some(version) = version {
+                        self.store(&piece, version, &bytes);
+                    }
+                }
+                // A sample of the piece that is needed is read by itself then, and its reader gets the error.
+                Err(error) => self.cache.note_error(error),
+            }
+            let bytes = piece.extent.length.into();
+            let rest = self.pace.rest(self.started.elapsed(), bytes, took, self.cache.demand_waits());
+            if !rest.is_zero() {
+                self.mailbox.rest(rest);
+            }
+        }
+        Ok(())
+    }
+
+    fn store(&self, piece: &StagedPiece, version: FileVersion, bytes: &[u8]) {
+        for &sample in &piece.samples {
+            let range = piece.range(self.cache.index().extent(sample));
+            // The store writes as fast as it can, and nobody waits for this thread.
+            while self.cache.keep_staged(sample, version, &bytes[range.clone()]) == Offer::Busy {
+                if self.interrupted() {
+                    return;
+                }
+                self.mailbox.rest(Duration::from_millis(1));
+            }
+        }
+    }
+}

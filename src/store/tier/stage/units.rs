@@ -1,0 +1,105 @@
+//! What is staged, in which order and by which reads. Pure.
+
+use crate::tier::fill::PIECE;
+use data::dataset::{DatasetIndex, Extent, FileId};
+use data::schedule::{BatchEntry, Order, Schedule};
+use std::ops::Range;
+
+/// The most bytes between two wanted samples that are read and thrown away rather than skipped: headers between the
+/// files of an archive, but not samples that are there already.
+const GAP: u64 = 8 << 10;
+
+/// Samples that are staged one after another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StagingUnit {
+    /// A shard, which the process that claims it first stages.
+    Shard(FileId),
+    /// The files of a batch of this rank; other ranks have their own.
+    Step(u64),
+}
+
+/// The units of an epoch in the order of their next use, for a rank that has come to `step`. Steps begin `lead` steps
+/// later, for what is needed before is being read already.
+pub(crate) fn units(index: &DatasetIndex, schedule: &Schedule, step: u64, lead: u64) -> Vec<StagingUnit> {
+    if !index.is_sharded() {
+        return (step + lead..schedule.steps()).map(StagingUnit::Step).collect();
+    }
+    let order = schedule.order();
+    let cursor = (step * schedule.global_batch()).min(order.len());
+    let next_use = |file| Some((next_use(order, index.samples_of(file), cursor)?, file));
+    let mut shards: Vec<(u64, FileId)> = index.files().filter_map(next_use).collect();
+    shards.sort_unstable();
+    shards.into_iter().map(|(_, file)| StagingUnit::Shard(file)).collect()
+}
+
+/// The first position from `cursor` on at which the epoch draws one of `samples`; positions before `cursor` count as
+/// those of the next epoch. `None` where the epoch draws none of them.
+fn next_use(order: &Order, samples: Range<u64>, cursor: u64) -> Option<u64> {
+    let positions = samples.flat_map(|sample| order.positions(sample));
+    let uses = positions.map(|position| if position < cursor { position + order.len() } else { position });
+    uses.min()
+}
+
+/// The samples of a unit that epochs draw, in the order of their places in the source.
+pub(crate) fn samples(unit: &StagingUnit, index: &DatasetIndex, schedule: &Schedule) -> Vec<u64> {
+    match unit {
+        StagingUnit::Shard(file) => {
+            let selection = schedule.order().selection();
+            index.samples_of(*file).filter(|sample| selection.contains(*sample)).collect()
+        }
+        StagingUnit::Step(step) => {
+            let mut places: Vec<BatchEntry> = schedule.places(*step).filter(|place| place.valid).collect();
+            schedule.sort_for_reading(&mut places, |place| place);
+            places.dedup_by_key(|place| place.draw.sample);
+            places.into_iter().map(|place| place.draw.sample).collect()
+        }
+    }
+}
+
+/// One staging read and the samples that lie in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StagedPiece {
+    /// What is read.
+    pub extent: Extent,
+    /// The wanted samples in it, by offset.
+    pub samples: Vec<u64>,
+}
+
+impl StagedPiece {
+    /// The place in the piece of the bytes of `extent`, which belongs to one of its samples.
+    pub(crate) fn range(&self, extent: Extent) -> Range<usize> {
+        let begin = (extent.offset - self.extent.offset) as usize;
+        begin..begin + extent.length as usize
+    }
+}
+
+/// The reads for those of `samples` that are `wanted`. The samples are of one file by offset, or each is a file.
+///
+/// Neighbours are read together, up to [`PIECE`] bytes. Between them, at most [`GAP`] bytes that are not wanted are
+/// read. A shard half of whose samples were used before its turn is read by halves, so that no byte leaves the source
+/// twice.
+pub(crate) fn pieces(
+    index: &DatasetIndex,
+    samples: &[u64],
+    wanted: impl Fn(u64) -> bool,
+) -> Vec<StagedPiece> {
+    let mut pieces: Vec<StagedPiece> = Vec::new();
+    for &sample in samples.iter().filter(|&&sample| wanted(sample)) {
+        let extent = index.extent(sample);
+        let end = extent.offset + u64::from(extent.length);
+        let joined = pieces.last_mut().filter(|piece| {
+            let piece_end = piece.extent.offset + u64::from(piece.extent.length);
+            piece.extent.file == extent.file
+                && (piece_end..=piece_end + GAP).contains(&extent.offset)
+                && end - piece.extent.offset <= PIECE
+        });
+        match joined {
+            Some(piece) => {
+                piece.extent.length = (end - piece.extent.offset) as u32;
+                piece.samples.push(sample);
+            }
+            None => pieces.push(StagedPiece { extent, samples: vec![sample] }),
+        }
+    }
+    pieces
+}

@@ -1,0 +1,304 @@
+//! What the tiers did: counters since the cache was opened, and gauges.
+
+use super::copies::CacheTier;
+use super::counters::CopyStats;
+use base::tier_name::TierName;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// How a number behaves over time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StatKind {
+    /// A counter, which begins at 0 in each period.
+    Counter,
+    /// A gauge, which says how things stand.
+    Gauge,
+}
+
+/// Numbers with their names and kinds.
+type StatFields<'a> = Vec<(&'static str, StatKind, &'a mut u64)>;
+
+/// Defines a type of numbers, and the one list of them.
+macro_rules! stats {
+    ($(#[$about:meta])* $type:ident { $($(#[doc = $line:literal])+ $kind:ident $name:ident,)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+        pub struct $type { $($(#[doc = $line])+ pub $name: u64,)* }
+
+        impl $type {
+            fn fields(&mut self) -> StatFields<'_> {
+                vec![$((stringify!($name), StatKind::$kind, &mut self.$name)),*]
+            }
+
+            /// All numbers with their names.
+            pub fn by_name(mut self) -> Vec<(&'static str, u64)> {
+                self.fields().into_iter().map(|(name, _, number)| (name, *number)).collect()
+            }
+        }
+    };
+}
+
+stats! {
+    /// What a tier that keeps copies gave, what it kept and what it did not.
+    TierStats {
+        /// The number of samples that came from the tier.
+        Counter hits,
+        /// The bytes that were read of these samples.
+        Counter bytes,
+        /// The number of samples that it had and could not give, because they were damaged, evicted or unreadable. They
+        /// came from the source.
+        Counter fallbacks,
+        /// The number of copies that were not used because their file has changed since.
+        Counter stale,
+        /// The number of copies that differ from the source's bytes though nothing shows that it changed (with
+        /// `verify="checksum"`).
+        Counter mismatched,
+        /// The number of samples written to the tier.
+        Counter admitted_samples,
+        /// The bytes of these samples.
+        Counter admitted_bytes,
+        /// The number of samples not kept because writing was behind.
+        Counter dropped_busy,
+        /// The number of samples not kept because the tier was full; a slower one may have taken them.
+        Counter dropped_full,
+        /// The number of samples not kept because a write had failed.
+        Counter dropped_off,
+        /// The number of samples not kept because their file changed while it was read.
+        Counter dropped_changed,
+        /// The number of failed writes; each loses a segment, and none a sample.
+        Counter write_errors,
+        /// The number of segments or samples found damaged.
+        Counter damaged,
+        /// The bytes evicted.
+        Counter evicted_bytes,
+        /// The number of copies brought to another form (`form=`) since the tier was opened: much of that happens
+        /// between epochs, in no period.
+        Gauge converted_samples,
+        /// The number of copies that stay as they are, because the form cannot be made of them, or takes too much room;
+        /// since the tier was opened.
+        Gauge unconvertible_samples,
+        /// The number of this dataset's samples in the tier.
+        Gauge held_samples,
+        /// The bytes that they take.
+        Gauge held_bytes,
+        /// The bytes that the tier may hold in all.
+        Gauge quota,
+    }
+}
+
+stats! {
+    /// What came from the source, on demand and ahead.
+    SourceStats {
+        /// The number of samples that came from the source because they were needed.
+        Counter source_reads,
+        /// The bytes of these samples, and the bytes read to measure the source.
+        Counter source_bytes,
+        /// The number of times that the file system was asked for a file's version.
+        Counter looks,
+        /// The bytes read from the source ahead of their use.
+        Counter staged_bytes,
+        /// The number of requests to servers that this took, and measuring the source.
+        Counter staged_requests,
+        /// The number of samples that were kept of these.
+        Counter staged_samples,
+        /// The number of shards (or batches, where each sample is a file) that have been staged in this epoch.
+        Gauge staged_units,
+        /// The number of shards or batches that are to be staged in this epoch.
+        Gauge units,
+    }
+}
+
+/// Where samples came from, and what became of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// What came from the source.
+    pub source: SourceStats,
+    /// What each tier that keeps copies did, from the fastest to the slowest.
+    pub tiers: Vec<(TierName, TierStats)>,
+}
+
+/// The numbers of the source, and under `tiers` those of each tier by its name.
+impl Serialize for CacheStats {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        struct ByTier<'a>(&'a [(TierName, TierStats)]);
+        impl Serialize for ByTier<'_> {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_map(self.0.iter().map(|(name, tier)| (name, tier)))
+            }
+        }
+        let mut map = to.serialize_map(None)?;
+        for (name, number) in self.source.by_name() {
+            map.serialize_entry(name, &number)?;
+        }
+        map.serialize_entry("tiers", &ByTier(&self.tiers))?;
+        map.end()
+    }
+}
+
+impl CacheStats {
+    /// What the tier called `name` did; nothing where there is none.
+    pub fn tier(&self, name: TierName) -> TierStats {
+        self.tiers.iter().find(|(known, _)| *known == name).map(|(_, stats)| *stats).unwrap_or_default()
+    }
+
+    /// What all tiers that keep copies did together.
+    pub fn all(&self) -> TierStats {
+        let mut all = TierStats::default();
+        for (_, mut tier) in self.tiers.iter().copied() {
+            all.fields().into_iter().zip(tier.fields()).for_each(|((_, _, sum), (_, _, more))| *sum += *more);
+        }
+        all
+    }
+
+    /// The share of the tiers' room that is used: 0 to 1.
+    pub fn fill(&self) -> f64 {
+        let all = self.all();
+        all.held_bytes as f64 / all.quota.max(1) as f64
+    }
+
+    /// The counters since `before`; gauges stay as they are.
+    pub fn since(&self, before: &Self) -> Self {
+        let mut now = self.clone();
+        now.combine(before, |now, then, kind| match kind {
+            StatKind::Counter => *now -= then,
+            StatKind::Gauge => {}
+        });
+        now
+    }
+
+    /// Combines each number with that of the same name and tier in `other`, 0 where there is none.
+    fn combine(&mut self, other: &Self, with: impl Fn(&mut u64, u64, StatKind)) {
+        let mut source = other.source;
+        let each = |ours: StatFields<'_>, theirs: StatFields<'_>| {
+            ours.into_iter().zip(theirs).for_each(|((_, kind, our), (_, _, their))| with(our, *their, kind));
+        };
+        each(self.source.fields(), source.fields());
+        for (name, tier) in &mut self.tiers {
+            let mut theirs = other.tier(*name);
+            each(tier.fields(), theirs.fields());
+        }
+    }
+}
+
+impl std::ops::AddAssign for CacheStats {
+    /// Adds the counters; gauges are those of `more`.
+    fn add_assign(&mut self, more: Self) {
+        for (name, _) in &more.tiers {
+            if self.tiers.iter().all(|(known, _)| known != name) {
+                self.tiers.push((*name, TierStats::default()));
+            }
+        }
+        self.combine(&more, |sum, more, kind| {
+            *sum = if kind == StatKind::Counter { *sum + more } else { more }
+        });
+    }
+}
+
+/// The counters of the source, on several threads.
+#[derive(Default)]
+pub(super) struct SourceCounters {
+    pub reads: AtomicU64,
+    pub bytes: AtomicU64,
+    pub looks: AtomicU64,
+    pub staged_bytes: AtomicU64,
+    pub staged_requests: AtomicU64,
+    pub staged_samples: AtomicU64,
+    pub staged_units: AtomicU64,
+    pub units: AtomicU64,
+}
+
+impl SourceCounters {
+    pub(super) fn stats(&self) -> SourceStats {
+        let number = |counter: &AtomicU64| counter.load(Relaxed);
+        SourceStats {
+            source_reads: number(&self.reads),
+            source_bytes: number(&self.bytes),
+            looks: number(&self.looks),
+            staged_bytes: number(&self.staged_bytes),
+            staged_requests: number(&self.staged_requests),
+            staged_samples: number(&self.staged_samples),
+            staged_units: number(&self.staged_units),
+            units: number(&self.units),
+        }
+    }
+}
+
+/// What the cache counts of a tier; the tier itself counts all else.
+#[derive(Default)]
+pub(super) struct UseCounters {
+    pub hits: AtomicU64,
+    pub bytes: AtomicU64,
+    pub fallbacks: AtomicU64,
+    pub mismatched: AtomicU64,
+}
+
+impl UseCounters {
+    /// These counters and those of the tier itself.
+    pub(super) fn with(&self, tier: &dyn CacheTier) -> TierStats {
+        let number = |counter: &AtomicU64| counter.load(Relaxed);
+        let CopyStats {
+            admitted_samples,
+            admitted_bytes,
+            dropped_busy,
+            dropped_full,
+            dropped_off,
+            dropped_changed,
+            write_errors,
+            damaged_segments,
+            stale,
+            evicted_bytes,
+            converted_samples,
+            unconvertible_samples,
+            held_samples,
+            held_bytes,
+            ..
+        } = tier.stats();
+        TierStats {
+            hits: number(&self.hits),
+            bytes: number(&self.bytes),
+            fallbacks: number(&self.fallbacks),
+            stale,
+            mismatched: number(&self.mismatched),
+            admitted_samples,
+            admitted_bytes,
+            dropped_busy,
+            dropped_full,
+            dropped_off,
+            dropped_changed,
+            write_errors,
+            damaged: damaged_segments,
+            evicted_bytes,
+            converted_samples,
+            unconvertible_samples,
+            held_samples,
+            held_bytes,
+            quota: tier.capacity(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_add_and_gauges_are_the_last() {
+        let stats = |hits, evicted_bytes, held_samples, converted_samples, source_reads| CacheStats {
+            source: SourceStats { source_reads, ..SourceStats::default() },
+            tiers: vec![(
+                TierName::NVME,
+                TierStats { hits, evicted_bytes, held_samples, converted_samples, ..TierStats::default() },
+            )],
+        };
+        let first = stats(3, 5, 7, 4, 1);
+        let mut both = CacheStats::default();
+        both += first.clone();
+        both += stats(4, 0, 3, 9, 2);
+        assert_eq!(both, stats(7, 5, 3, 9, 3));
+        assert_eq!(both.since(&first), stats(4, 0, 3, 9, 2));
+        assert_eq!(both.since(&CacheStats::default()), both);
+        let json = serde_json::to_value(&both).expect("numbers");
+        assert_eq!((&json["tiers"]["nvme"]["hits"], &json["source_reads"]), (&7.into(), &3.into()));
+    }
+}

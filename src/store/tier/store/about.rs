@@ -1,0 +1,63 @@
+//! The file that says which dataset a directory of the cache belongs to, for people and for `foreload cache show`.
+
+use crate::io::nameless;
+use data::dataset::DatasetIndex;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+const NAME: &str = "dataset.json";
+
+/// Which dataset the samples are of.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct DatasetInfo {
+    /// The fingerprint in hexadecimal.
+    pub fingerprint: String,
+    /// Where the dataset was when it was last used; another path may have the same dataset.
+    pub roots: Vec<String>,
+}
+
+impl DatasetInfo {
+    pub(super) fn of(index: &DatasetIndex) -> Self {
+        // A URL is no path, and stays what it is.
+        let whole = |root: &Path| root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
+        let roots = index.parts().map(|(root, _)| whole(root).to_string_lossy().into_owned()).collect();
+        Self { fingerprint: index.fingerprint().to_string(), roots }
+    }
+
+    /// Reads the file in the directory `own`; `None` where there is none, as in a directory that an older program
+    /// filled.
+    pub(super) fn read(own: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(own.join(NAME)).ok()?).ok()
+    }
+
+    /// Writes the file into the directory `own`. Nothing depends on it, so that a full drive makes nothing fail.
+    pub(super) fn write(&self, own: &Path) {
+        if Self::read(own).as_ref() != Some(self) {
+            // A process that is killed meanwhile leaves no half of it.
+            let _ = self.replace(own);
+        }
+    }
+
+    fn replace(&self, own: &Path) -> io::Result<()> {
+        let mut file = nameless::create(own)?;
+        serde_json::to_writer(&mut file, self)?;
+        let path = own.join(NAME);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => nameless::link(&file, &path),
+        }
+    }
+}
+
+/// Removes the directory of a dataset that nobody uses and that has no segment any more.
+pub(super) fn forget(own: &Path) -> io::Result<()> {
+    for name in ["used", NAME] {
+        match fs::remove_file(own.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    fs::remove_dir(own)
+}

@@ -1,0 +1,226 @@
+//! A segment whose samples are brought to another form: read whole, written as a segment of its own, and left to be
+//! removed when nobody reads from it any more.
+
+use super::super::catalog::{SegmentIndex, SegmentRow};
+use super::super::convert::{Conversion, ConversionResult, MOST_HEAD, most_bytes};
+use super::super::copies::CopyFault;
+use super::super::counters::count;
+use super::Store;
+use super::directory::pages;
+use super::open_segment::OpenSegment;
+use super::segment::{SegmentError, footer_bytes};
+use super::unit::UnitClaim;
+use super::write_buffer::WriteBuffer;
+use base::crc::checksum;
+use base::error::{Error, Result};
+use data::dataset::Stamp;
+use pixels::decode::{FileForm, SIGNATURE, is_convertible};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// Claims on segments are those on units from this number on, behind all shards.
+const CLAIMS: u64 = 1 << 40;
+
+/// How many segments being converted a cache must have room for, where it leaves room for one.
+const SPARES: u64 = 4;
+
+/// The bytes that are written at a time.
+const PIECE: usize = 1 << 20;
+
+/// Why a segment was not converted.
+enum Unconverted {
+    NoRoom,
+    /// It is over, the segment is gone, or it is damaged, which has been noted.
+    Given,
+    Failed(Error),
+}
+
+impl From<Error> for Unconverted {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Store {
+    /// Brings the samples of one segment to another form, unless all have been. The segment is claimed meanwhile, so
+    /// that no other process does the same. At every instant the quota holds for both segments together.
+    pub(in crate::tier) fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
+        let shared = &self.shared;
+        if !shared.directory.is_ours() || !shared.directory.is_writable() {
+            return ConversionResult::Nothing;
+        }
+        // The room that is left is for one: where segments may leave, one process converts at a time.
+        let turn = UnitClaim::take(shared, CLAIMS - 1);
+        if conversion.may_evict && turn.is_none() {
+            return ConversionResult::Nothing;
+        }
+        for (segment_index, number) in self.unconverted(conversion.form.into()) {
+            let Some(_claim) = UnitClaim::take(shared, CLAIMS + number) else { continue };
+            // Another process may have converted it before it was claimed.
+            self.refresh();
+            let found = shared.catalog().segment(segment_index);
+            if !found.is_some_and(|segment| segment.waits_for(conversion.form.into())) {
+                continue;
+            }
+            match self.convert_segment(segment_index, number, conversion) {
+                Ok(()) => return ConversionResult::Some,
+                // What has been converted goes soon, and makes room.
+                Err(Unconverted::NoRoom) if shared.catalog().superseded().next().is_some() => {
+                    return ConversionResult::Nothing;
+                }
+                Err(Unconverted::NoRoom) if conversion.may_evict => {
+                    return if self.evict_another(segment_index, conversion.form.into()) {
+                        ConversionResult::Some
+                    } else {
+                        ConversionResult::NotNow
+                    };
+                }
+                Err(Unconverted::NoRoom) => return ConversionResult::NotNow,
+                Err(Unconverted::Given) => return ConversionResult::Nothing,
+                Err(Unconverted::Failed(error)) => {
+                    shared.failed(error.to_string());
+                    return ConversionResult::NotNow;
+                }
+            }
+        }
+        ConversionResult::Nothing
+    }
+
+    /// Leaves room for the conversion of a segment of usual size, if that is `wanted`. Returns whether the quota is
+    /// large enough for that: in a tiny cache little else would be left.
+    pub(in crate::tier) fn leave_spare(&self, wanted: bool) -> bool {
+        let directory = &self.shared.directory;
+        let index = &self.shared.index;
+        let rows = self.segment_bytes / index.mean_bytes().max(1) + 1;
+        let of_a_row = u64::from(MOST_HEAD) + footer_bytes(1);
+        let most = pages(self.segment_bytes / 4 * 5 + rows * of_a_row);
+        let suffices = directory.quota() >= SPARES * most;
+        directory.set_spare(if wanted && suffices { most } else { 0 });
+        suffices
+    }
+
+    /// The segments that have samples which were not brought to this form, the oldest first.
+    fn unconverted(&self, form: FileForm) -> Vec<(SegmentIndex, u64)> {
+        let catalog = self.shared.catalog();
+        let waiting = catalog.live().filter(|(_, segment)| segment.waits_for(form));
+        let mut waiting: Vec<_> =
+            waiting.map(|(segment_index, segment)| (segment_index, segment.number)).collect();
+        waiting.sort_unstable_by_key(|&(_, number)| number);
+        waiting
+    }
+
+    /// Removes the newest segment but this one whose samples were not brought to this form. Returns whether there was
+    /// one.
+    fn evict_another(&self, segment_index: SegmentIndex, form: FileForm) -> bool {
+        let waiting = self.unconverted(form);
+        let other = waiting.into_iter().rev().find(|&(other, _)| other != segment_index);
+        other.is_some_and(|(other, _)| {
+            self.shared.remove_stale(other);
+            true
+        })
+    }
+
+    fn convert_segment(
+        &self,
+        segment_index: SegmentIndex,
+        number: u64,
+        conversion: &mut Conversion<'_>,
+    ) -> Result<(), Unconverted> {
+        let shared = &self.shared;
+        let path = shared.directory.segment_path(number);
+        let footer = match shared.read_segment(number) {
+            Ok((_, footer)) => footer,
+            Err(SegmentError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(Unconverted::Given);
+            }
+            Err(SegmentError::Io(error)) => return Err(Error::io("read", path, error).into()),
+            Err(SegmentError::Damaged(_)) => {
+                shared.remove_stale(segment_index);
+                return Err(Unconverted::Given);
+            }
+        };
+        let is_here = |row: &SegmentRow| {
+            let place = shared.catalog().locate(row.sample).map(|(place, _)| (place.segment, place.offset));
+            place == Some((segment_index, row.offset))
+        };
+        let rows: Vec<SegmentRow> = footer.rows.into_iter().filter(is_here).collect();
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(Unconverted::Given),
+            opened => opened.map_err(|error| Error::io("open", &path, error))?,
+        };
+        let tried = || {
+            // The segment is as good as it can be.
+            shared.catalog_mut().set_tried(segment_index, conversion.form.into());
+            count(&shared.counters.unconvertible_samples, rows.len() as u64);
+            Ok(())
+        };
+        let is_convertible = |row| {
+            (conversion.rest)();
+            (conversion.is_over)() || begins_convertible(&file, row)
+        };
+        if !rows.iter().any(is_convertible) {
+            return tried();
+        }
+        let most: u64 = rows.iter().map(|row| u64::from(most_bytes(row.length))).sum();
+        let wanted = pages(most + footer_bytes(rows.len()));
+        let Ok(mut open) = shared.directory.begin_with_spare(footer.group, wanted, conversion.may_evict)?
+        else {
+            return Err(Unconverted::NoRoom);
+        };
+        let failed = |error| Error::io("write a cache segment in", shared.directory.own(), error);
+        let (mut bytes, mut piece) =
+            (Vec::new(), WriteBuffer { group: footer.group, ..WriteBuffer::default() });
+        let write = |open: &mut OpenSegment, piece: &mut WriteBuffer| {
+            piece.compute_checksums();
+            piece.note_outlines(&shared.index);
+            open.file().write_all_at(&piece.bytes, open.payload).map_err(failed)?;
+            open.append(piece);
+            piece.clear();
+            Ok::<_, Error>(())
+        };
+        let mut converted = 0;
+        for row in &rows {
+            if (conversion.is_over)() {
+                return Err(Unconverted::Given);
+            }
+            bytes.resize(row.length as usize, 0);
+            let read = file.read_exact_at(&mut bytes, row.offset.into());
+            if read.is_err() || checksum(&bytes) != row.crc {
+                let why = if read.is_err() { CopyFault::Unreadable } else { CopyFault::Checksum };
+                // Where training has found the damage first, the sample may be in another segment by now.
+                let here = self.locate(row.sample).filter(|at| at.extent.file.0 == segment_index);
+                if let Some(location) = here {
+                    self.damaged(row.sample, location, why);
+                }
+                return Err(Unconverted::Given);
+            }
+            let made = conversion.maker.make(row.form, &bytes, conversion.form);
+            piece.push_made(row, conversion.form.into(), &made);
+            converted += u64::from(made.form != row.form);
+            if converted > 0 && piece.bytes.len() >= PIECE {
+                write(&mut open, &mut piece)?;
+            }
+            (conversion.rest)();
+        }
+        if converted == 0 {
+            return tried();
+        }
+        write(&mut open, &mut piece)?;
+        let footer = open.footer.encode(shared.directory.key(), open.number(), open.payload);
+        open.file().write_all_at(&footer, open.payload).map_err(failed)?;
+        let stamp = Stamp::of(&open.file().metadata().map_err(failed)?);
+        if let Some(new) = shared.publish(&mut open, &stamp)? {
+            shared.replace(segment_index, new, &open.footer.rows);
+        }
+        count(&shared.counters.converted_samples, converted);
+        count(&shared.counters.unconvertible_samples, rows.len() as u64 - converted);
+        Ok(())
+    }
+}
+
+/// Whether a copy begins like one that can have other forms. What cannot be read is found when all is read.
+fn begins_convertible(file: &File, row: &SegmentRow) -> bool {
+    let mut start = [0; SIGNATURE];
+    let start = &mut start[..SIGNATURE.min(row.length as usize)];
+    file.read_exact_at(start, row.offset.into()).is_err() || is_convertible(start)
+}

@@ -1,0 +1,478 @@
+//! The cache directory, shared by processes and datasets: who may write how much, what is published, what is evicted.
+//!
+//! ```text
+//! <directory>/lock                    format, next segment's number, generation; its byte ranges are locked
+//! <directory>/<dataset>/used          who uses the dataset shares a lock on byte 0; its time: when it was last opened
+//! <directory>/<dataset>/dataset.json  which dataset it is, for people
+//! <directory>/<dataset>/<number>.seg  published segments, whole from the moment they have a name
+//! ```
+//!
+//! There is no ledger that a crash could leave wrong. What is used is counted: published files and, for each segment
+//! being filled, a locked range of the lock file that is as long as the pages reserved for it. Byte 0 of the lock file,
+//! locked for moments, makes counting and reserving one step. The *generation* goes up before each change of the
+//! directory, so that nobody lists it for nothing and nobody misses a change. A process that is killed loses its locks
+//! and its nameless files together.
+
+mod enter;
+
+use super::super::counters::{CopyCounters, count};
+use super::about;
+use super::listing::{datasets, last_use, segments};
+use super::open_segment::OpenSegment;
+use super::segment::{self, DatasetKey};
+use super::setup::{HEADER, PATIENCE, wait_for};
+use super::shared::lock;
+use crate::io::nameless;
+use base::error::{Error, Result};
+use base::node::{LockKind, RangeLocks};
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// The bytes of a page. Sizes are counted in pages, as file systems allocate them.
+pub(super) const PAGE: u64 = 4096;
+/// The reservation of segment n is a range from n << 24 on: up to 64 GiB in pages.
+const NUMBER_SHIFT: u32 = 24;
+/// The part of the lock file that reservations lie in.
+pub(super) const RESERVATIONS: Range<u64> = 1 << NUMBER_SHIFT..i64::MAX as u64;
+/// The number of pages that `bytes` take.
+pub(super) fn pages(bytes: u64) -> u64 {
+    bytes.div_ceil(PAGE)
+}
+
+/// The directory, as one process uses it for one dataset.
+pub(super) struct CacheDirectory {
+    path: PathBuf,
+    own: PathBuf,
+    key: DatasetKey,
+    quota: u64,
+    pub(super) lock: RangeLocks,
+    pub(super) marker: RangeLocks,
+    /// Whether this process may publish, reserve and evict.
+    writable: bool,
+    /// The pages that are left for the segment into which another is converted.
+    spare: AtomicU64,
+    usage: Mutex<DirectoryUsage>,
+    /// The units that this process holds locks of.
+    pub(super) units: Mutex<HashSet<u64>>,
+    counters: Arc<CopyCounters>,
+    process: u32,
+}
+
+/// What this process knows of the directory.
+#[derive(Default)]
+struct DirectoryUsage {
+    /// The generation at which `published` was right.
+    seen: Option<u64>,
+    /// The pages of every published segment; they never change.
+    published: HashMap<DatasetKey, HashMap<u64, u64>>,
+    /// The sum of all pages in `published`, which every reservation asks for.
+    sum: u64,
+    /// The pages that this process has reserved, by segment.
+    reserved: HashMap<u64, u64>,
+}
+
+/// What the lock file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct LockFileHeader {
+    next: u64,
+    generation: u64,
+}
+
+/// The directory while its lock is held.
+struct LockedDirectory<'a> {
+    directory: &'a CacheDirectory,
+    usage: MutexGuard<'a, DirectoryUsage>,
+    header: LockFileHeader,
+}
+
+impl CacheDirectory {
+    fn new(
+        path: PathBuf,
+        key: DatasetKey,
+        quota: u64,
+        (lock, marker, writable): (RangeLocks, RangeLocks, bool),
+        counters: Arc<CopyCounters>,
+    ) -> Self {
+        Self {
+            own: path.join(key.to_string()),
+            path,
+            key,
+            quota: quota / PAGE,
+            lock,
+            marker,
+            writable,
+            spare: AtomicU64::new(0),
+            usage: Mutex::default(),
+            units: Mutex::default(),
+            counters,
+            process: std::process::id(),
+        }
+    }
+
+    /// Whether this process may add to the directory and evict from it.
+    pub(super) fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// The directory of this dataset's segments.
+    pub(super) fn own(&self) -> &Path {
+        &self.own
+    }
+
+    /// The dataset's key.
+    pub(super) fn key(&self) -> DatasetKey {
+        self.key
+    }
+
+    /// The quota in pages.
+    pub(super) fn quota(&self) -> u64 {
+        self.quota
+    }
+
+    /// The path of a segment of this dataset.
+    pub(super) fn segment_path(&self, number: u64) -> PathBuf {
+        self.own.join(segment::name(number))
+    }
+
+    /// Whether this is the process that opened the directory, and not one forked from it: both have the same locks.
+    pub(super) fn is_ours(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// The generation now: it is another number whenever something was published or evicted.
+    pub(super) fn generation(&self) -> Result<u64> {
+        let mut bytes = [0; 8];
+        self.lock.file().read_exact_at(&mut bytes, 24).map_err(|error| self.failed("read", error))?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// The numbers of this dataset's published segments, and the generation at which they were listed.
+    pub(super) fn published(&self) -> Result<(HashSet<u64>, u64)> {
+        if !self.is_writable() {
+            // Without the lock, a segment that is just being published is seen after the next change.
+            let generation = self.generation()?;
+            return Ok((segments(&self.own, None)?.into_keys().collect(), generation));
+        }
+        let mut guard = self.enter()?;
+        guard.list_if_changed()?;
+        guard.used()?;
+        let numbers = guard.usage.published.get(&self.key).map(|own| own.keys().copied().collect());
+        Ok((numbers.unwrap_or_default(), guard.header.generation))
+    }
+
+    /// Leaves so many pages for the segment into which another is converted.
+    pub(super) fn set_spare(&self, pages: u64) {
+        self.spare.store(pages, Relaxed);
+    }
+
+    /// Begins a segment of `pages` pages for a group. Where there are not so many free, it returns how many there are.
+    pub(super) fn begin(self: &Arc<Self>, group: u64, pages: u64) -> Result<Result<OpenSegment, u64>> {
+        let spare = self.spare.load(Relaxed);
+        self.begin_in(group, pages, |guard| Ok(guard.make_room(pages + spare)?.saturating_sub(spare)))
+    }
+
+    /// Begins a segment like [`CacheDirectory::begin`], into which another one is converted. Unless others `may_leave`
+    /// for it, it takes only what is free.
+    pub(super) fn begin_with_spare(
+        self: &Arc<Self>,
+        group: u64,
+        pages: u64,
+        may_leave: bool,
+    ) -> Result<Result<OpenSegment, u64>> {
+        self.begin_in(group, pages, |guard| if may_leave { guard.make_room(pages) } else { guard.free() })
+    }
+
+    fn begin_in(
+        self: &Arc<Self>,
+        group: u64,
+        pages: u64,
+        room: impl FnOnce(&mut LockedDirectory<'_>) -> Result<u64>,
+    ) -> Result<Result<OpenSegment, u64>> {
+        let file = nameless::create(&self.own)
+            .map_err(|error| Error::io("create a segment in", &self.own, error))?;
+        let mut guard = self.enter()?;
+        let free = room(&mut guard)?;
+        if free < pages {
+            return Ok(Err(free));
+        }
+        let number = guard.header.next;
+        guard.header.next += 1;
+        guard.write_header()?;
+        self.lock_range(&mut guard.usage, number, pages)?;
+        drop(guard);
+        let open = OpenSegment::new(self, file, (number, pages), group);
+        open.map(Ok).map_err(|error| self.failed("hold", error))
+    }
+
+    /// Reserves `pages` pages in all for a segment being filled. Where there are not so many free, it returns how many
+    /// the segment could have.
+    pub(super) fn extend(&self, open: &mut OpenSegment, pages: u64) -> Result<Result<(), u64>> {
+        let more = pages.saturating_sub(open.pages());
+        if more == 0 {
+            return Ok(Ok(()));
+        }
+        let mut guard = self.enter()?;
+        let spare = self.spare.load(Relaxed);
+        let free = guard.make_room(more + spare)?.saturating_sub(spare);
+        if free < more {
+            return Ok(Err(open.pages() + free));
+        }
+        self.lock_range(&mut guard.usage, open.number(), pages)?;
+        drop(guard);
+        open.set_pages(pages);
+        Ok(Ok(()))
+    }
+
+    fn lock_range(&self, usage: &mut DirectoryUsage, number: u64, pages: u64) -> Result<()> {
+        let range = reservation(number, pages);
+        match self.lock.try_lock(range, LockKind::Exclusive) {
+            Ok(true) => {
+                let before = usage.reserved.insert(number, pages).unwrap_or(0);
+                count(&self.counters.used_bytes, (pages - before) * PAGE);
+                Ok(())
+            }
+            Ok(false) => Err(self.failed("reserve", io::Error::from(io::ErrorKind::WouldBlock))),
+            Err(error) => Err(self.failed("reserve", error)),
+        }
+    }
+
+    /// Gives a segment its name and releases its reservation: from now on the file counts.
+    pub(super) fn publish(&self, open: &mut OpenSegment, bytes: u64) -> Result<()> {
+        let number = open.number();
+        debug_assert!(pages(bytes) <= open.pages(), "grown beyond what was reserved");
+        let mut guard = self.enter()?;
+        guard.bump()?;
+        open.link(&self.segment_path(number))?;
+        guard.usage.published.entry(self.key).or_default().insert(number, pages(bytes));
+        guard.usage.sum += pages(bytes);
+        guard.usage.reserved.remove(&number);
+        open.set_released();
+        self.lock.unlock(reservation(number, open.pages())).map_err(|error| self.failed("unlock", error))
+    }
+
+    /// Releases the pages of a segment that is given up.
+    pub(super) fn release(&self, number: u64, pages: u64) {
+        // In a forked process the locks are the parent's.
+        if self.is_ours() {
+            lock(&self.usage).reserved.remove(&number);
+            self.counters.freed(pages * PAGE);
+            let _ = self.lock.unlock(reservation(number, pages));
+        }
+    }
+
+    /// Unlinks a segment of this dataset, and returns its bytes if it was there.
+    pub(super) fn remove(&self, number: u64) -> Result<Option<u64>> {
+        if !self.is_writable() {
+            return Ok(None);
+        }
+        let mut guard = self.enter()?;
+        guard.bump()?;
+        guard.unlink(self.key, number)
+    }
+
+    /// The number of pages that are free without evicting anything.
+    pub(super) fn free(&self) -> Result<u64> {
+        Ok(self.enter()?.free()?.saturating_sub(self.spare.load(Relaxed)))
+    }
+
+    /// Evicts until the directory is within the quota, which may have been larger at another time.
+    fn shrink(&self) -> Result<()> {
+        let mut guard = self.enter()?;
+        guard.list_if_changed()?;
+        // Numbers only grow, whatever became of the lock file.
+        let last = guard.usage.published.values().flat_map(HashMap::keys).max().copied().unwrap_or(0);
+        if guard.header.next <= last {
+            guard.header.next = last + 1;
+            guard.write_header()?;
+        }
+        if guard.used()? > self.quota {
+            guard.evict(0, true)?;
+        }
+        Ok(())
+    }
+
+    fn enter(&self) -> Result<LockedDirectory<'_>> {
+        let usage = lock(&self.usage);
+        wait_for(&self.lock, &self.path, PATIENCE)?;
+        let mut guard =
+            LockedDirectory { directory: self, usage, header: LockFileHeader { next: 0, generation: 0 } };
+        guard.header = guard.read_header()?;
+        Ok(guard)
+    }
+
+    fn failed(&self, what: &str, error: io::Error) -> Error {
+        Error::io(what, self.path.join("lock"), error)
+    }
+}
+
+impl Drop for CacheDirectory {
+    fn drop(&mut self) {
+        // Closing the file unlocks it too, but a process that is just being started may hold the descriptor for a
+        // moment.
+        if self.is_ours() {
+            let _ = self.marker.unlock(0..1);
+        }
+    }
+}
+
+impl LockedDirectory<'_> {
+    fn read_header(&self) -> Result<LockFileHeader> {
+        let file = self.directory.lock.file();
+        let failed = |error| self.directory.failed("read", error);
+        if file.metadata().map_err(failed)?.nlink() == 0 {
+            return Err(Error::Unavailable(format!(
+                "the cache directory {} was removed while it was in use",
+                self.directory.path.display()
+            )));
+        }
+        let mut bytes = [0; HEADER];
+        file.read_exact_at(&mut bytes, 0).map_err(failed)?;
+        let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        Ok(LockFileHeader { next: u64_at(16).max(1), generation: u64_at(24) })
+    }
+
+    fn write_header(&self) -> Result<()> {
+        let bytes = [self.header.next.to_le_bytes(), self.header.generation.to_le_bytes()].concat();
+        let written = self.directory.lock.file().write_all_at(&bytes, 16);
+        written.map_err(|error| self.directory.failed("write", error))
+    }
+
+    /// Raises the generation, because the directory is about to change.
+    fn bump(&mut self) -> Result<()> {
+        let before = self.header.generation;
+        self.header.generation += 1;
+        self.write_header()?;
+        // Our own view follows our own changes. Changes by others are still to be listed.
+        if self.usage.seen == Some(before) {
+            self.usage.seen = Some(self.header.generation);
+        }
+        Ok(())
+    }
+
+    /// Lists the directory if another process changed it. Sizes are asked for once, for segments never change.
+    fn list_if_changed(&mut self) -> Result<()> {
+        if self.usage.seen == Some(self.header.generation) {
+            return Ok(());
+        }
+        let mut published = HashMap::new();
+        for (key, path) in datasets(&self.directory.path)? {
+            published.insert(key, segments(&path, self.usage.published.get(&key))?);
+        }
+        self.usage.sum = published.values().flat_map(HashMap::values).sum();
+        self.usage.published = published;
+        self.usage.seen = Some(self.header.generation);
+        Ok(())
+    }
+
+    /// The pages used: published, reserved here, reserved by others. Call [`LockedDirectory::list_if_changed`] first.
+    fn used(&self) -> Result<u64> {
+        let others = self.directory.lock.of_others(RESERVATIONS);
+        let others = others.map_err(|error| self.directory.failed("look at locks of", error))?;
+        let reserved: u64 = others.iter().map(|range| range.end - range.start).sum();
+        let own: u64 = self.usage.reserved.values().sum();
+        let used = self.usage.sum + own + reserved;
+        self.directory.counters.used_bytes.store(used * PAGE, Relaxed);
+        Ok(used)
+    }
+
+    /// The pages that are free.
+    fn free(&mut self) -> Result<u64> {
+        self.list_if_changed()?;
+        Ok(self.directory.quota.saturating_sub(self.used()?))
+    }
+
+    /// Evicts what nobody uses until `wanted` pages are free, and returns how many are.
+    fn make_room(&mut self, wanted: u64) -> Result<u64> {
+        let free = self.free()?;
+        if free >= wanted {
+            return Ok(free);
+        }
+        // Files may have been removed by hand.
+        self.usage.seen = None;
+        self.list_if_changed()?;
+        self.evict(wanted, false)?;
+        self.free()
+    }
+
+    /// Evicts until `wanted` pages are free. Datasets that nobody uses go first, the one unused for longest before the
+    /// others; then, with `even_used`, the oldest segments of all others.
+    fn evict(&mut self, wanted: u64, even_used: bool) -> Result<()> {
+        let limit = self.directory.quota.saturating_sub(wanted);
+        let mut excess = self.used()?.saturating_sub(limit);
+        let path = |key: &DatasetKey| self.directory.path.join(key.to_string());
+        let (mut unused, mut used) = (Vec::new(), Vec::new());
+        for &key in self.usage.published.keys() {
+            match last_use(&path(&key)) {
+                Some(time) => unused.push((time, key)),
+                None => used.push(key),
+            }
+        }
+        unused.sort_unstable();
+        let segments = |key: &DatasetKey| {
+            let mut numbers: Vec<u64> = self.usage.published[key].keys().copied().collect();
+            numbers.sort_unstable();
+            numbers.into_iter().map(|number| (number, *key)).collect::<Vec<_>>()
+        };
+        let mut order: Vec<(u64, DatasetKey)> = unused.iter().flat_map(|(_, key)| segments(key)).collect();
+        if even_used {
+            let mut oldest: Vec<(u64, DatasetKey)> = used.iter().flat_map(segments).collect();
+            oldest.sort_unstable();
+            order.extend(oldest);
+        }
+        if excess == 0 || order.is_empty() {
+            return Ok(());
+        }
+        self.bump()?;
+        for (number, key) in order {
+            if excess == 0 {
+                break;
+            }
+            if let Some(bytes) = self.unlink(key, number)? {
+                excess = excess.saturating_sub(pages(bytes));
+                count(&self.directory.counters.evicted_segments, 1);
+                count(&self.directory.counters.evicted_bytes, bytes);
+            }
+        }
+        for (_, key) in unused {
+            if self.usage.published[&key].is_empty() {
+                self.usage.published.remove(&key);
+                // A directory that holds other files stays.
+                let _ = about::forget(&self.directory.path.join(key.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Unlinks a segment, and returns its bytes if it was there.
+    fn unlink(&mut self, key: DatasetKey, number: u64) -> Result<Option<u64>> {
+        let path = self.directory.path.join(key.to_string()).join(segment::name(number));
+        let bytes = fs::symlink_metadata(&path).map(|found| found.len());
+        let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+        let removed = match fs::remove_file(&path) {
+            Ok(()) => Some(bytes.unwrap_or(0)),
+            Err(error) if gone(&error) => None,
+            Err(error) => return Err(Error::io("evict", path, error)),
+        };
+        let known = self.usage.published.get_mut(&key).and_then(|segments| segments.remove(&number));
+        self.usage.sum -= known.unwrap_or(0);
+        self.directory.counters.freed(removed.map_or(0, pages) * PAGE);
+        Ok(removed)
+    }
+}
+
+impl Drop for LockedDirectory<'_> {
+    fn drop(&mut self) {
+        let _ = self.directory.lock.unlock(0..1);
+    }
+}
+
+fn reservation(number: u64, pages: u64) -> Range<u64> {
+    let start = number << NUMBER_SHIFT;
+    start..start + pages
+}

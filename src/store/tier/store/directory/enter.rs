@@ -1,0 +1,71 @@
+//! Opens a cache directory: for writing where that is possible, and else for reading what it has.
+
+use super::super::super::counters::CopyCounters;
+use super::super::about::DatasetInfo;
+use super::super::segment::DatasetKey;
+use super::super::setup::{
+    SHORT_PATIENCE, check_format, enter_dataset, initialise, open_file, open_to_read, wait_for,
+};
+use super::CacheDirectory;
+use base::error::{Error, Result};
+use base::node::{LockKind, RangeLocks};
+use data::dataset::DatasetIndex;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+impl CacheDirectory {
+    /// Opens the directory for `index`'s dataset, makes what is missing and marks it as in use. Where the directory
+    /// cannot be written, or its lock is held for too long, what it has is read and a notice says so.
+    ///
+    /// # Errors
+    /// The errors of [`crate::tier::store::Store::open`].
+    pub(crate) fn open(
+        path: &Path,
+        quota: u64,
+        index: &DatasetIndex,
+        counters: Arc<CopyCounters>,
+    ) -> Result<Self> {
+        let path = std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))?;
+        let key = DatasetKey::of(index);
+        let refusal = match Self::enter_to_write(&path, key, &DatasetInfo::of(index)) {
+            Ok((lock, marker)) => {
+                let directory = Self::new(path, key, quota, (lock, marker, true), counters);
+                directory.shrink()?;
+                return Ok(directory);
+            }
+            Err(refusal) => refusal,
+        };
+        let Ok((lock, marker)) = Self::enter_to_read(&path, key) else { return Err(refusal) };
+        index.notices().warn_once("cache read only", || {
+            format!(
+                "the cache {} can only be read ({refusal}): what it has is used, and this run adds nothing; for the \
+                 next one give it room and rights, or end the process that holds it",
+                path.display()
+            )
+        });
+        Ok(Self::new(path, key, quota, (lock, marker, false), counters))
+    }
+
+    fn enter_to_write(path: &Path, key: DatasetKey, about: &DatasetInfo) -> Result<(RangeLocks, RangeLocks)> {
+        fs::create_dir_all(path).map_err(|error| Error::io("create cache directory", path, error))?;
+        let lock = RangeLocks::new(open_file(&path.join("lock"), true)?);
+        wait_for(&lock, path, SHORT_PATIENCE)?;
+        let own = path.join(key.to_string());
+        let entered = initialise(&lock, path).and_then(|()| enter_dataset(&own));
+        if entered.is_ok() {
+            about.write(&own);
+        }
+        lock.unlock(0..1).map_err(|error| Error::io("unlock", path.join("lock"), error))?;
+        Ok((lock, entered?))
+    }
+
+    fn enter_to_read(path: &Path, key: DatasetKey) -> Result<(RangeLocks, RangeLocks)> {
+        let lock = open_to_read(&path.join("lock"))?;
+        check_format(&lock, path)?;
+        let marker = RangeLocks::new(open_to_read(&path.join(key.to_string()).join("used"))?);
+        // Evictors ask for this lock. A file system without locks has no evictors.
+        let _ = marker.try_lock(0..1, LockKind::Shared);
+        Ok((RangeLocks::new(lock), marker))
+    }
+}

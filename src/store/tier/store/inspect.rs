@@ -1,0 +1,291 @@
+//! A cache directory as people see it, without a dataset: what it holds, and how it is emptied beside running jobs.
+//!
+//! Directories of older formats are shown and emptied too: the lock file and the names in a directory have been the
+//! same in all of them.
+
+use super::about::{self, DatasetInfo};
+use super::directory::{PAGE, RESERVATIONS};
+use super::segment::{self, DatasetKey, VERSION};
+use super::setup::{HEADER, MAGIC, PATIENCE, open_file, read_directory, wait_for};
+use base::error::{Error, Result};
+use base::node::RangeLocks;
+use data::dataset::shown_root;
+use serde::Serialize;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// What a cache directory holds.
+#[derive(Debug, Clone, Serialize)]
+pub struct CacheContents {
+    /// The path of the directory.
+    pub directory: PathBuf,
+    /// The version of its format.
+    pub format: u32,
+    /// Whether this program can use it; if not, it can still be emptied.
+    pub usable: bool,
+    /// The datasets in it, the one used last first.
+    pub datasets: Vec<CachedDataset>,
+    /// Bytes of all datasets' segments.
+    pub bytes: u64,
+    /// Bytes reserved for segments that jobs are filling.
+    pub filling_bytes: u64,
+    /// The names of all else that lies in the directory.
+    pub others: Vec<String>,
+}
+
+/// What is kept of one dataset.
+#[derive(Debug, Clone, Serialize)]
+pub struct CachedDataset {
+    /// The name of the dataset's directory.
+    pub key: String,
+    /// The dataset's fingerprint in hexadecimal; `None` where the program that filled the cache did not write it.
+    pub fingerprint: Option<String>,
+    /// Where the dataset was when it was last used.
+    pub roots: Vec<String>,
+    /// The number of samples in its segments.
+    pub samples: u64,
+    /// The number of segment files.
+    pub segments: u64,
+    /// The bytes of the segment files.
+    pub bytes: u64,
+    /// When a job last opened it, in seconds since 1970; `None` where that is unknown.
+    pub last_used: Option<u64>,
+    /// Whether a job uses it now.
+    pub in_use: bool,
+}
+
+/// What was removed.
+#[derive(Debug, Clone, Serialize)]
+pub struct Cleared {
+    /// The removed datasets, as they were.
+    pub datasets: Vec<CachedDataset>,
+    /// The number of segments removed.
+    pub segments: u64,
+    /// The bytes freed. A file that a job has open is freed when that job closes it, soon after.
+    pub bytes: u64,
+    /// Whether the directory had an older format, and this program can use it from now on.
+    pub renewed: bool,
+}
+
+/// Lists a cache directory, changes nothing and waits for nobody.
+///
+/// # Errors
+/// [`Error::Config`] when it is no cache of Foreload; [`Error::Io`] when it cannot be listed.
+pub fn contents(directory: &Path) -> Result<CacheContents> {
+    let path = directory.join("lock");
+    let lock = File::open(&path).map_err(|error| refusal(directory, error))?;
+    let format = format(&lock, directory)?;
+    let filling =
+        RangeLocks::new(lock).of_others(RESERVATIONS).map_err(|error| Error::io("look at", path, error))?;
+    let (mut datasets, mut others) = (Vec::new(), Vec::new());
+    for entry in read_directory(directory)? {
+        let entry = entry.map_err(|error| Error::io("list", directory, error))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_directory && DatasetKey::parse(&name).is_some() {
+            match dataset(&entry.path(), name) {
+                // Another process emptied it meanwhile.
+                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                found => datasets.push(found?),
+            }
+        } else if name != "lock" && name != "CACHEDIR.TAG" {
+            others.push(name);
+        }
+    }
+    datasets.sort_by_key(|dataset| std::cmp::Reverse((dataset.in_use, dataset.last_used)));
+    others.sort_unstable();
+    Ok(CacheContents {
+        directory: directory.to_path_buf(),
+        format,
+        usable: format == VERSION,
+        bytes: datasets.iter().map(|dataset| dataset.bytes).sum(),
+        datasets,
+        filling_bytes: filling.iter().map(|range| (range.end - range.start) * PAGE).sum(),
+        others,
+    })
+}
+
+/// Removes what is kept of `which` dataset (a path it was used at, or the beginning of its fingerprint or key), or of
+/// all datasets. Jobs that use it go on: they read from their dataset what the cache lacks, and keep anew what they
+/// read from then on.
+///
+/// # Errors
+/// The errors of [`contents`]; [`Error::Config`] when `which` names none or several, or the format is a newer one;
+/// [`Error::Io`] when something cannot be removed.
+pub fn clear(directory: &Path, which: Option<&str>) -> Result<Cleared> {
+    let path = directory.join("lock");
+    contents(directory)?;
+    let lock = RangeLocks::new(open_file(&path, false)?);
+    // Processes that enter, publish or evict hold this lock, so that none is in the middle of that.
+    wait_for(&lock, directory, PATIENCE)?;
+    let cleared = clear_locked(directory, &lock, which);
+    lock.unlock(0..1).map_err(|error| Error::io("unlock", path, error))?;
+    cleared
+}
+
+fn clear_locked(directory: &Path, lock: &RangeLocks, which: Option<&str>) -> Result<Cleared> {
+    let held = contents(directory)?;
+    if held.format > VERSION {
+        let message = format!(
+            "{} has format {}, newer than this program's {VERSION}: empty it with the program that filled it",
+            directory.display(),
+            held.format
+        );
+        return Err(Error::config("cache_dir", message));
+    }
+    let chosen = match which {
+        Some(which) => choose(&held, which)?,
+        None => held.datasets.clone(),
+    };
+    bump(lock.file()).map_err(|error| Error::io("write", directory.join("lock"), error))?;
+    let (mut segments, mut bytes) = (0, 0);
+    for dataset in &chosen {
+        let own = directory.join(&dataset.key);
+        for (path, size) in segment_files(&own)? {
+            match fs::remove_file(&path) {
+                Ok(()) => (segments, bytes) = (segments + 1, bytes + size),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(Error::io("remove", path, error)),
+            }
+        }
+        if !dataset.in_use {
+            match about::forget(&own) {
+                // Another program put a file there, or another process was first.
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => {
+                }
+                done => done.map_err(|error| Error::io("remove", own, error))?,
+            }
+        }
+    }
+    let idle = held.filling_bytes == 0 && held.datasets.iter().all(|dataset| !dataset.in_use);
+    let renewed = which.is_none() && idle && !held.usable;
+    if renewed {
+        let written = lock.file().write_all_at(&VERSION.to_le_bytes(), FORMAT_AT);
+        written.map_err(|error| Error::io("write", directory.join("lock"), error))?;
+    }
+    Ok(Cleared { datasets: chosen, segments, bytes, renewed })
+}
+
+/// The datasets of `held` that `which` names.
+fn choose(held: &CacheContents, which: &str) -> Result<Vec<CachedDataset>> {
+    let bad = |message: String| Error::config("dataset", message);
+    let at_path = Path::new(which).canonicalize().map_or_else(
+        |_| shown_root(Path::new(which)).to_string_lossy().into_owned(),
+        |path| path.to_string_lossy().into_owned(),
+    );
+    let used_there = |dataset: &&CachedDataset| dataset.roots.contains(&at_path);
+    let found: Vec<_> = held.datasets.iter().filter(used_there).cloned().collect();
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let begins = |text: &String| which.len() >= SHORTEST && text.starts_with(which);
+    let named =
+        |dataset: &&CachedDataset| begins(&dataset.key) || dataset.fingerprint.as_ref().is_some_and(begins);
+    let found: Vec<_> = held.datasets.iter().filter(named).cloned().collect();
+    let names =
+        |datasets: &[CachedDataset]| datasets.iter().map(CachedDataset::name).collect::<Vec<_>>().join(", ");
+    match &found[..] {
+        [] if held.datasets.is_empty() => Err(bad(format!("is {which:?}, and the cache is empty"))),
+        [] => {
+            let here = names(&held.datasets);
+            Err(bad(format!(
+                "is {which:?}, the cache has {here}: give a path or the beginning of a fingerprint, {SHORTEST} \
+                 characters at least"
+            )))
+        }
+        // One dataset may have several directories, for its earlier states.
+        [first, rest @ ..] if rest.iter().any(|other| other.name() != first.name()) => {
+            Err(bad(format!("is {which:?}, which is the beginning of {}: give more of one", names(&found))))
+        }
+        _ => Ok(found),
+    }
+}
+
+impl CachedDataset {
+    /// The dataset's fingerprint where that is known, else its key.
+    pub fn name(&self) -> &str {
+        self.fingerprint.as_deref().unwrap_or(&self.key)
+    }
+}
+
+/// The fewest characters of a fingerprint that name a dataset: what is cleared was not typed by mistake.
+const SHORTEST: usize = 6;
+
+/// Where in the lock file the format and the generation stand.
+const FORMAT_AT: u64 = 8;
+const GENERATION_AT: u64 = 24;
+
+fn format(lock: &File, directory: &Path) -> Result<u32> {
+    let mut bytes = [0; HEADER];
+    match lock.read_exact_at(&mut bytes, 0) {
+        Ok(()) if bytes[..8] == MAGIC => Ok(u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"))),
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(refusal(directory, error)),
+        _ => Err(Error::config("cache_dir", format!("{} is no cache of Foreload", directory.display()))),
+    }
+}
+
+fn refusal(directory: &Path, error: io::Error) -> Error {
+    if error.kind() == io::ErrorKind::NotFound {
+        let message = format!("{} is no cache of Foreload: it has no file `lock`", directory.display());
+        return Error::config("cache_dir", message);
+    }
+    Error::io("read", directory.join("lock"), error)
+}
+
+/// Raises the generation, because the directory is about to change.
+fn bump(lock: &File) -> io::Result<()> {
+    let mut bytes = [0; 8];
+    lock.read_exact_at(&mut bytes, GENERATION_AT)?;
+    lock.write_all_at(&(u64::from_le_bytes(bytes) + 1).to_le_bytes(), GENERATION_AT)
+}
+
+fn dataset(own: &Path, key: String) -> Result<CachedDataset> {
+    let files = segment_files(own)?;
+    let used = File::open(own.join("used")).ok();
+    let modified = used.as_ref().and_then(|file| file.metadata().ok()?.modified().ok());
+    let in_use =
+        used.is_some_and(|file| !RangeLocks::new(file).of_others(0..1).is_ok_and(|users| users.is_empty()));
+    let about = DatasetInfo::read(own);
+    Ok(CachedDataset {
+        key,
+        fingerprint: about.as_ref().map(|about| about.fingerprint.clone()),
+        roots: about.map(|about| about.roots).unwrap_or_default(),
+        samples: files.iter().filter_map(|(path, size)| samples(path, *size)).sum(),
+        segments: files.len() as u64,
+        bytes: files.iter().map(|(_, size)| size).sum(),
+        last_used: modified
+            .and_then(|time| Some(time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs())),
+        in_use,
+    })
+}
+
+/// Paths and sizes of the segments in a dataset's directory.
+fn segment_files(own: &Path) -> Result<Vec<(PathBuf, u64)>> {
+    let mut found = Vec::new();
+    for entry in read_directory(own)? {
+        let entry = entry.map_err(|error| Error::io("list", own, error))?;
+        if entry.file_name().to_str().and_then(segment::parse_name).is_some() {
+            match entry.metadata() {
+                Ok(metadata) if metadata.is_file() => found.push((entry.path(), metadata.len())),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::io("look at", entry.path(), error));
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The number of samples that a segment's trailer gives: in every format the last 64 bytes begin with eight bytes of
+/// magic, four of format and four of this number.
+fn samples(path: &Path, size: u64) -> Option<u64> {
+    let mut bytes = [0; 16];
+    File::open(path).ok()?.read_exact_at(&mut bytes, size.checked_sub(64)?).ok()?;
+    let count = u32::from_le_bytes(bytes[12..].try_into().expect("four bytes"));
+    (bytes[..8] == *b"FLSEGMNT").then_some(u64::from(count))
+}

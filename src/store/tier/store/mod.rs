@@ -1,0 +1,406 @@
+//! The store: samples kept in segment files on a local drive, shared by all processes that use the same directory.
+//!
+//! A sample that is offered is copied into a write buffer; full buffers go to the store's writer thread, which appends
+//! them to the *segment* being filled and publishes it when it is large enough or the store is sealed. Published
+//! segments never change. They are read like shards, by any [`crate::io::Reader`] over [`Store::files`].
+//!
+//! - **Bytes are right or not there.** A segment gets its name only when all of it is written. Its table has a
+//!   checksum, and so has each sample. What fails a check is unlinked, and the sample comes from the source again.
+//! - **The quota holds at every instant**, segments being filled included, over all processes and datasets in the
+//!   directory; a process that is killed leaves nothing behind ([`directory`] says how).
+//! - **It is filled once.** When the quota is used up nothing more is taken: with one cache for all ranks no policy has
+//!   more hits. Only other datasets' segments give way while nobody uses them, and the oldest segments when the quota
+//!   was lowered.
+//! - A segment that another process evicts is unlinked. Readers that have it open go on, and its bytes stay on the
+//!   drive until they close it.
+
+mod about;
+mod convert;
+mod directory;
+pub mod inspect;
+mod listing;
+mod open_segment;
+mod outlines;
+mod segment;
+mod setup;
+mod shared;
+mod unit;
+mod verify;
+mod write_buffer;
+mod writer;
+
+pub use unit::UnitClaim;
+pub use verify::Verify;
+
+use super::convert::{assert_is_copy, form_of_record};
+use super::copies::{CopyFault, Location, Offer};
+use super::counters::{CopyCounters, CopyStats, count};
+use crate::io::Files;
+use crate::io::drive::WriteFaults;
+use base::error::{Error, Result};
+use base::parts::RawOutline;
+use base::tier_name::TierName;
+use base::trace::Trace;
+use crossbeam_channel::{Receiver, Sender};
+use data::dataset::{DatasetIndex, Extent, FileId, FileVersion};
+use directory::{CacheDirectory, PAGE, pages};
+use segment::footer_bytes;
+use shared::{Gate, StoreShared, lock};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use write_buffer::WriteBuffers;
+use writer::{SegmentWriter, WriterCommand};
+
+/// The bytes of the largest segment, unless a sample is larger: offsets in a segment have 32 bits.
+const LARGEST_SEGMENT: u64 = 1 << 30;
+/// How long dropping a store waits for its writer to write, and then for it to end.
+const PATIENCE: [Duration; 2] = [Duration::from_millis(800), Duration::from_millis(200)];
+
+/// Where a store is and how large it may grow.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// The cache directory (`cache.path`), which is made where it is missing. Other datasets and processes may share
+    /// it.
+    pub directory: PathBuf,
+    /// Bytes that all segments of all datasets in the directory may take together (`cache.size`), those being filled
+    /// included. Sizes are counted in pages of 4 KiB; the lock file, tags and directories themselves do not count.
+    pub quota: u64,
+    /// About how many bytes a segment has; `None` means a 64th of the quota, from 1 to 64 MiB.
+    pub segment_bytes: Option<u64>,
+    /// Bytes that may wait to be written; one sample may wait, however large it is.
+    pub write_buffers: usize,
+    /// How copies of earlier runs and other processes are known to be the source's.
+    pub verify: Verify,
+    /// Writes that fail on purpose, for tests.
+    pub faults: Option<WriteFaults>,
+    /// What logs call the store.
+    pub name: TierName,
+    /// Where writes are logged.
+    pub trace: Trace,
+}
+
+impl StoreOptions {
+    /// Options for `quota` bytes in `directory`, and defaults for all else.
+    pub fn new(directory: impl Into<PathBuf>, quota: u64) -> Self {
+        Self {
+            directory: directory.into(),
+            quota,
+            segment_bytes: None,
+            write_buffers: 32 << 20,
+            verify: Verify::default(),
+            faults: None,
+            name: TierName::NVME,
+            trace: Trace::off(),
+        }
+    }
+}
+
+/// The samples of one dataset that are kept in a cache directory.
+pub struct Store {
+    shared: Arc<StoreShared>,
+    buffers: Mutex<WriteBuffers>,
+    commands: Sender<WriterCommand>,
+    writer: Option<JoinHandle<()>>,
+    /// Disconnected when the writer has ended.
+    ended: Receiver<()>,
+    segment_bytes: u64,
+}
+
+impl Store {
+    /// Checks whether the settings can be right, whatever the directory is like.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a `cache.size` below the smallest workable quota, which it names, and for a `cache.path`
+    /// inside the dataset.
+    pub fn check(options: &StoreOptions, index: &DatasetIndex) -> Result<()> {
+        check_quota(options.quota, index)?;
+        let directory = std::path::absolute(&options.directory)
+            .map_err(|error| Error::io("resolve", &options.directory, error))?;
+        setup::refuse_inside(&directory, index)
+    }
+
+    /// Opens the cache directory, or makes it, brings it below the quota and loads what it has for this dataset. Where
+    /// the directory cannot be written, or its lock is held by a process that does not move, what it has is read,
+    /// nothing is added, and a notice says so.
+    ///
+    /// # Errors
+    /// The errors of [`Store::check`]; [`Error::Unavailable`] for a directory of another program or format, on a file
+    /// system that cannot serve, or when no thread can be started; [`Error::Io`] when it cannot be made or read.
+    pub fn open(options: &StoreOptions, index: &Arc<DatasetIndex>) -> Result<Arc<Self>> {
+        Self::check(options, index)?;
+        let counters = Arc::new(CopyCounters::default());
+        let directory = CacheDirectory::open(&options.directory, options.quota, index, counters.clone())?;
+        let shared = Arc::new(StoreShared::new(index.clone(), directory, counters, options.verify));
+        shared.refresh()?;
+        let segment_bytes = options.segment_bytes.unwrap_or((options.quota / 64).clamp(1 << 20, 64 << 20));
+        let segment_bytes = segment_bytes.min(LARGEST_SEGMENT);
+        let (commands, asked) = crossbeam_channel::unbounded();
+        let (written, empty) = crossbeam_channel::unbounded();
+        let (end, ended) = crossbeam_channel::bounded(0);
+        let writer = SegmentWriter::new(shared.clone(), asked, written, segment_bytes, options);
+        let end = WriterEnd { shared: shared.clone(), _end: end };
+        let run = move || {
+            let _end = end;
+            writer.run();
+        };
+        let writer = std::thread::Builder::new().name("foreload-cache".to_owned()).spawn(run);
+        let writer =
+            writer.map_err(|error| Error::Unavailable(format!("no thread could be started: {error}")))?;
+        let buffers = Mutex::new(WriteBuffers::new(options.write_buffers, empty, commands.clone()));
+        Ok(Arc::new(Self { shared, buffers, commands, writer: Some(writer), ended, segment_bytes }))
+    }
+
+    /// The location of a sample's copy, if there is one. It takes some 20 ns, or 150 where the sample is far from the
+    /// last one in a large dataset, and never waits for I/O.
+    ///
+    /// # Panics
+    /// Panics when the dataset has no such sample.
+    pub fn locate(&self, sample: u64) -> Option<Location> {
+        let (place, checked) = self.shared.catalog().locate(sample)?;
+        let extent =
+            Extent { file: FileId(place.segment), offset: place.offset.into(), length: place.length };
+        Some(Location { extent, crc: Some(place.crc), version: Some(place.version()), checked })
+    }
+
+    /// The outline of a sample's packed copy at `location`, by which parts of it can be read, where that is known.
+    pub(in crate::tier) fn outline(&self, sample: u64, location: &Location) -> Option<RawOutline> {
+        self.shared.outline(sample, location)
+    }
+
+    /// Notes that the copy of a sample at `location` is the source's: it need not be checked again in this run.
+    pub fn confirm(&self, sample: u64, location: &Location) {
+        self.shared.catalog_mut().confirm(sample, location.extent.file.0);
+    }
+
+    /// Has every copy checked once more before it is used again.
+    pub fn doubt(&self) {
+        self.shared.catalog_mut().doubt();
+    }
+
+    /// Notes that the copy of a sample at `location` is not the source's any more: it is forgotten, and may be offered
+    /// anew.
+    pub fn outdate(&self, sample: u64, location: &Location) {
+        let segment_index = location.extent.file.0;
+        let (was_there, mostly) = self.shared.catalog_mut().outdate(sample, segment_index);
+        if was_there {
+            self.shared.note_stale(sample, 1);
+        }
+        if mostly {
+            let _ = self.commands.send(WriterCommand::RemoveStale(segment_index));
+        }
+    }
+
+    /// Removes a segment soon, whose samples need not be kept here any more. Returns at once.
+    pub fn forget(&self, file: FileId) {
+        let _ = self.commands.send(WriterCommand::RemoveStale(file.0));
+    }
+
+    /// Whether the store takes samples now.
+    pub fn is_open(&self) -> bool {
+        self.shared.gate() == Gate::Open && self.shared.directory.is_writable()
+    }
+
+    /// Whether the store takes samples once there is room.
+    pub fn can_take(&self) -> bool {
+        self.shared.gate() != Gate::Off && self.shared.directory.is_writable()
+    }
+
+    /// The segments as files to read from, like shards with sizes and times. They outlive the store.
+    pub fn files(&self) -> Arc<dyn Files> {
+        self.shared.clone()
+    }
+
+    /// Offers a sample's bytes, to be kept in a segment with other samples of its `group`. The samples of a group leave
+    /// together, and its number means the same in every run; a sample that is kept in another group moves. The bytes
+    /// are of the `version` that the sample's file had before it was read. Copying takes about 10 µs for 110 KB; the
+    /// call never waits for I/O.
+    ///
+    /// # Panics
+    /// Panics when the dataset has no such sample, or `bytes` is not as long as the sample or its copy in another form.
+    pub fn offer(&self, group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
+        assert_is_copy(&self.shared.index, sample, bytes);
+        let counters = &self.shared.counters;
+        let refused = |counter, offer| {
+            count(counter, 1);
+            offer
+        };
+        if self.shared.catalog().keeps(sample, group) {
+            return Offer::Present;
+        }
+        match self.shared.gate() {
+            Gate::Open => {}
+            Gate::Full => return refused(&counters.dropped_full, Offer::Full),
+            Gate::Off => return refused(&counters.dropped_off, Offer::Off),
+        }
+        if !self.shared.directory.is_ours() || !self.shared.directory.is_writable() {
+            // A forked process has the queue and no writer.
+            return refused(&counters.dropped_off, Offer::Off);
+        }
+        let mut buffers = lock(&self.buffers);
+        let Some(buffer) = buffers.buffer_for(group, bytes.len()) else {
+            return refused(&counters.dropped_busy, Offer::Busy);
+        };
+        if !self.shared.catalog_mut().expect(sample, group) {
+            return Offer::Present;
+        }
+        buffer.push(sample, version, form_of_record(&self.shared.index, sample, bytes), bytes);
+        Offer::Taken
+    }
+
+    /// Publishes what was taken soon, however little. Returns at once.
+    pub fn publish(&self) {
+        self.hand_over_all(WriterCommand::Publish);
+    }
+
+    /// Publishes like [`Store::publish`], and tries again to fill where an error or the quota had stopped that; meant
+    /// for the end of an epoch. Returns at once.
+    pub fn seal(&self) {
+        self.hand_over_all(WriterCommand::Seal);
+    }
+
+    fn hand_over_all(&self, then: WriterCommand) {
+        let mut buffers = lock(&self.buffers);
+        buffers.hand_over_all();
+        let _ = self.commands.send(then);
+    }
+
+    /// Publishes what was taken, like [`Store::seal`], and waits until that is done or given up.
+    pub fn flush(&self) {
+        if self.shared.directory.is_ours() {
+            self.seal();
+            let (done, all) = crossbeam_channel::bounded(0);
+            let _ = self.commands.send(WriterCommand::Barrier(done));
+            // The writer answers by dropping the sender.
+            let _ = all.recv();
+        }
+    }
+
+    /// About how many bytes a segment has.
+    pub fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
+    }
+
+    /// The bytes of this dataset's segments, by group.
+    pub fn groups(&self) -> BTreeMap<u64, u64> {
+        let mut groups = BTreeMap::new();
+        for (_, segment) in self.shared.catalog().live() {
+            *groups.entry(segment.group).or_default() += segment.bytes;
+        }
+        groups
+    }
+
+    /// Removes all segments of a group soon, those of other processes too. Returns at once.
+    pub fn evict_group(&self, group: u64) {
+        // Nothing is removed from a directory that can only be read.
+        if !self.shared.directory.is_writable() {
+            return;
+        }
+        let mut buffers = lock(&self.buffers);
+        buffers.hand_over(group);
+        let _ = self.commands.send(WriterCommand::EvictGroup(group));
+    }
+
+    /// Notes that a located sample could not be read or was wrong. Its whole segment is forgotten at once and, unless
+    /// it is gone, unlinked soon. The call is cheap, and a segment counts once however many of its samples are
+    /// reported.
+    pub fn damaged(&self, sample: u64, location: Location, why: CopyFault) {
+        let segment_index = location.extent.file.0;
+        let segment = self.shared.catalog().segment(segment_index);
+        let Some(segment) = segment.filter(|_| self.shared.forget(segment_index)) else { return };
+        let counters = &self.shared.counters;
+        if why == CopyFault::Gone {
+            return count(&counters.vanished_segments, 1);
+        }
+        count(&counters.damaged_segments, 1);
+        let path = self.shared.directory.segment_path(segment.number);
+        let what =
+            if why == CopyFault::Checksum { "has other bytes than were written" } else { "cannot be read" };
+        self.shared.note_damage(format!("{}: sample {sample} {what}; it is removed", path.display()));
+        let _ = self.commands.send(WriterCommand::Remove(segment.number));
+    }
+
+    /// Learns of segments that other processes published or evicted. That costs a microsecond when nothing changed;
+    /// else it reads the footers of the new segments, so it is not for a reading thread. The store does it by itself
+    /// ten times a second.
+    pub fn refresh(&self) {
+        if let Err(error) = self.shared.refresh() {
+            self.shared.failed(error.to_string());
+        }
+    }
+
+    /// Claims unit `unit` of this dataset for staging; `None` when this or another process has it. The kernel holds the
+    /// lock: it ends with the claim or with the process.
+    pub fn claim_unit(&self, unit: u64) -> Option<UnitClaim> {
+        UnitClaim::take(&self.shared, unit)
+    }
+
+    /// The counters and gauges of the store.
+    pub fn stats(&self) -> CopyStats {
+        let (held_samples, held_bytes) = self.shared.catalog().held();
+        let quota_bytes = self.shared.directory.quota() * PAGE;
+        CopyStats { held_samples, held_bytes, quota_bytes, ..self.shared.counters.stats() }
+    }
+
+    /// The latest failure of a write, of a look into the directory, or of a segment.
+    pub fn last_error(&self) -> Option<String> {
+        self.shared.counters.last_error()
+    }
+
+    /// Forgets the latest error, so that [`Store::last_error`] has later ones only.
+    pub fn forget_error(&self) {
+        self.shared.counters.forget_error();
+    }
+}
+
+/// Shuts the gate when the writer ends, however it does.
+struct WriterEnd {
+    shared: Arc<StoreShared>,
+    _end: Sender<()>,
+}
+
+impl Drop for WriterEnd {
+    fn drop(&mut self) {
+        self.shared.set_gate(Gate::Off);
+        if std::thread::panicking() {
+            let defect =
+                "the cache's writer died, nothing more is kept: a defect in Foreload; please report it";
+            self.shared.failed(defect.to_owned());
+        }
+    }
+}
+
+/// Publishes what was taken, and gives up what the drive does not take within a second.
+impl Drop for Store {
+    fn drop(&mut self) {
+        // A forked process has no writer, and must not end the parent's.
+        if !self.shared.directory.is_ours() {
+            return;
+        }
+        self.seal();
+        let _ = self.commands.send(WriterCommand::Stop);
+        for patience in PATIENCE {
+            if self.ended.recv_timeout(patience) == Err(crossbeam_channel::RecvTimeoutError::Disconnected) {
+                let _ = self.writer.take().map(JoinHandle::join);
+                return;
+            }
+            self.shared.abandoned.store(true, Relaxed);
+        }
+    }
+}
+
+/// Refuses a quota that is too small for a segment with the largest sample.
+fn check_quota(quota: u64, index: &DatasetIndex) -> Result<()> {
+    let largest = index.largest();
+    let smallest = pages(u64::from(largest) + footer_bytes(1)) * PAGE;
+    if quota < smallest {
+        let message = format!(
+            "is {quota} bytes, must be at least {smallest}: a segment with the largest sample, which has {largest}"
+        );
+        return Err(Error::config("cache_size", message));
+    }
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! Sets up a cache directory: its lock, its format, a dataset's directory in it. What cannot serve is refused.
+
+use super::segment::VERSION;
+use crate::io::nameless;
+use crate::io::storage::Storage;
+use base::error::{Error, Result};
+use base::node::{LockKind, RangeLocks};
+use data::dataset::DatasetIndex;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+/// The lock file holds: magic, version u32, 0 u32, next segment's number u64, generation u64.
+pub(super) const MAGIC: [u8; 8] = *b"FLCACHE\n";
+pub(super) const HEADER: usize = 32;
+/// How long other processes may hold the directory's lock. They do only what takes moments.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// How long they may hold it at the start, when training waits. A process that holds it longer is likely to be stopped,
+/// and the cache is then only read.
+pub(super) const SHORT_PATIENCE: Duration = Duration::from_secs(3);
+const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n# Samples that Foreload keeps on a fast drive: may be \
+    deleted when nobody uses it.\n";
+
+/// Takes the lock on the directory. It asks again and again, because a call that blocks would know no limit.
+pub(super) fn wait_for(lock: &RangeLocks, path: &Path, patience: Duration) -> Result<()> {
+    let start = Instant::now();
+    let mut pause = Duration::from_micros(20);
+    loop {
+        match lock.try_lock(0..1, LockKind::Exclusive) {
+            Ok(true) => return Ok(()),
+            Ok(false) if start.elapsed() > patience => {
+                let message = format!(
+                    "has been locked by another process for {} s; is one stopped?",
+                    patience.as_secs()
+                );
+                return Err(unusable(path, &message));
+            }
+            Ok(false) => {
+                std::thread::sleep(pause);
+                pause = (2 * pause).min(Duration::from_millis(2));
+            }
+            Err(error) => return Err(cannot_serve(path, "byte-range locks (F_OFD_SETLK)", &error)),
+        }
+    }
+}
+
+/// The error of a file system that lacks `what` the cache needs.
+pub(super) fn cannot_serve(path: &Path, what: &str, error: &io::Error) -> Error {
+    let file_system =
+        Storage::of(path).map_or_else(|_| "a file system".to_owned(), |found| found.file_system);
+    let message = format!(
+        "is on {file_system}, which refuses {what}: {error}; choose a directory on a local drive (ext4, xfs)"
+    );
+    unusable(path, &message)
+}
+
+/// The error of a directory that cannot be a cache, for a reason that no setting tells beforehand.
+fn unusable(path: &Path, message: &str) -> Error {
+    Error::Unavailable(format!("cache: {} {message}", path.display()))
+}
+
+/// Sources are read-only: no cache is made inside one.
+pub(super) fn refuse_inside(directory: &Path, index: &DatasetIndex) -> Result<()> {
+    let existing = directory.ancestors().find_map(|path| path.canonicalize().ok());
+    for root in index.local_directories() {
+        let dataset = root.canonicalize().map_err(|error| Error::io("open dataset", &root, error))?;
+        if existing.as_ref().is_some_and(|path| path.starts_with(&dataset)) {
+            let message = format!(
+                "is {}, inside the dataset {}, which Foreload never writes to: choose another",
+                directory.display(),
+                dataset.display()
+            );
+            return Err(Error::config("cache_dir", message));
+        }
+    }
+    Ok(())
+}
+
+/// Opens a file of a directory that cannot be written.
+pub(super) fn open_to_read(path: &Path) -> Result<File> {
+    File::open(path).map_err(|error| Error::io("open", path, error))
+}
+
+pub(super) fn open_file(path: &Path, create: bool) -> Result<File> {
+    let opened = File::options().read(true).write(true).create(create).truncate(false).open(path);
+    opened.map_err(|error| Error::io("open", path, error))
+}
+
+/// Fills a new lock file, and refuses one of another program or format. The directory's lock is held.
+pub(super) fn initialise(lock: &RangeLocks, directory: &Path) -> Result<()> {
+    let path = directory.join("lock");
+    let size = lock.file().metadata().map_err(|error| Error::io("read", &path, error))?.len();
+    if size > 0 {
+        return check_format(lock.file(), directory);
+    }
+    let mut bytes = [0; HEADER];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[16] = 1;
+    lock.file().write_all_at(&bytes, 0).map_err(|error| Error::io("write", &path, error))?;
+    // The tag is written only where nothing else is, for it speaks of all that is beside it.
+    if read_directory(directory)?.count() == 1 {
+        let _ = fs::write(directory.join("CACHEDIR.TAG"), TAG);
+    }
+    Ok(())
+}
+
+/// Refuses a lock file of another program or format.
+pub(super) fn check_format(lock: &File, directory: &Path) -> Result<()> {
+    let path = directory.join("lock");
+    let size = lock.metadata().map_err(|error| Error::io("read", &path, error))?.len();
+    let mut bytes = [0; HEADER];
+    let read = lock.read_exact_at(&mut bytes, 0);
+    if read.is_err() || bytes[..8] != MAGIC || size != HEADER as u64 {
+        return Err(unusable(&path, "is not Foreload's: give the cache a directory of its own"));
+    }
+    let version = u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"));
+    if version != VERSION {
+        let message = format!(
+            "has format {version}, this program's is {VERSION}: choose another directory, or empty this one with \
+             `foreload cache clear`"
+        );
+        return Err(unusable(directory, &message));
+    }
+    Ok(())
+}
+
+/// Makes a dataset's directory, and marks it as in use and as used now. The directory's lock is held.
+pub(super) fn enter_dataset(own: &Path) -> Result<RangeLocks> {
+    match fs::create_dir(own) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(Error::io("create", own, error));
+        }
+        _ => {}
+    }
+    let path = own.join("used");
+    // The file is made as segments are, so that a file system that cannot do that is found now.
+    let made = nameless::create(own).and_then(|file| nameless::link(&file, &path));
+    match made {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(Error::io("create a file in", own, error));
+        }
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(cannot_serve(own, "nameless files (O_TMPFILE) and naming them", &error));
+        }
+        _ => {}
+    }
+    let file = open_file(&path, false)?;
+    file.set_modified(SystemTime::now()).map_err(|error| Error::io("touch", &path, error))?;
+    let marker = RangeLocks::new(file);
+    let shared = marker.try_lock(0..1, LockKind::Shared).map_err(|error| Error::io("lock", &path, error))?;
+    debug_assert!(shared, "nobody locks it but with the directory's lock held");
+    Ok(marker)
+}
+
+pub(super) fn read_directory(path: &Path) -> Result<fs::ReadDir> {
+    fs::read_dir(path).map_err(|error| Error::io("list", path, error))
+}

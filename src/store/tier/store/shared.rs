@@ -1,0 +1,375 @@
+//! What the callers, the writer and the readers of a store share, and how it learns of other processes' segments.
+
+use super::super::catalog::SegmentRow;
+use super::super::catalog::{Catalog, SegmentIndex};
+use super::super::copies::Location;
+use super::super::counters::{CopyCounters, count};
+use super::directory::CacheDirectory;
+use super::open_segment::OpenSegment;
+use super::outlines::{SegmentOutlines, StoreOutlines};
+use super::segment::{Footer, SegmentError, may_be};
+use super::verify::{Verify, versions_now};
+use crate::io::Files;
+use base::error::Result;
+use base::parts::RawOutline;
+use data::dataset::{DatasetIndex, Extent, FileId, FileVersion, Stamp};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// The number of samples that are placed while the catalog is locked: readers wait for some ten microseconds at most.
+const PLACED_AT_ONCE: usize = 256;
+
+/// Whether the store takes samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Gate {
+    Open,
+    Full,
+    /// Nothing is taken, because a write failed.
+    Off,
+}
+
+pub(super) struct StoreShared {
+    pub index: Arc<DatasetIndex>,
+    pub directory: Arc<CacheDirectory>,
+    pub counters: Arc<CopyCounters>,
+    pub verify: Verify,
+    /// The versions that the shards were of when the store was opened.
+    shards: HashMap<FileId, FileVersion>,
+    /// Set when the store is dropped and the drive does not answer: nothing more is written.
+    pub abandoned: AtomicBool,
+    catalog: RwLock<Catalog>,
+    /// Of the segments of the catalog. A segment's are entered before the catalog's lock is given back, so that they
+    /// cannot be forgotten before.
+    outlines: StoreOutlines,
+    /// The number of segments that were forgotten.
+    forgotten: AtomicU64,
+    gate: AtomicU8,
+    /// The generation of the directory that the catalog is up to date with.
+    refreshed: Mutex<Option<u64>>,
+}
+
+impl StoreShared {
+    pub(super) fn new(
+        index: Arc<DatasetIndex>,
+        directory: CacheDirectory,
+        counters: Arc<CopyCounters>,
+        verify: Verify,
+    ) -> Self {
+        let shards: Vec<FileId> = if verify == Verify::Never {
+            Vec::new()
+        } else {
+            index.files().filter(|&file| index.shard_stamp(file).is_some()).collect()
+        };
+        let shards = versions_now(&index, &shards);
+        Self {
+            catalog: RwLock::new(Catalog::new(index.len())),
+            outlines: StoreOutlines::default(),
+            index,
+            directory: Arc::new(directory),
+            counters,
+            verify,
+            shards,
+            abandoned: AtomicBool::new(false),
+            forgotten: AtomicU64::new(0),
+            gate: AtomicU8::new(Gate::Open as u8),
+            refreshed: Mutex::default(),
+        }
+    }
+
+    pub(super) fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
+        self.catalog.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(super) fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
+        self.catalog.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Forgets a segment with all its samples, and has readers close it. Returns whether it could be read before.
+    pub(super) fn forget(&self, segment_index: SegmentIndex) -> bool {
+        let forgotten = self.catalog_mut().forget(segment_index);
+        self.outlines.forget(segment_index);
+        self.forgotten.fetch_add(u64::from(forgotten), Relaxed);
+        forgotten
+    }
+
+    pub(super) fn gate(&self) -> Gate {
+        match self.gate.load(Relaxed) {
+            0 => Gate::Open,
+            1 => Gate::Full,
+            _ => Gate::Off,
+        }
+    }
+
+    pub(super) fn set_gate(&self, gate: Gate) {
+        self.gate.store(gate as u8, Relaxed);
+    }
+
+    /// Notes that samples on their way will not come.
+    pub(super) fn give_up(&self, rows: &[SegmentRow]) {
+        for rows in rows.chunks(PLACED_AT_ONCE) {
+            let mut catalog = self.catalog_mut();
+            rows.iter().for_each(|row| catalog.give_up(row.sample));
+        }
+    }
+
+    /// Enters the samples of a published segment into the catalog. `checked` says that they are known to be the
+    /// source's in this run.
+    pub(super) fn place(&self, segment_index: SegmentIndex, rows: &[SegmentRow], checked: bool) {
+        for rows in rows.chunks(PLACED_AT_ONCE) {
+            self.catalog_mut().place(segment_index, rows, checked);
+        }
+    }
+
+    /// Enters the samples of a segment into which the segment `former` was converted.
+    pub(super) fn replace(&self, former: SegmentIndex, segment_index: SegmentIndex, rows: &[SegmentRow]) {
+        for rows in rows.chunks(PLACED_AT_ONCE) {
+            self.catalog_mut().replace(former, segment_index, rows);
+        }
+    }
+
+    /// Gives a segment that has been written its name. Returns its index in the catalog, where its samples are still to
+    /// be entered; `None` where it was there already.
+    pub(super) fn publish(&self, open: &mut OpenSegment, stamp: &Stamp) -> Result<Option<SegmentIndex>> {
+        let number = open.number();
+        // It is announced first, so that a thread which lists the directory meanwhile knows it for ours.
+        let announced = self.catalog_mut().announce(number);
+        if let Err(error) = self.directory.publish(open, stamp.size) {
+            if announced {
+                self.catalog_mut().retract(number);
+            }
+            return Err(error);
+        }
+        Ok(announced.then(|| self.enter(number, &open.footer, stamp)))
+    }
+
+    /// Enters an announced segment, which is published now, and keeps the outlines of its samples.
+    fn enter(&self, number: u64, footer: &Footer, stamp: &Stamp) -> SegmentIndex {
+        let outlines = SegmentOutlines::of(&footer.rows);
+        let mut catalog = self.catalog_mut();
+        let segment_index = catalog.publish(number, footer.group, stamp);
+        self.outlines.enter(segment_index, outlines);
+        segment_index
+    }
+
+    /// The outline of a sample's packed copy at `location`, by which parts of it can be read, where that is known.
+    pub(super) fn outline(&self, sample: u64, location: &Location) -> Option<RawOutline> {
+        let Extent { file, offset, length } = location.extent;
+        match length == self.index.extent(sample).length {
+            // Nothing was made of it for the cache.
+            true => self.index.outline(sample).copied(),
+            false => self.outlines.get(file.0, u32::try_from(offset).ok()?),
+        }
+    }
+
+    /// Removes a segment that nobody reads from any more, because later ones have all that it had.
+    pub(super) fn remove_superseded(&self, segment_index: SegmentIndex) {
+        let Some(segment) = self.catalog().segment(segment_index) else { return };
+        if self.forget(segment_index)
+            && let Err(error) = self.directory.remove(segment.number)
+        {
+            self.failed(error.to_string());
+        }
+    }
+
+    /// Removes a segment of which most is of files that have changed since: what is left is not worth its room.
+    pub(super) fn remove_stale(&self, segment_index: SegmentIndex) {
+        let Some(segment) = self.catalog().segment(segment_index).filter(|_| self.directory.is_writable())
+        else {
+            return;
+        };
+        if self.forget(segment_index) {
+            match self.directory.remove(segment.number) {
+                Ok(bytes) => {
+                    count(&self.counters.evicted_segments, 1);
+                    count(&self.counters.evicted_bytes, bytes.unwrap_or(0));
+                }
+                Err(error) => self.failed(error.to_string()),
+            }
+        }
+    }
+
+    /// Counts a failure that stops nothing, keeps its message, and warns once.
+    pub(super) fn failed(&self, error: String) {
+        self.index.notices().warn_once("cache errors", || {
+            format!("the cache: {error}; training goes on, and what the cache lacks is read from the dataset")
+        });
+        self.counters.failed(error);
+    }
+
+    /// Keeps the message about a damaged segment, and warns once.
+    pub(super) fn note_damage(&self, what: String) {
+        self.index.notices().warn_once("damaged copies", || {
+            format!("cache segment {what}, and its samples are read from the dataset (check the drive if it goes on)")
+        });
+        self.counters.note(format!("cache segment {what}"));
+    }
+
+    /// Counts copies of files that have changed since, and warns once.
+    pub(super) fn note_stale(&self, sample: u64, samples: u64) {
+        count(&self.counters.stale, samples);
+        self.index.notices().warn_once("stale copies", || {
+            let path = self.index.path(self.index.extent(sample).file);
+            let path = path.display();
+            format!(
+                "the cache holds copies of files that have changed since, e.g. {path}: such samples are read from the \
+                 dataset and kept anew (stats()[\"cache\"][\"stale\"] counts them)"
+            )
+        });
+    }
+
+    /// Learns which segments were published and evicted, if any were. Those that are new come first, so that no sample
+    /// is missing meanwhile which another process has brought from one segment into another.
+    pub(super) fn refresh(&self) -> Result<()> {
+        if !self.directory.is_ours() {
+            // The locks of a forked process are its parent's.
+            return Ok(());
+        }
+        let mut refreshed = lock(&self.refreshed);
+        if *refreshed == Some(self.directory.generation()?) {
+            return Ok(());
+        }
+        // This comes first: what this process publishes meanwhile is not in the list, and yet there.
+        let known: Vec<(u32, u64)> =
+            self.catalog().live().map(|(segment_index, segment)| (segment_index, segment.number)).collect();
+        let (published, generation) = self.directory.published()?;
+        let news: Vec<u64> = {
+            let catalog = self.catalog();
+            published.iter().copied().filter(|&number| !catalog.has(number)).collect()
+        };
+        self.load(&news);
+        for (segment_index, number) in known {
+            let superseded = self.catalog().segment(segment_index).is_some_and(|known| known.is_superseded());
+            if !published.contains(&number) && self.forget(segment_index) && !superseded {
+                count(&self.counters.vanished_segments, 1);
+            }
+        }
+        *refreshed = Some(generation);
+        Ok(())
+    }
+
+    /// Reads the footers of segments, by several threads where they are many: a drive serves small reads side by side.
+    fn load(&self, numbers: &[u64]) {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some(&number) = numbers.get(next.fetch_add(1, Relaxed)) {
+                self.load_one(number);
+            }
+        };
+        std::thread::scope(|scope| {
+            for i in 1..(numbers.len() / 16).min(16) {
+                let thread = std::thread::Builder::new().name(format!("foreload-load-{i}"));
+                if thread.spawn_scoped(scope, work).is_err() {
+                    break;
+                }
+            }
+            work();
+        });
+    }
+
+    fn load_one(&self, number: u64) {
+        match self.read_segment(number) {
+            Ok((stamp, footer)) => {
+                let announced = self.catalog_mut().announce(number);
+                if announced {
+                    let segment_index = self.enter(number, &footer, &stamp);
+                    self.place_loaded(segment_index, footer.rows);
+                }
+            }
+            Err(SegmentError::Damaged(what)) => {
+                count(&self.counters.damaged_segments, 1);
+                let path = self.directory.segment_path(number);
+                self.note_damage(format!("{}: {what}; it was removed", path.display()));
+                if let Err(error) = self.directory.remove(number) {
+                    self.failed(error.to_string());
+                }
+            }
+            Err(SegmentError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(SegmentError::Io(error)) => {
+                let path = self.directory.segment_path(number);
+                self.failed(format!("read cache segment {}: {error}", path.display()));
+            }
+        }
+    }
+
+    /// Places the samples of another run's or process's segment, but for those of shards that are not what they were.
+    /// Shards were looked at in this run; the files of other samples are looked at before their copies are used.
+    fn place_loaded(&self, segment_index: SegmentIndex, mut rows: Vec<SegmentRow>) {
+        if self.verify == Verify::Never {
+            // Whatever is said, a copy of another length cannot be the sample.
+            rows.retain(|row| may_be(&self.index, row));
+            return self.place(segment_index, &rows, true);
+        }
+        let (mut stale, mut shards) = (Vec::new(), Vec::new());
+        let version = |row: &SegmentRow| {
+            let file = self.index.extent(row.sample).file;
+            let version = self.index.shard_version(file)?;
+            // The index was opened earlier, perhaps long ago.
+            Some(if self.shards.get(&file) == Some(&version) { version } else { FileVersion::NO_COPY })
+        };
+        rows.retain(|row| match version(row) {
+            None => true,
+            Some(version) => {
+                if version == row.version { &mut shards } else { &mut stale }.push(*row);
+                false
+            }
+        });
+        self.place(segment_index, &rows, false);
+        self.place(segment_index, &shards, self.verify == Verify::Stamp);
+        if let Some(first) = stale.first() {
+            self.note_stale(first.sample, stale.len() as u64);
+            if self.catalog_mut().note_stale(segment_index, stale.len() as u32) {
+                self.remove_stale(segment_index);
+            }
+        }
+    }
+
+    pub(super) fn read_segment(&self, number: u64) -> Result<(Stamp, Footer), SegmentError> {
+        let file = File::open(self.directory.segment_path(number))?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(SegmentError::Io(io::Error::other("is not a file")));
+        }
+        let stamp = Stamp::of(&metadata);
+        let footer = Footer::read(&file, stamp.size, self.directory.key(), number, &self.index)?;
+        Ok((stamp, footer))
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Readers read segments as they read shards.
+impl Files for StoreShared {
+    fn path(&self, file: FileId) -> PathBuf {
+        let segment = self.catalog().segment(file.0);
+        self.directory.segment_path(segment.map_or(0, |segment| segment.number))
+    }
+
+    /// Linking a segment changed its change time, so that only size and modification time are known.
+    fn stamp(&self, file: FileId) -> Option<Stamp> {
+        let segment = self.catalog().segment(file.0);
+        Some(segment.map_or_else(Stamp::default, |segment| Stamp {
+            size: segment.bytes,
+            mtime: segment.mtime,
+            ..Stamp::default()
+        }))
+    }
+
+    fn never_change(&self) -> bool {
+        true
+    }
+
+    fn is_gone(&self, file: FileId) -> bool {
+        self.catalog().segment(file.0).is_none_or(|segment| segment.forgotten)
+    }
+
+    fn gone(&self) -> u64 {
+        self.forgotten.load(Relaxed)
+    }
+}

@@ -1,0 +1,55 @@
+//! Claims on units of staging: they decide which process stages which shard.
+
+use super::shared::{StoreShared, lock};
+use base::node::LockKind;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The right to stage one unit (a shard, by number). It belongs to this process alone until it is dropped or the
+/// process dies.
+pub struct UnitClaim {
+    shared: Arc<StoreShared>,
+    unit: u64,
+}
+
+impl UnitClaim {
+    pub(super) fn take(shared: &Arc<StoreShared>, unit: u64) -> Option<Self> {
+        let directory = &shared.directory;
+        let mut units = lock(&directory.units);
+        // The kernel tells processes apart, but not the claims of one process.
+        if !directory.is_ours() || !directory.is_writable() || units.contains(&unit) {
+            return None;
+        }
+        match directory.marker.try_lock(byte(unit), LockKind::Exclusive) {
+            Ok(true) => {
+                units.insert(unit);
+                Some(Self { shared: shared.clone(), unit })
+            }
+            Ok(false) => None,
+            Err(error) => {
+                shared.failed(format!("lock unit {unit} of the cache: {error}"));
+                None
+            }
+        }
+    }
+
+    /// The number of the unit.
+    pub fn unit(&self) -> u64 {
+        self.unit
+    }
+}
+
+impl Drop for UnitClaim {
+    fn drop(&mut self) {
+        let directory = &self.shared.directory;
+        if directory.is_ours() {
+            lock(&directory.units).remove(&self.unit);
+            let _ = directory.marker.unlock(byte(self.unit));
+        }
+    }
+}
+
+/// The byte of the marker that stands for a unit. Byte 0 says that the dataset is in use.
+fn byte(unit: u64) -> Range<u64> {
+    unit + 1..unit + 2
+}

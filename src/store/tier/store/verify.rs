@@ -1,0 +1,49 @@
+//! How a copy is known to be the source's, and which versions the source's files have.
+
+use base::names::named;
+use data::dataset::{DatasetIndex, FileId, FileVersion};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// The proof that a copy is the source's, when a run uses it for the first time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Verify {
+    /// The stamp of the source's file says that the copy is of the version that the file has now.
+    #[default]
+    Stamp,
+    /// The source's bytes are read once a run and compared with the copy's checksum.
+    Checksum,
+    /// Nothing is compared, because the user says that files never change.
+    Never,
+}
+
+// `Verify::Never` has no name, because the setting `immutable` stands for it.
+named!(Verify: "stamp" => Stamp, "checksum" => Checksum);
+
+/// The number of files for which another thread is worth starting.
+const EACH: usize = 32;
+/// The most threads: a network file system answers many at once.
+const MOST: usize = 16;
+
+/// The versions that `files` have now, without the files that cannot be looked at.
+pub(super) fn versions_now(index: &DatasetIndex, files: &[FileId]) -> HashMap<FileId, FileVersion> {
+    let next = AtomicUsize::new(0);
+    let look = || {
+        let mut found = Vec::new();
+        while let Some(&file) = files.get(next.fetch_add(1, Relaxed)) {
+            found.extend(index.stat(file).ok().map(|stamp| (file, stamp.version())));
+        }
+        found
+    };
+    std::thread::scope(|scope| {
+        let more = (files.len() / EACH).min(MOST - 1);
+        // A thread that cannot be started leaves its work to the others.
+        let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, look).ok();
+        let threads: Vec<_> = (0..more).filter_map(spawn).collect();
+        let mut found: HashMap<_, _> = look().into_iter().collect();
+        for thread in threads {
+            found.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        found
+    })
+}

@@ -1,0 +1,393 @@
+//! The writer: the one thread that writes, publishes and evicts, so that nobody else waits for the drive.
+
+use super::super::catalog::SegmentIndex;
+use super::super::catalog::SegmentRow;
+use super::super::counters::count;
+use super::StoreOptions;
+use super::directory::{PAGE, pages};
+use super::open_segment::OpenSegment;
+use super::segment::footer_bytes;
+use super::shared::{Gate, StoreShared};
+use super::verify::{Verify, versions_now};
+use super::write_buffer::WriteBuffer;
+use crate::io::drive::{Drive, start_writeback};
+use base::error::{Error, Result};
+use base::tier_name::TierName;
+use base::trace::{Gauge, Stage, StageWork, TraceLane};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use data::dataset::Stamp;
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// How often the writer asks whether other processes have published or evicted something.
+const REFRESH_EVERY: Duration = Duration::from_millis(100);
+/// How long a segment stays that nothing is read from any more: until all processes have learned of the later ones,
+/// some of which refresh late.
+const KNOWN_AFTER: Duration = Duration::from_secs(1);
+/// How long nothing is written after a write failed, unless the store is sealed; and how long the directory is left
+/// alone after listing it failed.
+const PAUSE: Duration = Duration::from_secs(5);
+/// How often the writer asks whether there is room again.
+const ROOM_EVERY: Duration = Duration::from_secs(1);
+/// The most segments being filled at once, each of one group.
+const OPEN_AT_ONCE: usize = 64;
+
+/// The commands that the writer carries out, in order.
+pub(super) enum WriterCommand {
+    Write(WriteBuffer),
+    /// Publish all open segments.
+    Publish,
+    /// Publish all open segments, and take samples again.
+    Seal,
+    /// Remove a group's segments.
+    EvictGroup(u64),
+    /// Remove a damaged segment.
+    Remove(u64),
+    /// Remove a segment of which most is of no use any more.
+    RemoveStale(SegmentIndex),
+    /// Drop the sender, which says that all commands before it are done.
+    Barrier(Sender<()>),
+    Stop,
+}
+
+/// The state of the writer's thread.
+pub(super) struct SegmentWriter {
+    shared: Arc<StoreShared>,
+    commands: Receiver<WriterCommand>,
+    /// Where written buffers go back.
+    empty: Sender<WriteBuffer>,
+    open: HashMap<u64, OpenSegment>,
+    /// The bytes that a segment has at most, unless one buffer has more.
+    segment_bytes: u64,
+    drive: Drive,
+    lane: TraceLane,
+    /// What the log calls the store.
+    name: TierName,
+    paused: Option<Instant>,
+    /// Segments that nothing is read from any more, and since when.
+    superseded: HashMap<SegmentIndex, Instant>,
+    refresh_next: Instant,
+    room_next: Instant,
+}
+
+/// The bytes of a segment with `rows` samples in `payload` bytes.
+fn file_bytes(payload: u64, rows: usize) -> u64 {
+    payload + footer_bytes(rows)
+}
+
+impl SegmentWriter {
+    pub(super) fn new(
+        shared: Arc<StoreShared>,
+        commands: Receiver<WriterCommand>,
+        empty: Sender<WriteBuffer>,
+        segment_bytes: u64,
+        options: &StoreOptions,
+    ) -> Self {
+        let now = Instant::now();
+        let (open, drive) = (HashMap::new(), Drive::new(options.faults));
+        let lane = options.trace.lane("cache");
+        Self {
+            shared,
+            commands,
+            empty,
+            open,
+            segment_bytes,
+            drive,
+            lane,
+            name: options.name,
+            paused: None,
+            superseded: HashMap::new(),
+            refresh_next: now,
+            room_next: now,
+        }
+    }
+
+    /// Works until it is told to stop.
+    pub(super) fn run(mut self) {
+        loop {
+            match self.commands.recv_timeout(REFRESH_EVERY) {
+                Ok(WriterCommand::Write(buffer)) => self.write(buffer),
+                Ok(WriterCommand::Publish) => self.publish_all(),
+                Ok(WriterCommand::Seal) => {
+                    self.publish_all();
+                    self.paused = None;
+                    self.shared.set_gate(Gate::Open);
+                }
+                Ok(WriterCommand::EvictGroup(group)) => self.evict_group(group),
+                Ok(WriterCommand::Remove(number)) => drop(self.remove(number)),
+                Ok(WriterCommand::RemoveStale(segment_index)) => self.shared.remove_stale(segment_index),
+                Ok(WriterCommand::Barrier(done)) => drop(done),
+                Ok(WriterCommand::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            self.run_timers();
+        }
+        self.publish_all();
+    }
+
+    fn run_timers(&mut self) {
+        let now = Instant::now();
+        if now >= self.refresh_next {
+            self.refresh_next = now + REFRESH_EVERY;
+            if let Err(error) = self.shared.refresh() {
+                self.shared.failed(error.to_string());
+                self.refresh_next = now + PAUSE;
+            }
+        }
+        if self.paused.is_some_and(|since| now - since >= PAUSE) {
+            self.paused = None;
+            self.shared.set_gate(Gate::Open);
+        }
+        self.remove_superseded(now);
+        if self.shared.gate() == Gate::Full && now >= self.room_next {
+            self.room_next = now + ROOM_EVERY;
+            let enough = pages(file_bytes(self.shared.index.largest().into(), 1));
+            if self.shared.directory.free().is_ok_and(|free| free >= enough) {
+                self.shared.set_gate(Gate::Open);
+            }
+        }
+    }
+
+    /// Removes the segments that have been converted, once other processes know of those that stand for them.
+    fn remove_superseded(&mut self, now: Instant) {
+        let superseded: Vec<SegmentIndex> = self.shared.catalog().superseded().collect();
+        self.superseded.retain(|segment, _| superseded.contains(segment));
+        for segment in superseded {
+            let since = *self.superseded.entry(segment).or_insert(now);
+            if now - since >= KNOWN_AFTER {
+                self.shared.remove_superseded(segment);
+            }
+        }
+    }
+
+    fn write(&mut self, mut buffer: WriteBuffer) {
+        if self.paused.is_some() || self.shared.abandoned.load(Relaxed) {
+            self.lose(&buffer.rows);
+        } else {
+            {
+                // Another process may have published some of them meanwhile.
+                let catalog = self.shared.catalog();
+                buffer.keep(|row| catalog.expects(row.sample));
+            }
+            let (start, samples, bytes) =
+                (Instant::now(), buffer.rows.len() as u64, buffer.bytes.len() as u64);
+            buffer.compute_checksums();
+            buffer.note_outlines(&self.shared.index);
+            if let Err(error) = self.append(&mut buffer) {
+                self.lose(&buffer.rows);
+                self.pause(&error);
+            }
+            self.log(start, samples, bytes);
+        }
+        buffer.clear();
+        let _ = self.empty.send(buffer);
+    }
+
+    fn log(&mut self, start: Instant, samples: u64, bytes: u64) {
+        if self.lane.is_on() {
+            let (now, held) = (Instant::now(), self.shared.catalog().held().1);
+            self.lane.record(
+                Stage::Write(self.name),
+                start,
+                now,
+                StageWork { bytes, samples, ..StageWork::default() },
+            );
+            self.lane.gauge(Gauge::Held(self.name), now, held);
+        }
+    }
+
+    /// Writes a buffer, or what of it fits into the quota, to its group's segment.
+    fn append(&mut self, buffer: &mut WriteBuffer) -> Result<()> {
+        let group = buffer.group;
+        let mut full = false;
+        while !buffer.rows.is_empty() {
+            let (payload, rows) =
+                self.open.get(&group).map_or((0, 0), |open| (open.payload, open.footer.rows.len()));
+            let wanted = file_bytes(payload + buffer.bytes.len() as u64, rows + buffer.rows.len());
+            if rows > 0 && wanted > self.segment_bytes {
+                self.publish(group)?;
+                continue;
+            }
+            match self.reserve(group, pages(wanted))? {
+                Ok(()) => {
+                    self.write_buffer(buffer)?;
+                    break;
+                }
+                Err(available) => {
+                    let others = fit(buffer, payload, rows, available * PAGE);
+                    self.shared.give_up(&others);
+                    count(&self.shared.counters.dropped_full, others.len() as u64);
+                    self.shared.set_gate(Gate::Full);
+                    full = true;
+                }
+            }
+        }
+        // Nothing will follow soon, so that nothing is gained by holding it back.
+        if full { self.publish(group) } else { Ok(()) }
+    }
+
+    /// Reserves `pages` pages in all for the group's segment, a new one if there is none. Where there are not so many
+    /// free, it returns how many the segment could have.
+    fn reserve(&mut self, group: u64, pages: u64) -> Result<Result<(), u64>> {
+        if let Some(open) = self.open.get_mut(&group) {
+            return self.shared.directory.extend(open, pages);
+        }
+        if self.open.len() >= OPEN_AT_ONCE
+            && let Some((&largest, _)) = self.open.iter().max_by_key(|(_, open)| open.payload)
+        {
+            self.publish(largest)?;
+        }
+        Ok(self.shared.directory.begin(group, pages)?.map(|open| {
+            self.open.insert(group, open);
+        }))
+    }
+
+    /// Writes a buffer behind what its group's segment has.
+    fn write_buffer(&mut self, buffer: &mut WriteBuffer) -> Result<()> {
+        let Some(open) = self.open.get_mut(&buffer.group) else { return Ok(()) };
+        if let Err(error) = self.drive.write(open.file(), &buffer.bytes, open.payload) {
+            let open = self.open.remove(&buffer.group);
+            return Err(self.failed(open, "write", error));
+        }
+        start_writeback(open.file(), open.payload, buffer.bytes.len() as u64);
+        open.append(buffer);
+        Ok(())
+    }
+
+    /// Ends a group's segment and gives it its name.
+    fn publish(&mut self, group: u64) -> Result<()> {
+        let Some(mut open) = self.open.remove(&group) else { return Ok(()) };
+        self.drop_changed(&mut open.footer.rows);
+        if open.footer.rows.is_empty() {
+            return Ok(());
+        }
+        let (shared, number) = (self.shared.clone(), open.number());
+        let footer = open.footer.encode(shared.directory.key(), number, open.payload);
+        let written = self.drive.write(open.file(), &footer, open.payload);
+        let stamped = written.and_then(|()| Ok(Stamp::of(&open.file().metadata()?)));
+        let stamp = match stamped {
+            Ok(stamp) => stamp,
+            Err(error) => return Err(self.failed(Some(open), "write", error)),
+        };
+        let published = shared.publish(&mut open, &stamp).inspect_err(|_| self.lose(&open.footer.rows))?;
+        let rows = &open.footer.rows;
+        if let Some(segment_index) = published {
+            shared.place(segment_index, rows, true);
+        }
+        count(&shared.counters.admitted_samples, rows.len() as u64);
+        count(&shared.counters.admitted_bytes, open.payload);
+        Ok(())
+    }
+
+    /// Leaves out the samples whose files have changed since before they were read: their bytes may be of two versions.
+    fn drop_changed(&self, rows: &mut Vec<SegmentRow>) {
+        let shared = &self.shared;
+        if shared.verify == Verify::Never || rows.is_empty() {
+            return;
+        }
+        let file = |row: &SegmentRow| shared.index.extent(row.sample).file;
+        let mut files: Vec<_> = rows.iter().map(file).collect();
+        files.sort_unstable();
+        files.dedup();
+        let now = versions_now(&shared.index, &files);
+        let mut changed = Vec::new();
+        rows.retain(|row| {
+            let same = now.get(&file(row)) == Some(&row.version);
+            if !same {
+                changed.push(*row);
+            }
+            same
+        });
+        let Some(first) = changed.first() else { return };
+        shared.give_up(&changed);
+        count(&shared.counters.dropped_changed, changed.len() as u64);
+        shared.index.notices().warn_once("files change", || {
+            let path = shared.index.path(file(first));
+            format!(
+                "the dataset changes while it is read, e.g. {}: such samples are not cached",
+                path.display()
+            )
+        });
+    }
+
+    /// Publishes all open segments.
+    fn publish_all(&mut self) {
+        for group in self.open.keys().copied().collect::<Vec<_>>() {
+            if self.shared.abandoned.load(Relaxed) {
+                let open = self.open.remove(&group);
+                self.lose(open.as_ref().map_or(&[], |open| &open.footer.rows));
+            } else if let Err(error) = self.publish(group) {
+                self.pause(&error);
+            }
+        }
+    }
+
+    fn evict_group(&mut self, group: u64) {
+        if let Some(open) = self.open.remove(&group) {
+            self.shared.give_up(&open.footer.rows);
+        }
+        let doomed: Vec<_> =
+            self.shared.catalog().live().filter(|(_, segment)| segment.group == group).collect();
+        for (segment_index, segment) in doomed {
+            self.shared.forget(segment_index);
+            if let Some(bytes) = self.remove(segment.number) {
+                count(&self.shared.counters.evicted_segments, 1);
+                count(&self.shared.counters.evicted_bytes, bytes);
+            }
+        }
+        if self.shared.gate() == Gate::Full {
+            self.shared.set_gate(Gate::Open);
+        }
+    }
+
+    fn remove(&self, number: u64) -> Option<u64> {
+        let removed = self.shared.directory.remove(number);
+        removed.unwrap_or_else(|error| {
+            self.shared.failed(error.to_string());
+            None
+        })
+    }
+
+    /// Gives up a segment that could not be written, with all its samples, and makes the error.
+    fn failed(&self, open: Option<OpenSegment>, what: &str, error: io::Error) -> Error {
+        self.lose(open.as_ref().map_or(&[], |open| &open.footer.rows));
+        Error::io(format!("{what} a cache segment in"), self.shared.directory.own(), error)
+    }
+
+    fn lose(&self, rows: &[SegmentRow]) {
+        self.shared.give_up(rows);
+        count(&self.shared.counters.dropped_off, rows.len() as u64);
+    }
+
+    /// Stops taking samples for a while.
+    fn pause(&mut self, error: &Error) {
+        let shared = &self.shared;
+        shared.counters.failed(format!("{error}; filling the cache pauses"));
+        shared.index.notices().warn_once("cache writes", || {
+            let seconds = PAUSE.as_secs();
+            format!(
+                "the cache could not be written ({error}): nothing is added to it for {seconds} s at a time, training \
+                 goes on from the dataset; give {} room and rights",
+                shared.directory.own().display()
+            )
+        });
+        self.shared.set_gate(Gate::Off);
+        self.paused = Some(Instant::now());
+    }
+}
+
+/// Keeps of a buffer what fits into a file of `limit` bytes that has `rows` samples in `payload` bytes; returns the
+/// rest.
+fn fit(buffer: &mut WriteBuffer, mut payload: u64, mut rows: usize, limit: u64) -> Vec<SegmentRow> {
+    buffer.keep(|row| {
+        let fits = file_bytes(payload + u64::from(row.length), rows + 1) <= limit;
+        if fits {
+            payload += u64::from(row.length);
+            rows += 1;
+        }
+        fits
+    })
+}
