@@ -16,8 +16,8 @@ PROGRAM := target/release/foreload
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup program provide provide-all fetch test test-all thorough test-rust test-python test-inside \
-	test-module test-objects test-dali test-frameworks test-dlio test-wheel test-program stand-in check stub \
+.PHONY: help setup program provide provide-all fetch test test-all thorough test-rust test-python test-stand-in \
+	test-inside test-module test-objects test-dali test-frameworks test-dlio test-wheel test-program stand-in check stub \
 	bindings kernels bench fuzz bench-tiers bench-nodes bench-dlio compare compare-recipes compare-packed \
 	compare-ops compare-outputs limits fidelity accuracy accuracy-recipe wheel gpu-kit gpu-kit-dali fixtures \
 	fixtures-check test-damage bench-layouts bench-sharing bench-streams bench-tuner clean distclean
@@ -45,7 +45,7 @@ $(VENV)/.torch: $(VENV)/.tools tests/environment/provide_torch.py
 	[ "$$FORELOAD_REQUIRE_TORCH" != 1 ]; fi
 
 test: provide ## the tests that need nothing special: cargo test, then pytest
-	@$(MAKE) --no-print-directory test-rust test-python
+	@$(MAKE) --no-print-directory --keep-going test-rust test-python test-stand-in
 
 # With all of that fetched, one run of pytest has what test-dali, test-dlio and the first of test-frameworks run.
 test-all: export FORELOAD_REQUIRE_TORCH := 1
@@ -54,13 +54,21 @@ test-all: export FORELOAD_REQUIRE_DLIO := 1
 test-all: export FORELOAD_REQUIRE_FRAMEWORKS := 1
 test-all: export ELSEWHERE = $(addprefix --ignore=,$(INSIDE))
 test-all: FETCH := fetch
-test-all: test test-inside ## those and the tests with real DALI, frameworks, DLIO: 4 GB
+test-all: provide ## those and the tests with real DALI, frameworks, DLIO: 4 GB
+	@$(MAKE) --no-print-directory --keep-going test-rust test-python test-stand-in test-inside
 
 # What takes long because it is repeated: kills, seeds, draws. What takes long to install is here too: Ray, servers of
 # object stores, a wheel.
 thorough: export FORELOAD_THOROUGH := 1
 thorough: export FORELOAD_REQUIRE_OBJECTS := 1
-thorough: test-all test-objects test-wheel test-program ## those, with more kills, all documents, Ray, stores, wheel
+thorough: export FORELOAD_REQUIRE_TORCH := 1
+thorough: export FORELOAD_REQUIRE_DALI := 1
+thorough: export FORELOAD_REQUIRE_DLIO := 1
+thorough: export FORELOAD_REQUIRE_FRAMEWORKS := 1
+thorough: export ELSEWHERE = $(addprefix --ignore=,$(INSIDE))
+thorough: FETCH := fetch
+thorough: provide ## all tests, none of them shortened; PART="test-rust check" runs these parts alone
+	@$(BIN)/python tests/environment/thorough.py $(PART)
 
 # Cargo compiles while this fetches. `make -j` would not do: cargo would take its number of jobs for its own.
 FETCH := $(VENV)/.torch
@@ -84,15 +92,17 @@ fetch: $(VENV)/.torch
 CARGO_TEST := cargo test --locked
 
 test-rust: $(VENV)/.tools
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(CARGO_TEST)
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) bash tests/environment/rust_tests.sh
 
 # Several files of tests at a time, the tests of a file one after another: some go on from what others left.
 AT_A_TIME := bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 PYTEST := $(TESTED)/$(AT_A_TIME)
 
-# The second run is for a machine with a GPU and skips all of its tests elsewhere; the third needs no GPU.
 test-python: test-module $(VENV)/.torch
 	$(PYTEST) $(ELSEWHERE)
+
+# The first run is for a machine with a GPU and skips all of its tests elsewhere; the second needs no GPU.
+test-stand-in: test-module $(VENV)/.torch
 	$(PYTEST) -o addopts=-rfE tests/gpu
 	LD_LIBRARY_PATH=$(STAND_IN) FORELOAD_REQUIRE_GPU=stand-in $(PYTEST) -o addopts=-rfE tests/gpu
 
@@ -164,6 +174,7 @@ check: test-module ## formatting, lints, house rules; compare the stub and docs/
 	cargo clippy --locked -p nvjpeg-bindings -- -D warnings
 	$(BIN)/ruff check --no-cache python tests benches cuda examples
 	$(BIN)/ruff format --no-cache --check python tests benches cuda examples
+	bash tests/environment/check_features.sh
 	$(CARGO_TEST) --test tidy
 	$(CARGO_TEST) --test load settings::
 	$(TESTED)/bin/python tests/environment/check_stub.py

@@ -3,10 +3,12 @@
 
 mod child;
 pub mod scene;
+mod seeds;
 pub mod secrets;
 pub mod tables;
 
 pub use child::{await_no_threads, child, threads};
+pub use seeds::{seeds, thorough};
 use foreload::testing::config::{LoaderConfig, LoaderOptions};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use foreload::testing::decode::forms::{FormMaker, MadeForm};
@@ -243,9 +245,4 @@ pub fn epoch_bytes(pipeline: &Pipeline, number: u64) -> [u8; 32] {
         }
     }
     hash.finalize().into()
-}
-
-/// Whether the long tests run at full length, as `make thorough` asks for.
-pub fn thorough() -> bool {
-    std::env::var_os("FORELOAD_THOROUGH").is_some_and(|said| said == "1")
 }

@@ -1,7 +1,7 @@
 //! Random recipes on a GPU: lists of all transforms that change pixels, some within others, some with rectangles in the
 //! finished image. A batch has the bits of the CPU's, whatever the list.
 
-use crate::common::Dataset;
+use crate::common::{Dataset, seeds};
 use crate::pipeline::{on_cpu, pipeline};
 use crate::stand_in;
 use crate::views::{asked, epoch, steady_calls};
@@ -13,10 +13,8 @@ use foreload::testing::rng::{RandomKey, RandomStream, Use};
 /// The lists that a loader has, each for a view.
 const VIEWS: u64 = 25;
 
-/// The lists that are tried; a variable of the environment says another number.
-fn recipes() -> u64 {
-    std::env::var("FORELOAD_RECIPES").map_or(500, |number| number.parse().expect("a number of recipes"))
-}
+/// The loaders of the campaign, each with lists of its own.
+const LOADERS: u64 = 200;
 
 fn one<'a>(random: &mut RandomStream, of: &[&'a str]) -> &'a str {
     of[random.below(of.len() as u64) as usize]
@@ -99,7 +97,7 @@ fn random_recipes_are_the_cpus() {
     let cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(16);
-    for loader in 0..recipes().div_ceil(VIEWS) {
+    for loader in seeds(LOADERS) {
         let random = &mut RandomKey::new(b"recipes", 2, 0, Use::Augment).stream(loader);
         let lists: Vec<_> = (0..VIEWS).map(|_| list(random)).collect();
         let views: Vec<_> =

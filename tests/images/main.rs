@@ -2,3 +2,5 @@
 
 mod augment;
 mod decode;
+#[path = "../common/seeds.rs"]
+mod seeds;

@@ -1,8 +1,8 @@
 //! Many short runs over datasets and caches that are changed and damaged before, within and between them: every byte
-//! that is delivered is the source's. `FORELOAD_FAULT_RUNS=10000` makes it a campaign; a failure prints its seed.
+//! that is delivered is the source's. A failure prints its seed. `FORELOAD_THOROUGH=1 FORELOAD_FAULT_RUNS=10000` makes more runs.
 
 use super::store::world::on_tmpfs;
-use crate::common::{Dataset, child};
+use crate::common::{Dataset, child, seeds};
 use foreload::Shuffling;
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::io::IoChoice;
@@ -350,8 +350,14 @@ fn fills_until_killed() {
 #[test]
 fn no_byte_is_wrong_whatever_happens() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let runs = number("FORELOAD_FAULT_RUNS").unwrap_or(150);
-    let first = number("FORELOAD_TEST_SEED").map_or(0, |seed| seed / RUNS_OF_A_WORLD * RUNS_OF_A_WORLD);
+    let chosen = match number("FORELOAD_TEST_SEED") {
+        Some(seed) => {
+            let first = seed / RUNS_OF_A_WORLD * RUNS_OF_A_WORLD;
+            first..first + 2 * RUNS_OF_A_WORLD
+        }
+        None => seeds(number("FORELOAD_FAULT_RUNS").unwrap_or(2000)),
+    };
+    let (first, runs) = (chosen.start, chosen.end - chosen.start);
     let mut tally = Tally::new();
     // In half of the runs the drive is full before the quota is reached; in the other half it has all the room it
     // needs.

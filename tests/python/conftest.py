@@ -27,6 +27,17 @@ ONLY_THOROUGH = pytest.mark.skipif(
 """Marks tests that `.ci/run` leaves to `make thorough`, which is run before a feature is called done."""
 
 
+SLICE = int(os.environ.get("FORELOAD_SLICE", "0"))
+"""Which tenth of its seeds, 0 to 9, a campaign tries that does not try all; CI derives it from the commit."""
+
+
+def seeds(whole: int) -> range:
+    """Return the seeds of a campaign that has so many: all in `make thorough`, else a tenth."""
+    chosen = range(whole) if THOROUGH else range(whole // 10 * SLICE, whole // 10 * (SLICE + 1))
+    print(f"FORELOAD_SLICE={SLICE}: seeds {chosen.start} to {chosen.stop - 1} of {whole}")
+    return chosen
+
+
 def _image(rng: np.random.Generator) -> Image.Image:
     """Return smooth colours with some noise, of a random size."""
     height, width = rng.integers(60, 160, size=2)

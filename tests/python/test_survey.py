@@ -1,6 +1,6 @@
 """Random trees with what is found in datasets in practice: samples and labels are a simple reference's, or it is said.
 
-Tree N is made from the seed N. `FORELOAD_SURVEY_TREES=1000` makes more of them, and `FORELOAD_SURVEY_SEED=N` only one.
+Tree N is made from the seed N. `FORELOAD_SURVEY_SEED=N` tries that one alone, `FORELOAD_SURVEY_TREES` more of them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pathlib import Path
 import foreload
 import numpy as np
 import pytest
-from conftest import THOROUGH
+from conftest import seeds
 from PIL import Image
 
-TREES = int(os.environ.get("FORELOAD_SURVEY_TREES", "1000" if THOROUGH else "100"))
+TREES = int(os.environ.get("FORELOAD_SURVEY_TREES", "1000"))
 ONE = os.environ.get("FORELOAD_SURVEY_SEED")
 SHOWN = 3
 """The most trees that a failure shows."""
@@ -408,7 +408,7 @@ def listing(root: Path) -> str:
 @pytest.mark.timeout(60 + TREES)
 def test_no_tree_is_read_otherwise_in_silence(tmp_path: Path) -> None:
     failures, counts = [], collections.Counter[str]()
-    for seed in [int(ONE)] if ONE else range(TREES):
+    for seed in [int(ONE)] if ONE else seeds(TREES):
         root = tmp_path / f"tree{seed}"
         make(root, seed)
         train = root / "train"

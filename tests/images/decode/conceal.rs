@@ -6,6 +6,8 @@ use foreload::testing::decode::{Damaged, Decoded, Decoder, Planes, Region};
 use foreload::testing::rng::RandomStream;
 use foreload::testing::simd::Level;
 
+use crate::seeds::seeds;
+
 use super::images::{Kind, stream};
 use super::odd_kinds::are_coded;
 use super::region::{any_region, assert_equal};
@@ -224,9 +226,10 @@ fn damaged(number: u64) -> (Vec<u8>, String, RandomStream) {
 
 #[test]
 fn damaged_files_give_what_libjpeg_gives() {
-    let count = std::env::var("FORELOAD_DAMAGED").map_or(3000, |count| count.parse().unwrap());
+    let numbers = seeds(30_000);
+    let count = numbers.end - numbers.start;
     let mut tally = Tally::default();
-    for number in 0..count {
+    for number in numbers {
         let (bytes, what, mut stream) = damaged(number);
         check(&bytes, &mut stream, &mut tally, &what);
     }

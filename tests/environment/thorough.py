@@ -1,0 +1,107 @@
+"""Runs the parts of `make thorough` one after another, and ends with a table of what ran, how long, and what failed.
+
+A part that has passed on this commit is not run again: results are kept in `target/thorough`, by commit, as long as the
+working tree has no changes. A part that fails stops no other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = {
+    "check": "formatting, lints, house rules",
+    "test-rust": "all tests of Rust",
+    "test-python": "pytest, with DALI, launchers and DLIO",
+    "test-stand-in": "the tests of GPUs on the stand-ins",
+    "test-inside": "pytest within the frameworks",
+    "test-objects": "object stores",
+    "test-wheel": "the wheel in an environment of its own",
+    "test-program": "the program without features",
+    "test-damage": "damaged fixtures, beside their own libraries",
+}
+"""The targets of the Makefile, in the order in which they run."""
+
+COUNTED = re.compile(r"(\d+) (passed|failed|skipped|ignored|errors?)\b")
+"""What libtest and pytest print at the end of a program or run."""
+SUMMARY = re.compile(r"^test result: |^=+ .* in [0-9.]+s")
+
+
+def output_of(command: list[str]) -> str:
+    """Return what a command prints."""
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def commit() -> str | None:
+    """Return the commit that is checked out, or None where the working tree has changes."""
+    return None if output_of(["git", "status", "--porcelain"]) else output_of(["git", "rev-parse", "HEAD"])
+
+
+def counts(lines: list[str]) -> str:
+    """Return the sums of what all summaries among these lines count."""
+    sums: dict[str, int] = {}
+    for line in filter(SUMMARY.match, lines):
+        for number, what in COUNTED.findall(line):
+            sums[what] = sums.get(what, 0) + int(number)
+    return ", ".join(f"{number} {what}" for what, number in sums.items() if number)
+
+
+def run(part: str, log: Path) -> dict:
+    """Run a part; print and keep its output; return its result."""
+    began, lines = time.monotonic(), []
+    command = ["make", "--no-print-directory", part]
+    with (
+        log.open("w") as kept,
+        subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        ) as process,
+    ):
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            kept.write(line)
+            lines.append(line)
+    return {
+        "passed": process.returncode == 0,
+        "minutes": (time.monotonic() - began) / 60,
+        "counts": counts(lines),
+        "log": str(log.relative_to(ROOT)),
+    }
+
+
+def table(results: dict[str, dict]) -> str:
+    """Return the results as a table in Markdown."""
+    lines = ["| part | what | result | minutes | tests |", "| --- | --- | --- | ---: | --- |"]
+    for part, result in results.items():
+        passed = "passed" if result["passed"] else f"**failed**, see {result['log']}"
+        lines.append(f"| {part} | {PARTS[part]} | {passed} | {result['minutes']:.1f} | {result['counts']} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run the parts that are named, or all, but for those that have passed on this commit."""
+    wanted = sys.argv[1:] or list(PARTS)
+    if unknown := [part for part in wanted if part not in PARTS]:
+        sys.exit(f"PART={unknown[0]} is no part; the parts are {', '.join(PARTS)}")
+    checked_out = commit()
+    directory = ROOT / "target" / "thorough" / (checked_out or "changed")
+    directory.mkdir(parents=True, exist_ok=True)
+    if checked_out is None:
+        print("the working tree has changes: all parts run, and results count for no commit")
+    kept = directory / "results.json"
+    results = json.loads(kept.read_text()) if checked_out and kept.exists() else {}
+    for part in wanted:
+        if not results.get(part, {}).get("passed"):
+            results[part] = run(part, directory / f"{part}.log")
+            kept.write_text(json.dumps(results, indent=1))
+    results = {part: results[part] for part in PARTS if part in results}
+    print(f"\n{checked_out or 'changed working tree'}\n\n{table(results)}")
+    sys.exit(any(not result["passed"] for result in results.values()))
+
+
+if __name__ == "__main__":
+    main()
