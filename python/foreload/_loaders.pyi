@@ -154,13 +154,11 @@ class ImageLoader(Loader):
             what it says cannot be said beside it. None: each by itself.
         threads: Decoding threads. None: the processors this process may use, or its share where the other ranks of the
             node (see `local_world_size`) may use the same ones; one with `decoded=False`.
-        cpu: The share of this node's processors that loading may take, above 0 and at most 1: as many decoding threads
-            run, and they rest where they and the reading thread take more time. The node's loaders to which a share was
-            given have it together, in equal parts while they run. A quota of a container or control group counts as
-            that many processors. None: no bound but `threads`.
-        tune: Whether the numbers of decoding threads, of reads in flight and of batches ahead follow what limits while
-            an epoch runs; `stats()["tuner"]` says what was changed and why. One that is given, as `threads=4`, stays as
-            it is. No batch depends on them. False: all stay as they are at the start.
+        cpu: The share of this node's processors that loading may take, above 0 and at most 1. As many decoding threads
+            are started, rounded up and at most `threads`, and they rest when they and the reading thread take more time
+            than that. The node's loaders to which a share was given have it together, in equal parts while they run;
+            `stats()["cores"]` says how many processors this loader may take now. A quota of a container or control
+            group counts as that many processors. None: no bound but `threads`.
         memory: Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more
             while batches are kept, up to a quarter of the machine's memory for all ranks of the node together. What
             differs in size from sample to sample comes on top: images and masks of their own sizes, texts, arrays. With
@@ -286,7 +284,6 @@ class ImageLoader(Loader):
         resources: Resources | Mapping[str, Any] | None = None,
         threads: int | None = None,
         cpu: float | None = None,
-        tune: bool = True,
         memory: int | str | None = None,
         io: Literal["auto", "io_uring", "pread"] = "auto",
         direct: Literal["auto", "on", "off"] = "auto",

@@ -10,7 +10,6 @@ mod merge;
 mod peers;
 mod read;
 mod summary;
-mod tuned;
 mod writer;
 
 pub use histogram::{Histogram, SharedHistogram};
@@ -18,8 +17,7 @@ pub use lane::TraceLane;
 pub use limit::{HARDLY, limit};
 pub use peers::{PeerNumbers, PeersRecord, TraceNumber};
 pub use read::read;
-pub use summary::{EpochSummary, PeersSummary, StageSummary, TraceSummary, TunerSummary};
-pub use tuned::TunedRecord;
+pub use summary::{EpochSummary, PeersSummary, StageSummary, TraceSummary};
 
 use crate::error::Result;
 use crate::tier_name::TierName;

@@ -18,7 +18,6 @@ mod selection;
 mod settings;
 mod share;
 mod sharing;
-mod tuning;
 mod views;
 
 pub use device::{AllowedBackends, CpuDecode, Device, GpuDecoder, LANES};
@@ -41,14 +40,12 @@ pub use settings::{Given, GivenSettings, Setting, docstring, python_name, unknow
 pub use settings::{
     LoaderKind, LoaderOptions, SETTINGS, SettingsClass, SettingsObject, manual, parameters, signature, stub,
 };
-pub use share::cores;
+pub use share::CpuShare;
 pub use share::has_unwatched_quota;
 pub use sharing::SharingPolicy;
-pub use tuning::TuningPlan;
 pub use views::{ViewKind, ViewPlaces};
 
 use crate::batch::{BatchLayout, Pools};
-use crate::tune::Knob;
 use base::error::{Error, Result};
 use base::names::named;
 pub use base::units::{parse_bytes, parse_duration};
@@ -126,6 +123,8 @@ pub struct LoaderConfig {
     pub label_columns: Arc<Vec<SampleColumn>>,
     /// The number of decoding threads.
     pub threads: usize,
+    /// The share of the node's processors that the threads keep to; `None` for no bound.
+    pub cpu: Option<CpuShare>,
     /// The way in which files are read.
     pub io: IoChoice,
     /// Whether reads bypass the page cache.
@@ -146,8 +145,6 @@ pub struct LoaderConfig {
     pub max_pixels: u64,
     /// The sizes of the pools.
     pub pools: Pools,
-    /// What may be changed while an epoch runs.
-    pub tuning: TuningPlan,
     /// What differs from later epochs on, whose images have other sizes: each with its first epoch, in order.
     pub later: Vec<(u64, LoaderConfig)>,
 }
@@ -360,6 +357,8 @@ impl LoaderOptions {
         // Bytes that are only passed on need no more than one thread.
         let processors = || if options.decoded { share::processors(ranks) } else { 1 };
         let threads = options.threads.map_or_else(processors, |threads| threads as usize);
+        let cpu = options.cpu.map(|share| CpuShare::new(share, ranks));
+        let threads = cpu.map_or(threads, |cpu| threads.min(cpu.threads()));
         let queue_depth = options.depth_for(index) as usize;
         let label_columns = same.label_columns.clone();
         let (mut fields, mut layout) = options.fields(asked, index, &images, &label_columns)?;
@@ -395,22 +394,13 @@ impl LoaderOptions {
             && (0..images.list().len()).any(|image| ViewKind::of(images.recipe(image)) == ViewKind::Values);
         let mut cache = options.cache(queue_depth)?;
         let has_cache = cache.is_some();
-        let deepest = options.deepest_for(index);
-        let host =
-            pools::PoolSizing { options, index, threads, queue_depth, deepest, has_cache, has_own_sizes };
+        let host = pools::PoolSizing { options, index, threads, queue_depth, has_cache, has_own_sizes };
         host.warn_about_sizes();
         let pools = match &device_pools {
             None => host.with_batches(batch_bytes)?,
             Some(device) => host.beside(device)?,
         };
-        let sizes_are_bound = options.decoded && !has_own_sizes;
-        let numbers = (threads, queue_depth, pools);
-        let tuning = options.tuning(numbers, sizes_are_bound, chosen.device != Device::Cpu)?;
         if let Some(cache) = &mut cache {
-            // Other nodes are asked for as many samples at a time as before.
-            if cache.peers.is_none() {
-                cache.deepest = tuning.most(Knob::QueueDepth);
-            }
             cache.no_forms = options.no_forms(&fields, chosen.device, chosen.decoder);
         }
         Ok(LoaderConfig {
@@ -437,6 +427,7 @@ impl LoaderOptions {
             mix,
             label_columns,
             threads,
+            cpu,
             io: options.io,
             direct: options.direct,
             queue_depth,
@@ -447,7 +438,6 @@ impl LoaderOptions {
             max_errors: options.max_errors,
             max_pixels: options.max_pixels,
             pools,
-            tuning,
         })
     }
 }

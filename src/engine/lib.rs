@@ -2,7 +2,7 @@
 //!
 //! `config` has the settings, and what follows from them for a dataset and a machine. `pipeline` runs the stages in
 //! threads; `batch` is what comes out. `sharing` and `serve` give one pipeline's batches to several processes.
-//! `tune` adapts threads and reads in flight; `status` and `show` say what happens.
+//! `status` and `show` say what happens.
 
 #![warn(unreachable_pub)]
 
@@ -13,4 +13,3 @@ pub mod serve;
 pub mod sharing;
 pub mod show;
 pub mod status;
-pub mod tune;

@@ -5,7 +5,6 @@ use super::error::{no_labels, raise, to_python};
 use super::loader::{SIGNAL_CHECK, SharedPipeline, as_dict, lock};
 use super::notices::deliver;
 use super::tensor::PyTensor;
-use super::tuner::tuner_stats;
 use data::dataset::{Extent, FieldKind, IMAGE};
 use engine::batch;
 use engine::config::{Device, FieldValue, LABEL, LoaderConfig};
@@ -161,7 +160,7 @@ impl Batches {
             }
             dict.set_item("gpu", gpu)?;
         }
-        dict.set_item("tuner", tuner_stats(py, &self.pipeline.tuner())?)?;
+        dict.set_item("cores", self.pipeline.cores())?;
         // This holds even if the cache turned out to be of no use: then all counters are 0.
         if self.pipeline.config().cache.is_some() {
             let last_error = self.pipeline.cache().and_then(|cache| cache.last_error());

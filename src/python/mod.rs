@@ -9,7 +9,6 @@ mod peers;
 mod settings;
 mod streams;
 mod tensor;
-mod tuner;
 
 use base::error::Result;
 use pixels::augment::{Fidelity, ImageSize, MemoryFormat, Recipe, Transforms};

@@ -8,6 +8,7 @@ mod campaign;
 mod cli;
 #[path = "../common/mod.rs"]
 mod common;
+mod cpu_share;
 mod encoded;
 mod forms;
 mod fresh;
@@ -32,4 +33,3 @@ mod tier_list;
 mod tiers;
 mod together;
 mod trace;
-mod tuning;

@@ -30,22 +30,22 @@ fn ids(batch: &foreload::testing::batch::Batch) -> Vec<i64> {
 }
 
 #[test]
-fn same_bytes_for_any_threads_io_and_depth() {
+fn same_bytes_for_any_threads_io_depth_and_batches_ahead() {
     let dataset = Dataset::folder(61);
     let reference = epoch_bytes(&dataset.pipeline(&LoaderOptions { threads: Some(1), ..options() }), 3);
-    for (threads, io, direct, depth) in [
-        (2, IoChoice::Auto, Direct::Auto, 32),
-        (5, IoChoice::Auto, Direct::On, 3),
-        (3, IoChoice::Pread, Direct::Off, 1),
-        (4, IoChoice::Pread, Direct::Off, 64),
+    // With this cap slots have 6 MiB, and the rest is 3 batches of 8 samples.
+    let tight = Some((6 << 20) + 300_000);
+    for (threads, io, direct, depth, memory, ahead) in [
+        (2, IoChoice::Auto, Direct::Auto, 32, None, 8),
+        (5, IoChoice::Auto, Direct::On, 3, tight, 2),
+        (3, IoChoice::Pread, Direct::Off, 1, None, 8),
+        (4, IoChoice::Pread, Direct::Off, 64, tight, 2),
     ] {
-        let asked =
-            LoaderOptions { threads: Some(threads), io, direct, queue_depth: Some(depth), ..options() };
+        let (threads, queue_depth) = (Some(threads), Some(depth));
+        let asked = LoaderOptions { threads, io, direct, queue_depth, memory, ..options() };
         let pipeline = dataset.pipeline(&asked);
-        assert!(
-            epoch_bytes(&pipeline, 3) == reference,
-            "threads {threads}, {io:?}, {direct:?}, depth {depth}"
-        );
+        assert_eq!(pipeline.config().pools.prefetch, ahead);
+        assert!(epoch_bytes(&pipeline, 3) == reference, "{asked:?}");
         assert!(epoch_bytes(&pipeline, 3) == reference, "the same pipeline again");
         assert!(epoch_bytes(&pipeline, 4) != reference, "another epoch is another epoch");
     }

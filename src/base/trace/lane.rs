@@ -7,7 +7,7 @@
 //! many.
 
 use super::writer::{GaugeSample, TraceChunk, TraceEvent, TraceLog};
-use super::{Gauge, PeersRecord, Stage, StageWork, TunedRecord, since};
+use super::{Gauge, PeersRecord, Stage, StageWork, since};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -45,8 +45,6 @@ struct Recorder {
     samples: Vec<GaugeSample>,
     /// What was asked of other nodes, each with its moment.
     peers: Vec<(u64, PeersRecord)>,
-    /// What was changed, each with its moment.
-    tuned: Vec<(u64, TunedRecord)>,
     oldest: Option<u64>,
 }
 
@@ -72,7 +70,6 @@ impl TraceLane {
                 chunk: Vec::new(),
                 samples: Vec::new(),
                 peers: Vec::new(),
-                tuned: Vec::new(),
                 oldest: None,
                 log,
             })
@@ -110,15 +107,6 @@ impl TraceLane {
         if let Some(recorder) = &mut self.0 {
             let moment = since(recorder.log.origin, moment);
             recorder.peers.push((moment, record));
-            recorder.hold(None, moment);
-        }
-    }
-
-    /// Records what was changed at `moment`.
-    pub fn tuned(&mut self, moment: Instant, record: TunedRecord) {
-        if let Some(recorder) = &mut self.0 {
-            let moment = since(recorder.log.origin, moment);
-            recorder.tuned.push((moment, record));
             recorder.hold(None, moment);
         }
     }
@@ -182,8 +170,7 @@ impl Recorder {
 
     fn send(&mut self) {
         self.oldest = None;
-        if self.chunk.is_empty() && self.samples.is_empty() && self.peers.is_empty() && self.tuned.is_empty()
-        {
+        if self.chunk.is_empty() && self.samples.is_empty() && self.peers.is_empty() {
             return;
         }
         self.log.send(TraceChunk {
@@ -192,7 +179,6 @@ impl Recorder {
             events: std::mem::take(&mut self.chunk),
             samples: std::mem::take(&mut self.samples),
             peers: std::mem::take(&mut self.peers),
-            tuned: std::mem::take(&mut self.tuned).into(),
         });
     }
 }

@@ -3,7 +3,6 @@
 use super::Stage;
 use super::merge::TraceSpan;
 use super::peers::{self, PeerNumbers, PeersRecord};
-use super::tuned::{self, TunedRecord};
 use crate::error::{Error, Result};
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -21,8 +20,6 @@ pub struct Recording {
     pub(super) processes: BTreeMap<u32, String>,
     /// What each process asked of the job's other nodes, as it was noted last.
     pub(super) peers: BTreeMap<u32, PeersRecord>,
-    /// What each process changed of itself, with the moment in nanoseconds.
-    pub(super) tuned: BTreeMap<u32, Vec<(u64, TunedRecord)>>,
     of_no_epoch: Vec<RecordedInterval>,
 }
 
@@ -86,14 +83,6 @@ struct PeersLine<'a> {
     args: PeerNumbers,
 }
 
-/// A line of what was changed.
-#[derive(Deserialize)]
-struct TunedLine {
-    pid: u32,
-    ts: f64,
-    args: TunedRecord,
-}
-
 /// Reads the log at `path`.
 ///
 /// # Errors
@@ -140,10 +129,6 @@ impl Recording {
             "C" if line.cat == peers::CATEGORY => {
                 let PeersLine { name, pid, args } = serde_json::from_str(text)?;
                 self.peers.entry(pid).or_default().add(&name, args);
-            }
-            "i" if line.cat == tuned::CATEGORY => {
-                let TunedLine { pid, ts, args } = serde_json::from_str(text)?;
-                self.tuned.entry(pid).or_default().push(((ts * 1e3) as u64, args));
             }
             // Gauges are for viewers only.
             _ => {}

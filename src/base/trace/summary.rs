@@ -5,7 +5,6 @@ use super::limit::limit;
 use super::merge::{TraceSpan, course, merged};
 use super::peers::PeersRecord;
 use super::read::{Recording, StageRecord};
-use super::tuned::TunedRecord;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -19,28 +18,6 @@ pub struct TraceSummary {
     /// What each process asked of the job's other nodes in the whole run; absent where nodes share no caches.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeersSummary>,
-    /// What each process changed of itself; absent where nothing was.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tuner: Vec<TunerSummary>,
-}
-
-/// What a process changed of itself.
-#[derive(Debug, Serialize)]
-pub struct TunerSummary {
-    /// The name that the process gave itself.
-    pub process: String,
-    /// The changes in order.
-    pub changes: Vec<TunedChange>,
-}
-
-/// A change, with the seconds from the beginning of the log.
-#[derive(Debug, Serialize)]
-pub struct TunedChange {
-    /// When it was made.
-    pub seconds: f64,
-    /// What was changed.
-    #[serde(flatten)]
-    pub record: TunedRecord,
 }
 
 /// What a process asked of the job's other nodes.
@@ -111,15 +88,7 @@ impl Recording {
             epochs.map(|(&(pid, epoch), stages)| EpochSummary::new(process(pid), epoch, stages, parts));
         let peers = self.peers.iter();
         let peers = peers.map(|(&pid, asked)| PeersSummary { process: process(pid), asked: asked.clone() });
-        let tuner = self.tuned.iter().map(|(&pid, changes)| {
-            let change = |(moment, record): &(u64, TunedRecord)| TunedChange {
-                seconds: seconds(*moment as f64),
-                record: record.clone(),
-            };
-            TunerSummary { process: process(pid), changes: changes.iter().map(change).collect() }
-        });
-        let tuner = tuner.collect();
-        TraceSummary { complete: self.complete, epochs: epochs.collect(), peers: peers.collect(), tuner }
+        TraceSummary { complete: self.complete, epochs: epochs.collect(), peers: peers.collect() }
     }
 }
 

@@ -4,7 +4,7 @@
 //! Format: "Trace Event Format" (Google, the JSON array form, whose closing bracket may be missing): `X` is an interval
 //! in microseconds, `C` a counter, `M` the name of a process or track.
 
-use super::{Gauge, PeersRecord, Stage, StageWork, TraceTotals, TunedRecord, peers, tuned};
+use super::{Gauge, PeersRecord, Stage, StageWork, TraceTotals, peers};
 use crate::error::{Error, Result};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 use std::collections::HashSet;
@@ -51,7 +51,6 @@ pub(super) struct TraceChunk {
     pub events: Vec<TraceEvent>,
     pub samples: Vec<GaugeSample>,
     pub peers: Vec<(u64, PeersRecord)>,
-    pub tuned: Box<[(u64, TunedRecord)]>,
 }
 
 /// A log that is on.
@@ -179,14 +178,6 @@ impl<W: Write> TraceWriter<W> {
                 let numbers = serde_json::to_string(numbers)?;
                 writeln!(self.file, r#""pid":{pid},"tid":0,"ts":{ts},"args":{numbers}}},"#)?;
             }
-        }
-        for (moment, record) in &chunk.tuned {
-            let name =
-                serde_json::Value::from(format!("{} {} \u{2192} {}", record.knob, record.from, record.to));
-            let (pid, ts) = (self.process, Micros(*moment));
-            write!(self.file, r#"{{"name":{name},"cat":"{}","ph":"i","s":"p","#, tuned::CATEGORY)?;
-            let arguments = serde_json::to_string(record)?;
-            writeln!(self.file, r#""pid":{pid},"tid":0,"ts":{ts},"args":{arguments}}},"#)?;
         }
         Ok(())
     }

@@ -71,9 +71,8 @@ pub(crate) struct BenchArgs {
     /// Print one JSON object on stdout instead of a table
     #[arg(long)]
     pub(super) json: bool,
-    /// Begin each epoch only when a line comes on stdin, and end with it; print each epoch as a line of JSON before
-    /// that of --json. So whoever compares several runs has them take turns. A line that is not empty holds what is
-    /// tuned for its epoch: `usual` as it is without `tune`, and `threads=2,queue_depth=64` all else so
+    /// Start each epoch when a line arrives on stdin, and end when stdin ends; print each epoch as a line of JSON
+    /// before that of --json. So a program that compares several runs can let them take turns
     #[arg(long, requires = "json", conflicts_with_all = ["stall", "peers"])]
     pub(super) turns: bool,
     #[command(flatten)]

@@ -32,9 +32,8 @@ impl BenchRun {
     pub(super) fn run(args: &BenchArgs, place: &BenchPlace, pipeline: &Pipeline) -> Result<Self> {
         let mut pass = Self::default();
         for number in 0..args.epochs {
-            if args.turns {
-                let Some(line) = output::next_line()? else { break };
-                pipeline.hold(&line, "turns")?;
+            if args.turns && output::next_line()?.is_none() {
+                break;
             }
             pass.epoch(args, place, pipeline, number)?;
         }

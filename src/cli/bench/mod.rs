@@ -8,7 +8,6 @@ mod report;
 mod share;
 mod stall;
 mod text;
-mod tuner;
 
 pub(super) use args::BenchArgs;
 

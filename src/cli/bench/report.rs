@@ -3,7 +3,6 @@
 use super::epochs::{BenchRun, EpochWork};
 use super::place::BenchPlace;
 use super::stall::Stall;
-use super::tuner::TunerReport;
 use crate::usage::ProcessUsage;
 use base::names::NamedValue;
 use base::notices::Notice;
@@ -33,6 +32,9 @@ pub(super) struct BenchReport {
     pub(super) simd: &'static str,
     pub(super) io: String,
     pub(super) threads: usize,
+    /// The processors that the loader may keep busy on average; absent without `--cpu`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cores: Option<f64>,
     pub(super) batch_size: u32,
     pub(super) samples: u64,
     pub(super) labeled: bool,
@@ -45,8 +47,6 @@ pub(super) struct BenchReport {
     /// The time from asking for a sample to having it, in all epochs.
     pub(super) latency: Latency,
     pub(super) decoded_by: DecoderReport,
-    /// What was changed while the epochs ran, and why.
-    pub(super) tuner: TunerReport,
     /// The work of the GPU; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gpu: Option<GpuReport>,
@@ -87,6 +87,7 @@ impl BenchReport {
             simd: base::simd::Level::detect().name(),
             io: pipeline.io(),
             threads: config.threads,
+            cores: pipeline.cores(),
             batch_size: config.batch_size,
             samples: index.len(),
             labeled: index.is_labeled(),
@@ -94,7 +95,6 @@ impl BenchReport {
             first_batch_seconds: pass.first_batch.map_or(0.0, |first| (first - start).as_secs_f64()),
             stages: stages(&total.stages, seconds, waited, config.threads),
             gpu: gpu(config, total),
-            tuner: TunerReport::new(&pipeline.tuner()),
             decoded_by: DecoderReport { images: total.decoded, concealed: total.concealed },
             stall_per_step: Percentiles::of(&total.stalls),
             latency: Latency::of(total),

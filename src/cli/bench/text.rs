@@ -109,7 +109,6 @@ pub(super) fn summary(report: &BenchReport) -> String {
         let title = if number == 0 { "latency" } else { "" };
         lines.push(format!("{title:<12} {}", percentiles(times, &format!("reads from {tier}"))));
     }
-    lines.extend(report.tuner.line());
     let asked = report.peers.iter().flat_map(|peers| &peers.nodes).map(|(_, peer)| peer.counts);
     let (reads, troubles) =
         asked.fold((0, 0), |(reads, troubles), one| (reads + one.reads, troubles + one.troubles()));

@@ -4,7 +4,6 @@
 mod page;
 mod peers;
 mod text;
-mod tuner;
 
 use super::output;
 use base::error::{Error, Result};

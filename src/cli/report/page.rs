@@ -1,7 +1,7 @@
 //! The report as a page, with each stage's course over the epoch, and how long the consumer waited for it.
 
+use super::peers;
 use super::text::{bandwidth, facts, percent};
-use super::{peers, tuner};
 use crate::output;
 use base::trace::{EpochSummary, StageSummary, TraceSummary};
 use std::fmt::Write;
@@ -26,7 +26,6 @@ pub(super) fn html(summary: &TraceSummary) -> String {
         page += &section(epoch, number < UNFOLDED);
     }
     page.extend(summary.peers.iter().map(peers::html));
-    page.extend(summary.tuner.iter().map(tuner::html));
     page += &legend();
     page += "</main>\n</html>\n";
     page

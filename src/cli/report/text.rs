@@ -1,6 +1,6 @@
 //! The report as tables, one for each epoch.
 
-use super::{peers, tuner};
+use super::peers;
 use crate::output;
 use base::trace::{EpochSummary, StageSummary, TraceSummary};
 
@@ -11,7 +11,6 @@ pub(super) fn tables(summary: &TraceSummary) -> String {
         parts.push("nothing was logged".into());
     }
     parts.extend(summary.peers.iter().map(peers::table));
-    parts.extend(summary.tuner.iter().map(tuner::table));
     if !summary.complete {
         parts.push("the run was cut short: its last moments are missing".into());
     }

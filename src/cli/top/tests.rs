@@ -7,7 +7,7 @@ use super::view::{LineStyle, TopView, once};
 use crate::output::harmless;
 use engine::status::{
     LoaderRates, LoaderSnapshot, ProcessState, QueueNumbers, SeenProcess, SharingNumbers, StageNumbers,
-    StallNumbers, TierNumbers, TunerNumbers,
+    StallNumbers, TierNumbers,
 };
 use std::path::Path;
 use std::time::Duration;
@@ -132,7 +132,7 @@ fn a_screen_is_filled_and_shows_more_of_the_chosen_loader() {
 }
 
 #[test]
-fn what_is_tuned_and_shared_is_told_where_it_is() {
+fn a_share_of_the_processors_and_shared_batches_are_told_where_they_are() {
     let (mut shown, rates) = loader(0, 2000, 1.0);
     let lines = |shown: &LoaderSnapshot| {
         let processes = vec![(shown.clone(), rates.clone())];
@@ -141,21 +141,13 @@ fn what_is_tuned_and_shared_is_told_where_it_is() {
         let lines = view.lines(&TopRows::new(&seen, view.sort), place(), (300, 24));
         lines.into_iter().map(|(_, line)| line).collect::<Vec<_>>().join("\n")
     };
-    assert!(!lines(&shown).contains("tuner") && !lines(&shown).contains("shared"));
-    shown.tuner = Some(TunerNumbers {
-        values: vec![("threads".into(), 2), ("queue_depth".into(), 64)],
-        resting: true,
-        changes: 3,
-        latest: Some("queue_depth 32 to 64: reading \u{1b}[2J limits".into()),
-        cores: Some(0.5),
-    });
+    assert!(!lines(&shown).contains("processors") && !lines(&shown).contains("shared"));
+    shown.cores = Some(0.5);
     let (batches, consumers, recipes) = (90, 3, 2);
     shown.sharing =
         Some(SharingNumbers { producer: 41, consumers, recipes, batches, lost: 1, ..Default::default() });
     let text = lines(&shown);
-    let tuner = "threads 2, queue_depth 64, at most 0.50 processors, rests after 3 changes, the latest: queue_depth 32 \
-                 to 64: reading \\u{1b}[2J limits";
-    assert!(text.contains(tuner), "{text}");
+    assert!(text.contains("at most 0.50 processors"), "{text}");
     let shared =
         "90 batches, now of process 41, which makes them for 3 loaders by 2 recipes, 1 processes were lost";
     assert!(text.contains(shared), "{text}");

@@ -150,13 +150,8 @@ fn details(loader: &LoaderSnapshot, rates: &LoaderRates) -> Vec<(&'static str, S
     if loader.failed > 0 {
         lines.push(("failed", format!("{} samples of this epoch", loader.failed)));
     }
-    if let Some(tuner) = &loader.tuner {
-        let values = tuner.values.iter().map(|(name, value)| format!("{} {value}", harmless(name)));
-        let budget = tuner.cores.map(|cores| format!("at most {cores:.2} processors"));
-        let latest = tuner.latest.as_ref().map(|why| format!("the latest: {}", harmless(why)));
-        let rest = if tuner.resting { "rests" } else { "looks" };
-        let changes = format!("{rest} after {} changes", tuner.changes);
-        lines.push(("tuner", join(values.chain(budget).chain([changes]).chain(latest), "-")));
+    if let Some(cores) = loader.cores {
+        lines.push(("cpu", format!("at most {cores:.2} processors")));
     }
     if let Some(sharing) = &loader.sharing {
         let SharingNumbers { producer, consumers, recipes, batches, left_behind, lost, .. } = *sharing;

@@ -9,7 +9,6 @@ use super::parcel::Parcel;
 use super::values::Gathered;
 use super::{Batch, Sink};
 use base::error::{Error, Result};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How the memory is divided into pools.
@@ -17,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Pools {
     /// The number of bytes of the arena that files are read into.
     pub slot_bytes: usize,
-    /// The number of batches that are being filled or wait for the consumer, at first.
+    /// The number of batches that are being filled or wait for the consumer.
     pub prefetch: usize,
     /// The number of batch buffers in all, including those that the consumer keeps.
     pub batches: usize,
@@ -32,8 +31,6 @@ struct PoolShared {
     plan: BufferPlan,
     layout: BatchLayout,
     limits: Pools,
-    /// The number of batches that are being filled or wait for the consumer, which may change.
-    ahead: AtomicUsize,
     storage: BatchStorage,
     state: Mutex<PoolState>,
     /// Called when a buffer comes back, because the reading thread may be waiting for one.
@@ -60,14 +57,7 @@ impl BatchPool {
     ) -> Self {
         let plan = BufferPlan::new(&layout, capacity);
         let (state, on_free) = (Mutex::default(), Box::new(on_free));
-        let ahead = AtomicUsize::new(limits.prefetch);
-        Self(Arc::new(PoolShared { capacity, plan, layout, limits, ahead, storage, state, on_free }))
-    }
-
-    /// Sets the number of batches that are being filled or wait for the consumer, within the number of buffers. What
-    /// was allocated for more stays.
-    pub fn set_ahead(&self, ahead: usize) {
-        self.0.ahead.store(ahead.clamp(1, self.0.limits.batches.saturating_sub(1).max(1)), Ordering::Relaxed);
+        Self(Arc::new(PoolShared { capacity, plan, layout, limits, storage, state, on_free }))
     }
 
     /// Makes one more of the buffers that the pipeline will need, and touches its pages, so that the first batches do
@@ -77,7 +67,7 @@ impl BatchPool {
     /// The errors of [`BatchPool::begin`].
     pub fn prepare_one(&self) -> Result<bool> {
         let PoolShared { limits, storage, plan, .. } = &*self.0;
-        if storage.is_cuda() || self.0.lock().allocated > self.0.ahead().min(limits.batches - 1) {
+        if storage.is_cuda() || self.0.lock().allocated > limits.prefetch.min(limits.batches - 1) {
             return Ok(false);
         }
         // The reading thread alone allocates.
@@ -95,12 +85,11 @@ impl BatchPool {
     /// The errors of [`BatchPool::begin`].
     pub(super) fn take(&self) -> Result<Option<BatchBuffer>> {
         let mut state = self.0.lock();
-        let ahead = self.0.ahead();
-        if state.in_pipeline >= ahead {
+        if state.in_pipeline >= self.0.limits.prefetch {
             return Ok(None);
         }
         // A consumer that drops each batch when it has the next one needs one more than the pipeline's share.
-        let may_allocate = state.allocated <= ahead || state.may_grow;
+        let may_allocate = state.allocated <= self.0.limits.prefetch || state.may_grow;
         let mut memory = match state.free.iter().rposition(BufferMemory::is_left) {
             Some(latest) => state.free.remove(latest),
             None if may_allocate && state.allocated < self.0.limits.batches => {
@@ -217,10 +206,6 @@ impl BatchPool {
 }
 
 impl PoolShared {
-    fn ahead(&self) -> usize {
-        self.ahead.load(Ordering::Relaxed)
-    }
-
     fn lock(&self) -> MutexGuard<'_, PoolState> {
         // The state is valid after every statement, so a panic elsewhere cannot have broken it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -50,7 +50,6 @@ impl LoaderOptions {
             io: self.io,
             direct: self.direct,
             queue_depth,
-            deepest: queue_depth,
             peers,
             no_forms: None,
         }))

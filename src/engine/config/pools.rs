@@ -12,17 +12,12 @@ const MIB: usize = 1 << 20;
 /// The largest arena for the reads of decoded images, in bytes.
 const LARGEST_READ_ARENA: usize = 256 * MIB;
 
-/// The most bytes of slots that are made because tuning may have more reads in flight than usual.
-const LARGEST_FOR_TUNING: usize = 96 * MIB;
-
 /// What the sizes of the pools depend on.
 pub(super) struct PoolSizing<'a> {
     pub options: &'a LoaderOptions,
     pub index: &'a DatasetIndex,
     pub threads: usize,
     pub queue_depth: usize,
-    /// The most reads in flight that slots are made for, if that is little memory.
-    pub deepest: usize,
     /// Whether samples may come from a cache, where they may have another form.
     pub has_cache: bool,
     /// Whether batches have images of their own sizes, which nobody knows before they are decoded.
@@ -162,11 +157,8 @@ impl PoolSizing<'_> {
     /// The room for the reads in flight, for as many that have arrived, and for a few of each worker; and half of that
     /// again because sizes vary.
     fn reads(&self) -> usize {
-        let of = |depth: usize| {
-            let samples = 2 * depth + 8 * self.threads;
-            (samples * self.mean_bytes() / 2 * 3).clamp(16 * MIB, LARGEST_READ_ARENA)
-        };
-        of(self.queue_depth).max(of(self.deepest).min(LARGEST_FOR_TUNING))
+        let samples = 2 * self.queue_depth + 8 * self.threads;
+        (samples * self.mean_bytes() / 2 * 3).clamp(16 * MIB, LARGEST_READ_ARENA)
     }
 
     /// The number of bytes of slots that the encoded files of a batch take.

@@ -32,9 +32,34 @@ pub(super) fn processors(ranks: u32) -> usize {
     share(own, together, ranks as usize)
 }
 
+/// The part of the node's processors that loading may take (`cpu=`).
+#[derive(Debug, Clone, Copy)]
+pub struct CpuShare {
+    /// Above 0 and at most 1.
+    share: f64,
+    /// The ranks of the node, as far as they are known.
+    ranks: u32,
+}
+
+impl CpuShare {
+    pub(super) fn new(share: f64, ranks: u32) -> Self {
+        Self { share, ranks }
+    }
+
+    /// The processors that one of so many `loaders` of the node may keep busy on average.
+    pub fn cores(&self, loaders: u32) -> f64 {
+        self.share * cores(self.ranks.max(loaders))
+    }
+
+    /// The number of threads that have enough to do with the share of a loader that has no others beside it.
+    pub(super) fn threads(&self) -> usize {
+        (self.cores(1).ceil() as usize).max(1)
+    }
+}
+
 /// The processors that one of `ranks` processes of this machine has, with the fractions that quotas of control groups
 /// leave.
-pub fn cores(ranks: u32) -> f64 {
+fn cores(ranks: u32) -> f64 {
     let whole = processors(ranks) as f64;
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     match quota(&groups, Path::new("/sys/fs/cgroup")) {

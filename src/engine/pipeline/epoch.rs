@@ -224,7 +224,6 @@ impl Epoch {
 
     fn hand_over(&mut self, mut batch: Batch, failed: &[u64]) -> Result<Batch> {
         batch.deliver();
-        self.run.counters.batches.fetch_add(1, Ordering::Relaxed);
         self.run.course.deliver(self.next_step, failed)?;
         self.busy_with = Some(batch.len() as u64);
         self.run.counters.delivered.fetch_add(batch.len() as u64, Ordering::Relaxed);

@@ -1,11 +1,11 @@
 //! The reading thread. It walks the schedule, takes a buffer for each batch and a slot for each sample, keeps the
 //! reader's queue full, and passes what arrives to the workers.
 
+use super::cpu_share::ShareKeeper;
 use super::cuda::assembly::{Assembly, LaneQueues, PiecesInFlight};
 use super::mixing::RingBoard;
 use super::peers_log::PeersLog;
 use super::stopwatch::Stopwatch;
-use super::tuning::Tuning;
 use super::work::{DecodeJob, OpenPlace, PlaceOfRecipe, ThenGoes};
 use super::{EpochRun, PipelineShared};
 use crate::batch::{BatchCloser, BatchPool, Sink, Ticket};
@@ -87,7 +87,8 @@ pub(super) struct Fetcher {
     arrived: Vec<Completion>,
     stopwatch: Stopwatch,
     peers_log: PeersLog,
-    tuning: Tuning,
+    /// What keeps the pipeline within its share of the processors, where it has one.
+    share: Option<ShareKeeper>,
 }
 
 /// A read in flight.
@@ -148,7 +149,7 @@ impl Fetcher {
         batches: BatchPool,
         jobs: Sender<DecodeJob>,
         lanes: Option<LaneQueues>,
-        tuning: Tuning,
+        share: Option<ShareKeeper>,
     ) -> Self {
         Self {
             stopwatch: Stopwatch::new(shared.trace.lane("reader")),
@@ -166,7 +167,7 @@ impl Fetcher {
             counted: ReadStats::default(),
             arrived: Vec::new(),
             peers_log: PeersLog::new(),
-            tuning,
+            share,
         }
     }
 
@@ -183,7 +184,7 @@ impl Fetcher {
             }
             self.pending.clear();
             // Also after an error.
-            self.tuning.end();
+            self.share.iter_mut().for_each(ShareKeeper::leave);
         }
     }
 
@@ -193,9 +194,10 @@ impl Fetcher {
         self.starved_since = None;
         self.counted = self.reader.as_ref().map_or_else(ReadStats::default, |reader| reader.stats());
         self.stopwatch.skip_to(run.counters.started);
-        self.tuning.begin(self.stopwatch.lane());
-        self.limit_reads();
         while !run.stopped() {
+            if let Some(share) = &mut self.share {
+                share.keep(self.stopwatch.now());
+            }
             // Set before the pools are asked, so that what comes free in between wakes this thread.
             self.shared.fetch_waker.starve();
             let blocked_on = self.submit(run, &mut cursor)?;
@@ -228,13 +230,7 @@ impl Fetcher {
             } else if wants_arrivals {
                 run.counters.arrivals.fetch_add(passed.as_nanos() as u64, Ordering::Relaxed);
             }
-            let for_batches = blocked_on == BlockedOn::BatchBuffer;
-            self.tuning.waited(passed, blocked_on == BlockedOn::Nothing, for_batches);
             self.pass_on(run, &mut cursor)?;
-            let now = self.stopwatch.now();
-            if self.tuning.look(run, now, self.stopwatch.lane()) {
-                self.limit_reads();
-            }
         }
         self.shared.fetch_waker.starving.store(false, Ordering::SeqCst);
         if let Some(cache) = self.shared.cache.get() {
@@ -242,12 +238,6 @@ impl Fetcher {
             self.peers_log.record(self.stopwatch.lane(), Instant::now(), Some(cache));
         }
         Ok(())
-    }
-
-    /// Tells the reader how many reads there will be in flight.
-    fn limit_reads(&mut self) {
-        let depth = self.tuning.depth();
-        self.reader().limit(depth);
     }
 
     /// Sleeps until something may have come free. On the way to a GPU, files stay in their slots until their batch is
@@ -292,8 +282,7 @@ impl Fetcher {
 
     /// Submits reads until the schedule ends, the reader is full, or a pool is empty.
     fn submit(&mut self, run: &Arc<EpochRun>, cursor: &mut ScheduleCursor) -> Result<BlockedOn> {
-        let depth = self.tuning.depth();
-        while self.reader().room() > 0 && self.reader().in_flight() < depth {
+        while self.reader().room() > 0 {
             let Some(next) = cursor.open.last() else {
                 match self.begin_batch(run, cursor)? {
                     Begun::Opened => continue,

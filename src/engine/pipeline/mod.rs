@@ -10,6 +10,7 @@ mod boxes;
 mod concealed;
 mod course;
 mod cpu;
+mod cpu_share;
 mod cuda;
 mod cursor;
 mod epoch;
@@ -32,7 +33,6 @@ mod status;
 mod stopwatch;
 mod substitute;
 mod threads;
-mod tuning;
 mod wanted;
 mod work;
 
@@ -54,6 +54,7 @@ use base::rng::{RandomKey, Use};
 use base::slot::SlotPool;
 use base::trace::{Trace, TraceLane};
 use course::{Course, StreamCourse};
+use cpu_share::CpuBudget;
 use data::dataset::DatasetIndex;
 use data::schedule::{SampleHomes, Schedule, Shuffling};
 use data::state::{OrderIdentity, State};
@@ -68,7 +69,6 @@ use stopwatch::Stopwatch;
 use store::tier::{Cache, CacheStats, RankPlace};
 use stream::SampleStream;
 use threads::Threads;
-use tuning::SharedState;
 
 /// Everything from the dataset's index to finished batches.
 pub struct Pipeline {
@@ -109,8 +109,8 @@ struct PipelineShared {
     decoders: Arc<OnceLock<Vec<(&'static str, String)>>>,
     /// Whether the reading thread waits for room with nothing in flight.
     stuck: AtomicBool,
-    /// What the tuner stands at.
-    tuned: Arc<SharedState>,
+    /// The processor time that the threads may take, with `cpu=`. It is known once the threads have started.
+    budget: Arc<OnceLock<Arc<CpuBudget>>>,
 }
 
 /// One epoch, as all stages know it.
@@ -190,7 +190,7 @@ impl Pipeline {
             io: Arc::default(),
             decoders: Arc::default(),
             stuck: AtomicBool::default(),
-            tuned: Arc::default(),
+            budget: Arc::default(),
         };
         let with = |(epoch, config)| (epoch, Arc::new(shared.with(config)));
         Self {
@@ -213,8 +213,6 @@ impl Pipeline {
         let open = move |_: &Arc<DatasetIndex>, slots: &SlotPool, config: &LoaderConfig| {
             reads.open_reader(slots, config.io, config.direct, config.queue_depth)
         };
-        // How fast samples arrive, others decide.
-        let config = LoaderConfig { tuning: config.tuning.off(), ..config };
         let mut pipeline = Self::with_reader(index, config, Box::new(open));
         let shared = Arc::get_mut(&mut pipeline.shared).expect("nobody else has the pipeline yet");
         shared.stream = Some(stream);
@@ -230,15 +228,6 @@ impl Pipeline {
             shared.consumer = Mutex::new(Stopwatch::new(trace.lane("consumer")));
             shared.trace = trace.clone();
         }
-        self
-    }
-
-    /// Makes the tuner change all knobs at random, again and again, as tests want it.
-    ///
-    /// # Panics
-    /// Panics when an epoch has begun already.
-    pub fn shaken(mut self, seed: u64) -> Self {
-        self.not_begun().for_each(|shared| shared.config.tuning.shaken = Some(seed));
         self
     }
 
@@ -266,6 +255,12 @@ impl Pipeline {
     /// epoch.
     pub fn decoders(&self) -> &[(&'static str, String)] {
         self.shared.decoders.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// The processors that the threads may keep busy on average, by what the node's loaders share at the moment;
+    /// `None` without `cpu=` and before the first epoch.
+    pub fn cores(&self) -> Option<f64> {
+        self.shared.cores()
     }
 
     /// Says where samples are kept. From the next epoch on, assignments by locality go by it.
@@ -442,8 +437,13 @@ impl PipelineShared {
             io: self.io.clone(),
             decoders: self.decoders.clone(),
             stuck: AtomicBool::default(),
-            tuned: self.tuned.clone(),
+            budget: self.budget.clone(),
         }
+    }
+
+    /// The processors that the threads may keep busy on average.
+    fn cores(&self) -> Option<f64> {
+        self.budget.get().map(|budget| budget.cores())
     }
 
     /// What the tiers have done since the pipeline began.

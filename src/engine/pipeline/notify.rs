@@ -211,12 +211,12 @@ impl PipelineShared {
         });
     }
 
-    /// Tells that loaders of this node cannot agree on who changes what.
+    /// Tells that this loader cannot find the others of its node that share the processors.
     pub(super) fn notify_alone(&self, why: &str) {
-        self.index.notices().inform_once("tuner", || {
+        self.index.notices().inform_once("cpu", || {
             format!(
-                "this loader tunes itself without regard to others of this node, and shares no budget with them: \
-                 {why}; or set tune=False, and threads for each"
+                "this loader takes its whole share of the processors (cpu), however many loaders of this node have \
+                 one, because it cannot find them: {why}; or give each loader a smaller cpu"
             )
         });
     }

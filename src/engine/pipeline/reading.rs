@@ -2,7 +2,6 @@
 
 use super::PipelineShared;
 use crate::config::LoaderConfig;
-use crate::tune::Knob;
 use base::error::Result;
 use base::slot::SlotPool;
 use base::tier_name::TierName;
@@ -32,9 +31,7 @@ impl PipelineShared {
     /// Opens the reader of the pipeline, on the thread that drives it. It reads from all tiers where there is a cache.
     pub(super) fn open_reader(self: &Arc<Self>, slots: &SlotPool) -> Result<Box<dyn Reader>> {
         let Some(cache) = self.cache.get() else {
-            let queue_depth = self.config.tuning.most(Knob::QueueDepth);
-            let config = LoaderConfig { queue_depth, ..self.config.clone() };
-            return (self.open_reader)(&self.index, slots, &config);
+            return (self.open_reader)(&self.index, slots, &self.config);
         };
         let shared = self.clone();
         let open = move |slots: &SlotPool, queue_depth, source_use| {

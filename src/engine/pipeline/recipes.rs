@@ -8,7 +8,6 @@ use super::{Epoch, EpochRun, Pipeline, PipelineShared, course::Course, threads};
 use crate::batch::{BatchPool, BatchStorage, Pools};
 use crate::config::LoaderConfig;
 use crate::sharing::BatchPosition;
-use crate::tune::Knob;
 use base::error::{Error, Result};
 use data::schedule::Schedule;
 use std::collections::BTreeMap;
@@ -64,7 +63,7 @@ impl FurtherRecipes {
             return pool.batches.clone();
         }
         let (config, waker) = (&shared.config, lead.fetch_waker.clone());
-        // The tuner turns the lead's batches ahead alone: where these are fewer, so are those of all.
+        // Batches of all recipes are made together, as many ahead as the primary recipe allows.
         let limits = Pools { prefetch: lead.config.pools.prefetch, ..config.pools };
         let storage = if shared.lends { BatchStorage::Shared } else { BatchStorage::Host };
         let (capacity, layout) = (config.batch_size as usize, config.layout.clone());
@@ -96,7 +95,7 @@ impl Pipeline {
 
     /// The most batches that are read and made ahead of the one that comes next, whichever recipe leads.
     pub fn most_ahead(&self) -> usize {
-        let most = |shared: &Arc<PipelineShared>| shared.config.tuning.most(Knob::Prefetch);
+        let most = |shared: &Arc<PipelineShared>| shared.config.pools.prefetch;
         let own = std::iter::once(&self.shared).chain(self.later.iter().map(|(_, shared)| shared));
         let further = self.further();
         let of_further = |recipe: &FurtherRecipe| {

@@ -29,10 +29,7 @@ pub(super) struct EpochCounters {
     pub arrivals: AtomicU64,
     /// The number of reads in flight now, or when the reading thread last looked.
     pub in_flight: AtomicU64,
-    /// The samples that workers have finished.
-    pub finished: AtomicU64,
-    /// The batches that were delivered, and the number of their samples.
-    pub batches: AtomicU64,
+    /// The number of samples of the batches that were delivered.
     pub delivered: AtomicU64,
     pub bytes: AtomicU64,
     pub skipped: AtomicU64,
@@ -99,8 +96,6 @@ impl EpochCounters {
             reading: zero(),
             arrivals: zero(),
             in_flight: zero(),
-            finished: zero(),
-            batches: zero(),
             delivered: zero(),
             bytes: zero(),
             skipped: zero(),

@@ -4,10 +4,8 @@ use super::course::Course;
 use super::{EpochRun, EpochStats, PipelineShared, Progress};
 use crate::config::{Device, LANES};
 use crate::status::{
-    LoaderSnapshot, QueueNumbers, ShownLoader, StageNumbers, StallNumbers, StatusSource, TierNumbers,
-    TunerNumbers, show,
+    LoaderSnapshot, QueueNumbers, ShownLoader, StageNumbers, StallNumbers, StatusSource, TierNumbers, show,
 };
-use crate::tune::TunerState;
 use data::dataset::shown_root;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -159,22 +157,9 @@ impl RunStatus {
                 ready: self.run.inbox.ready() as u64,
                 prefetch: config.pools.prefetch as u64,
             },
-            tuner: tuner_numbers(&shared.tuned.get()),
+            cores: shared.cores(),
             sharing: shared.shared_batches.as_ref().map(|batches| batches.stats.numbers()),
             stream: shared.stream.as_ref().map(|stream| stream.account()),
         }
     }
-}
-
-/// What is tuned; `None` where nothing is.
-fn tuner_numbers(state: &TunerState) -> Option<TunerNumbers> {
-    let values = state.knobs.iter().map(|knob| (knob.knob.name().to_owned(), knob.value as u64));
-    let latest = state.log.latest().last();
-    (state.on || state.cores.is_some()).then(|| TunerNumbers {
-        values: values.collect(),
-        resting: state.resting,
-        changes: state.log.changes(),
-        latest: latest.map(|of| format!("{} {} to {}: {}", of.knob.name(), of.from, of.to, of.why)),
-        cores: state.cores,
-    })
 }

@@ -1,14 +1,13 @@
 //! The threads of a pipeline, which start together and end together.
 
+use super::cpu_share::ShareKeeper;
 use super::cuda::assembly::LaneQueues;
 use super::cuda::{self, GpuStage};
 use super::fetch::Fetcher;
-use super::tuning::Tuning;
 use super::{EpochRun, PipelineShared, work};
 use crate::batch::{BatchPool, BatchStorage};
 use crate::config::{Device, LANES};
 use crate::sharing::BatchPosition;
-use crate::tune::Knob;
 use base::error::{Error, Result};
 use base::names::NamedValue;
 use base::slot::SlotPool;
@@ -85,8 +84,7 @@ impl Threads {
         let on_free = move || fetch_waker.wake_if_starved();
         let batches =
             BatchPool::new(config.batch_size as usize, config.layout.clone(), config.pools, storage, on_free);
-        // Whatever fails below, workers behind the gate come to their end.
-        let tuning = Tuning::new(shared.clone(), batches.clone());
+        let share = config.cpu.map(|share| ShareKeeper::new(shared, share));
         let (runs, run_queue) = unbounded();
         // The channels are bounded by the slots: every job and every sample of a piece holds one.
         let (jobs, job_queue) = unbounded();
@@ -117,15 +115,15 @@ impl Threads {
                 )?;
             }
         }
-        for i in 0..config.tuning.most(Knob::Threads) {
+        for i in 0..config.threads {
             let (shared, stage, jobs) = (shared.clone(), stage.clone(), job_queue.clone());
-            let (lane, bounds) = (shared.trace.lane(&format!("worker {i}")), tuning.for_workers());
+            let lane = shared.trace.lane(&format!("worker {i}"));
             spawn(
                 format!("foreload-work-{i}"),
-                Box::new(move || work::run(&shared, stage.as_deref(), &jobs, (i, &bounds), lane)),
+                Box::new(move || work::run(&shared, stage.as_deref(), &jobs, lane)),
             )?;
         }
-        let fetcher = Fetcher::new(shared.clone(), slots, batches.clone(), jobs, lanes, tuning);
+        let fetcher = Fetcher::new(shared.clone(), slots, batches.clone(), jobs, lanes, share);
         spawn("foreload-read".into(), Box::new(move || fetcher.run(&run_queue)))?;
         let shared = shared.clone();
         Ok(Self { process: std::process::id(), shared, batches, runs, current: None, handles, ended })

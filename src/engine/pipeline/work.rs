@@ -1,6 +1,7 @@
 //! A worker makes of a sample's bytes what the batch holds of it, which is the bytes themselves where the consumer
 //! decodes.
 
+use super::cpu_share::CpuMeter;
 use super::cuda::GpuStage;
 use super::cuda::assembly::{Assembly, PreparedSample};
 use super::cuda::prepare::Preparer;
@@ -8,7 +9,6 @@ use super::making::{ImageDecoders, SampleMaker, Tools};
 use super::mixing::RingBoard;
 use super::recipes::RecipeRun;
 use super::stopwatch::Stopwatch;
-use super::tuning::{CpuMeter, WorkerBounds};
 use super::{EpochRun, PipelineShared};
 use crate::batch::{Encoded, Ticket};
 use base::error::{Error, Result};
@@ -17,8 +17,6 @@ use crossbeam_channel::Receiver;
 use data::schedule::BatchEntry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
 use store::io::Filled;
 
 /// While at least this many jobs per worker wait, the reading thread is not woken for each slot that comes free: a
@@ -63,31 +61,21 @@ pub(super) struct DecodeJob {
     pub bytes: Result<Filled>,
 }
 
-/// Works as the worker with this `number` until no more jobs can come; with the `stage` of the GPU where batches end on
-/// one.
+/// Works until no more jobs can come; with the `stage` of the GPU where batches end on one.
 pub(super) fn run(
     shared: &Arc<PipelineShared>,
     stage: Option<&GpuStage>,
     jobs: &Receiver<DecodeJob>,
-    (number, bounds): (usize, &WorkerBounds),
     lane: TraceLane,
 ) {
     let new = || match stage {
         None => Worker::Host(Box::new(HostWorker::new(shared))),
         Some(stage) => Worker::Cuda(Box::new(Preparer::new(shared, stage))),
     };
-    let WorkerBounds { gate, budget, origin } = bounds;
-    // Who sleeps all the time needs no memory for work. On a GPU all is made before the first batch.
-    let mut worker = stage.is_some().then(new);
+    let mut worker = new();
     let mut stopwatch = Stopwatch::new(lane);
-    let mut meter = CpuMeter::new(budget.clone(), *origin);
-    for count in 0.. {
-        meter.pay();
-        if gate.pass(number) {
-            // That was no waiting for bytes.
-            stopwatch.skip_to(Instant::now());
-        }
-        let Ok(job) = jobs.recv() else { break };
+    let mut meter = shared.budget.get().cloned().map(CpuMeter::new);
+    for (count, job) in jobs.iter().enumerate() {
         let run = job.run.clone();
         // The time before the epoch does not count as waiting for it.
         stopwatch.skip_to(run.counters.started);
@@ -95,17 +83,16 @@ pub(super) fn run(
         stopwatch.turn_to(run.epoch, job.place.step);
         if run.stopped() {
             drop(job);
-        } else {
-            let work = || worker.get_or_insert_with(new).work(job, &mut stopwatch);
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
-                run.fail(Error::panicked("decoding", &*panic));
-                // The scratch memory of the old one may be half-written.
-                worker = None;
-            }
-            run.counters.finished.fetch_add(1, Ordering::Relaxed);
+        } else if let Err(panic) = catch_unwind(AssertUnwindSafe(|| worker.work(job, &mut stopwatch))) {
+            run.fail(Error::panicked("decoding", &*panic));
+            // The scratch memory of the old one may be half-written.
+            worker = new();
         }
-        if jobs.len() < ENOUGH_JOBS.saturating_mul(gate.width()) || count % ROUSE_EVERY == 0 {
+        if jobs.len() < ENOUGH_JOBS * shared.config.threads || count % ROUSE_EVERY == 0 {
             shared.fetch_waker.wake_if_starved();
+        }
+        if let Some(meter) = &mut meter {
+            meter.pay();
         }
     }
 }

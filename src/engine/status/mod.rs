@@ -14,9 +14,7 @@ pub use rates::LoaderRates;
 pub use server::{ShownLoader, StatusSource, show};
 #[cfg(test)]
 use snapshot::ProcessSnapshot;
-pub use snapshot::{
-    LoaderSnapshot, QueueNumbers, SharingNumbers, StageNumbers, StallNumbers, TierNumbers, TunerNumbers,
-};
+pub use snapshot::{LoaderSnapshot, QueueNumbers, SharingNumbers, StageNumbers, StallNumbers, TierNumbers};
 pub use watch::{ProcessState, SeenProcess, StatusWatch};
 
 /// The purpose of the directory in which the sockets are.

@@ -51,9 +51,9 @@ pub struct LoaderSnapshot {
     /// The tiers that samples came from, the source first.
     pub tiers: Vec<TierNumbers>,
     pub queue: QueueNumbers,
-    /// What is tuned, where anything is.
+    /// The processors that the loader may keep busy on average, where it has a share of them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tuner: Option<TunerNumbers>,
+    pub cores: Option<f64>,
     /// How batches are had of the process that makes them for several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sharing: Option<SharingNumbers>,
@@ -116,21 +116,6 @@ pub struct QueueNumbers {
     /// The batches that are ready for the consumer, and the most that the pipeline has at a time.
     pub ready: u64,
     pub prefetch: u64,
-}
-
-/// What is tuned.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct TunerNumbers {
-    /// What stands where, by name.
-    pub values: Vec<(String, u64)>,
-    /// Whether nothing is looked for at the moment.
-    pub resting: bool,
-    /// The number of changes so far, and why the latest was made.
-    pub changes: u64,
-    pub latest: Option<String>,
-    /// The processors that may be taken on average, where there is a budget.
-    pub cores: Option<f64>,
 }
 
 /// How batches are shared.

@@ -262,8 +262,6 @@ pub trait Reader: Send {
     fn room(&self) -> usize;
     /// How many requests are in flight.
     fn in_flight(&self) -> usize;
-    /// Notes that at most `most` requests will be in flight from now on, even where there is room for more.
-    fn limit(&mut self, _most: usize) {}
     /// Queues a read. May defer the system call to the next `wait`.
     fn submit(&mut self, request: ReadRequest);
     /// Submits what is queued and appends completions to `out`; blocks until at least one is there, the [`Waker`]

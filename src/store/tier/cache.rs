@@ -53,8 +53,6 @@ pub struct CacheOptions {
     pub direct: Direct,
     /// The number of reads in flight, of each tier.
     pub queue_depth: usize,
-    /// The most reads in flight that readers of batches are made for.
-    pub deepest: usize,
     /// How the job's nodes share what they keep; `None` where each has its own.
     pub peers: Option<PeersOptions>,
     /// Why copies are not brought to another form; `None` where they may be.
@@ -201,7 +199,7 @@ impl Cache {
     /// The errors of opening any reader.
     pub fn reader(self: &Arc<Self>, open: Arc<OpenSource>, slots: &SlotPool) -> Result<Box<dyn Reader>> {
         let source = {
-            let (open, slots, depth) = (open.clone(), slots.clone(), self.options.deepest);
+            let (open, slots, depth) = (open.clone(), slots.clone(), self.options.queue_depth);
             move || open(&slots, depth, SourceUse::Batches)
         };
         let reader = TieredReader::new(self.clone(), source, slots)?;

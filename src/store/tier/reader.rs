@@ -30,8 +30,6 @@ pub(crate) struct TieredReader {
     asked: HashMap<u64, PendingSample>,
     arrived: Vec<(usize, Completion)>,
     looked: Vec<VersionAnswer>,
-    /// The most reads that the pipeline has in flight.
-    most: usize,
 }
 
 /// A sample in flight.
@@ -114,7 +112,7 @@ impl TieredReader {
         let depth = readers.get(SOURCE).room();
         let revalidation = Revalidation::new(cache.index(), depth, readers.waker())?;
         let (asked, arrived, looked) = (HashMap::new(), Vec::new(), Vec::new());
-        Ok(Self { cache, readers, revalidation, asked, arrived, looked, most: usize::MAX })
+        Ok(Self { cache, readers, revalidation, asked, arrived, looked })
     }
 
     /// Submits a sample's read, or asks for the version of its file first.
@@ -310,12 +308,7 @@ impl Reader for TieredReader {
         let revalidation = self.revalidation.in_flight();
         let source = self.readers.get(SOURCE).room().saturating_sub(self.copies_in_flight());
         let copies = (0..self.cache.tiers().len()).map(|place| self.readers.get(of(place)).room());
-        let room = copies.chain([source]).min().unwrap_or(source).saturating_sub(revalidation);
-        room.min(self.most.saturating_sub(self.in_flight()))
-    }
-
-    fn limit(&mut self, most: usize) {
-        self.most = most;
+        copies.chain([source]).min().unwrap_or(source).saturating_sub(revalidation)
     }
 
     fn in_flight(&self) -> usize {

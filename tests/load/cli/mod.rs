@@ -260,7 +260,7 @@ fn epochs_begin_in_turn_and_end_with_the_input() {
     let mut asked = bench.stdin.take().unwrap();
     let mut said = BufReader::new(bench.stdout.take().unwrap()).lines();
     let mut next = || serde_json::from_str::<Value>(&said.next().unwrap().unwrap()).unwrap();
-    for (number, line) in ["", "usual", " threads=1,queue_depth=2 "].into_iter().enumerate() {
+    for (number, line) in ["", "next", " 3 "].into_iter().enumerate() {
         writeln!(asked, "{line}").unwrap();
         let epoch = next();
         assert_eq!((&epoch["epoch"], &epoch["images"]), (&number.into(), &6.into()));

@@ -43,19 +43,3 @@ fn labels_and_lists_of_files_at_urls_are_those_of_the_files() {
         assert!(!error.contains("geheim"), "{error}");
     }
 }
-
-#[test]
-fn slots_for_servers_do_for_more_reads_than_usual_as_far_as_memory_goes() {
-    const MIB: usize = 1 << 20;
-    let dataset = Dataset::folder(SAMPLES);
-    let file = std::fs::OpenOptions::new().write(true).open(dataset.path(0)).unwrap();
-    file.set_len(8 << 20).unwrap();
-    let served = Served::with(dataset.indexed_anew(), Options::default());
-    let slots = |index, options| pipeline(index, &options).config().pools.slot_bytes;
-    let usual = slots(served.index(), LoaderOptions { tune: false, ..small_images() });
-    assert!(usual < 60 * MIB, "{usual}");
-    assert_eq!(slots(served.index(), small_images()), 96 * MIB);
-    assert_eq!(slots(served.index(), LoaderOptions { queue_depth: Some(64), ..small_images() }), usual);
-    assert!(slots(served.index(), LoaderOptions { memory: Some(80 << 20), ..small_images() }) < 80 * MIB);
-    assert!(slots(served.dataset.index(), small_images()) <= usual, "drives need no more");
-}

@@ -299,16 +299,12 @@ settings! {
     threads: Option<u32> = None, Maybe(WholeNumber::from(1).to(MOST_THREADS)), Resources
         .images_only().member(OfResources, "threads");
 
-    /// The share of this node's processors that loading may take, above 0 and at most 1: as many decoding threads run,
-    /// and they rest where they and the reading thread take more time. The node's loaders to which a share was given
-    /// have it together, in equal parts while they run. A quota of a container or control group counts as that many
-    /// processors. None: no bound but `threads`.
+    /// The share of this node's processors that loading may take, above 0 and at most 1. As many decoding threads are
+    /// started, rounded up and at most `threads`, and they rest when they and the reading thread take more time than
+    /// that. The node's loaders to which a share was given have it together, in equal parts while they run;
+    /// `stats()["cores"]` says how many processors this loader may take now. A quota of a container or control group
+    /// counts as that many processors. None: no bound but `threads`.
     cpu: Option<f64> = None, Maybe(PartOfOne), Resources.member(OfResources, "cpu");
-
-    /// Whether the numbers of decoding threads, of reads in flight and of batches ahead follow what limits while an
-    /// epoch runs; `stats()["tuner"]` says what was changed and why. One that is given, as `threads=4`, stays as it is.
-    /// No batch depends on them. False: all stay as they are at the start.
-    tune: bool = true, Truth, Resources.member(OfResources, "tune").datasets_only();
 
     /// Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more while
     /// batches are kept, up to a quarter of the machine's memory for all ranks of the node together. What differs in

@@ -176,7 +176,7 @@ fn directory(
     Store::check(&store, index)?;
     match Store::open(&store, index) {
         Ok(store) => {
-            let CacheOptions { io, direct, deepest: queue_depth, .. } = *options;
+            let CacheOptions { io, direct, queue_depth, .. } = *options;
             let served = ServedFiles::default();
             Ok(Some(Box::new(Directory { name, path, size, store, io, direct, queue_depth, served })))
         }

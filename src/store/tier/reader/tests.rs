@@ -103,7 +103,6 @@ fn open_cache(index: &Arc<DatasetIndex>, path: &Path) -> Arc<Cache> {
         io: IoChoice::Auto,
         direct: Direct::Off,
         queue_depth: 4,
-        deepest: 4,
         peers: None,
         no_forms: None::<NoForms>,
     };

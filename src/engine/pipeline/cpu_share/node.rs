@@ -1,0 +1,98 @@
+//! Counts the loaders of this user on this node that share the processors.
+//!
+//! While an epoch runs, each of them locks one byte of a file that all know. A lock ends with its process, and with
+//! those that the process has forked, so that no loader that was killed is counted.
+
+use base::error::Result;
+use base::node::{LockKind, RangeLocks, RuntimeDirectory};
+use std::ops::Range;
+
+/// The directory, and the file in it.
+const PURPOSE: &str = "cpu";
+const FILE: &str = "loaders";
+
+/// The bytes of the file, of which each loader locks one.
+const SEATS: Range<u64> = 0..1 << 16;
+
+/// A loader's place among those of the node.
+#[derive(Default)]
+pub(super) struct NodePlace {
+    /// The locks, once they were needed; none where there is no directory for them.
+    locks: Option<Option<RangeLocks>>,
+    /// The byte that this loader has locked.
+    seat: Option<Range<u64>>,
+}
+
+impl NodePlace {
+    /// The locks. `unavailable` is told why there are none.
+    fn locks(&mut self, unavailable: &dyn Fn(&str)) -> Option<&RangeLocks> {
+        let open = || -> Result<RangeLocks> { RuntimeDirectory::open(PURPOSE)?.locks(FILE) };
+        let opened = self.locks.get_or_insert_with(|| match open() {
+            Ok(locks) => Some(locks),
+            Err(error) => {
+                unavailable(&error.to_string());
+                None
+            }
+        });
+        opened.as_ref()
+    }
+
+    /// Joins the loaders that share the processors. Returns how many they are, with this one; where nothing can be
+    /// locked this one counts as alone.
+    pub(super) fn share(&mut self, unavailable: &dyn Fn(&str)) -> u32 {
+        let mut seat = self.seat.take();
+        let Some(locks) = self.locks(unavailable) else { return 1 };
+        let Ok(mut others) = locks.of_others(SEATS) else { return 1 };
+        if seat.is_none() {
+            others.sort_by_key(|range| range.start);
+            let taken = |at: u64| others.iter().any(|range| range.contains(&at));
+            let mut free = SEATS.filter(|at| !taken(*at)).map(|at| at..at + 1);
+            // Another one may be faster.
+            seat = free.find(|seat| locks.try_lock(seat.clone(), LockKind::Exclusive).unwrap_or(false));
+            others = locks.of_others(SEATS).unwrap_or(others);
+        }
+        self.seat = seat;
+        let seats: u64 = others.iter().map(|range| range.end - range.start).sum();
+        u32::try_from(seats).unwrap_or(u32::MAX).saturating_add(1)
+    }
+
+    /// Leaves the loaders that share the processors.
+    pub(super) fn leave(&mut self) {
+        if let (Some(seat), Some(Some(locks))) = (self.seat.take(), &self.locks) {
+            let _ = locks.unlock(seat);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::path::Path;
+
+    fn place(path: &Path) -> NodePlace {
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
+        NodePlace { locks: Some(Some(RangeLocks::new(file.unwrap()))), ..NodePlace::default() }
+    }
+
+    #[test]
+    fn all_that_share_are_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE);
+        let (mut one, mut two, mut three) = (place(&path), place(&path), place(&path));
+        let never = |why: &str| panic!("{why}");
+        assert_eq!((one.share(&never), two.share(&never), three.share(&never)), (1, 2, 3));
+        assert_eq!((one.share(&never), two.share(&never)), (3, 3));
+        one.leave();
+        assert_eq!((two.share(&never), three.share(&never)), (2, 2));
+        drop(two);
+        assert_eq!((three.share(&never), one.share(&never), three.share(&never)), (1, 2, 2));
+    }
+
+    #[test]
+    fn a_loader_without_locks_counts_as_alone() {
+        let mut place = NodePlace { locks: Some(None), ..NodePlace::default() };
+        assert_eq!(place.share(&|_| {}), 1);
+        place.leave();
+    }
+}
