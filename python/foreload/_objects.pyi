@@ -109,9 +109,10 @@ class Resources:
             of three lanes, more for larger images.
         io: How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
         direct: Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
-        queue_depth: The number of reads in flight. None: 32, and 64 where a dataset lies on a server, to which there
-            are as many connections. With `pread` each takes a thread of its own, of which there are up to 256, with
-            about 30 KB of memory each; network file systems are faster the more of them there are.
+        queue_depth: The number of reads in flight. None: 32. Where a dataset is on a server, to which there are as many
+            connections, 256, or as many as 96 MiB of slots (or `memory`) have room for, but at least 64; and 64 with
+            `peers`. With `pread` each read takes a thread of its own, of which there are up to 256, with about 30 KB of
+            memory each; network file systems are faster the more of them there are.
         device_memory: Cap of the memory on the GPU, beside what nvJPEG takes: bytes, or a text such as `"8GB"`. None: a
             quarter of it.
         local_world_size: How many ranks this node has, numbered one after another: they share the cache, processors and

@@ -9,11 +9,6 @@ use std::sync::Arc;
 use store::io::MOST_REMOTE_THREADS;
 
 impl LoaderOptions {
-    /// The number of reads in flight.
-    pub(super) fn depth_for(&self, index: &DatasetIndex) -> u32 {
-        self.queue_depth.unwrap_or(if index.has_remote() { 64 } else { 32 })
-    }
-
     /// In which order epochs take their samples.
     pub(super) fn shuffling(&self) -> Shuffling {
         self.shuffle.unwrap_or(self.trains().into())

@@ -12,6 +12,33 @@ const MIB: usize = 1 << 20;
 /// The largest arena for the reads of decoded images, in bytes.
 const LARGEST_READ_ARENA: usize = 256 * MIB;
 
+/// The number of reads in flight from local storage.
+const LOCAL_DEPTH: u32 = 32;
+
+/// The fewest and the most reads in flight from servers. A server answers late, but hundreds of reads at a time.
+const FEWEST_FROM_SERVERS: u32 = 64;
+const MOST_FROM_SERVERS: u32 = 256;
+
+/// The most bytes of slots for reads from servers, unless the fewest reads need more.
+const LARGEST_FOR_SERVERS: usize = 96 * MIB;
+
+impl LoaderOptions {
+    /// The number of reads in flight.
+    pub(super) fn depth_for(&self, index: &DatasetIndex) -> u32 {
+        match self.queue_depth {
+            Some(depth) => depth,
+            None if !index.has_remote() => LOCAL_DEPTH,
+            // These reads may go to other nodes of the job, which are busy with training.
+            None if self.peers.on => FEWEST_FROM_SERVERS,
+            None => {
+                let bytes = self.memory.unwrap_or(u64::MAX).min(LARGEST_FOR_SERVERS as u64) as usize;
+                let most = bytes / room_for(SLOTS_OF_READ, index.mean_bytes().max(1) as usize);
+                (most as u32).clamp(FEWEST_FROM_SERVERS, MOST_FROM_SERVERS)
+            }
+        }
+    }
+}
+
 /// What the sizes of the pools depend on.
 pub(super) struct PoolSizing<'a> {
     pub options: &'a LoaderOptions,
@@ -26,6 +53,9 @@ pub(super) struct PoolSizing<'a> {
 
 /// The fewest batches that are being filled or wait for the consumer.
 const FEWEST_AHEAD: usize = 2;
+
+/// The slots for each read in flight: its own, and one for a sample that has arrived and waits to be decoded.
+const SLOTS_OF_READ: usize = 2;
 
 impl PoolSizing<'_> {
     /// Says that `memory` does not bind images of their own sizes, where both are asked for.
@@ -154,11 +184,10 @@ impl PoolSizing<'_> {
         arena(2 * self.slot_of_the_largest()).min(LARGEST_READ_ARENA)
     }
 
-    /// The room for the reads in flight, for as many that have arrived, and for a few of each worker; and half of that
-    /// again because sizes vary.
+    /// The room for the reads in flight, for as many that have arrived, and for a few of each worker.
     fn reads(&self) -> usize {
-        let samples = 2 * self.queue_depth + 8 * self.threads;
-        (samples * self.mean_bytes() / 2 * 3).clamp(16 * MIB, LARGEST_READ_ARENA)
+        let samples = SLOTS_OF_READ * self.queue_depth + 8 * self.threads;
+        room_for(samples, self.mean_bytes()).clamp(16 * MIB, LARGEST_READ_ARENA)
     }
 
     /// The number of bytes of slots that the encoded files of a batch take.
@@ -179,6 +208,11 @@ impl PoolSizing<'_> {
     fn mean_bytes(&self) -> usize {
         most_read(u32::try_from(self.index.mean_bytes()).unwrap_or(u32::MAX), self.has_cache) as usize
     }
+}
+
+/// The room for so many samples of mean size, and half of that again because sizes vary.
+fn room_for(samples: usize, mean_bytes: usize) -> usize {
+    samples * mean_bytes / 2 * 3
 }
 
 /// The most bytes that are read of a sample of `length` bytes: its copy in a cache may have another form.

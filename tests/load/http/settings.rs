@@ -43,3 +43,29 @@ fn labels_and_lists_of_files_at_urls_are_those_of_the_files() {
         assert!(!error.contains("geheim"), "{error}");
     }
 }
+
+#[test]
+fn reads_from_servers_are_as_many_as_slots_have_room_for() {
+    const MIB: usize = 1 << 20;
+    let dataset = Dataset::folder(SAMPLES);
+    let file = std::fs::OpenOptions::new().write(true).open(dataset.path(0)).unwrap();
+    file.set_len(8 << 20).unwrap();
+    let served = Served::with(dataset.indexed_anew(), Options::default());
+    let sizes = |index, options| {
+        let pipeline = pipeline(index, &options);
+        (pipeline.config().queue_depth, pipeline.config().pools.slot_bytes)
+    };
+    let (fewest, small) = sizes(served.index(), LoaderOptions { queue_depth: Some(64), ..small_images() });
+    assert!(fewest == 64 && small < 60 * MIB, "{small}");
+    // A mean of 0.2 MB leaves room for 160 reads; 16 samples more are for the workers.
+    let (depth, slots) = sizes(served.index(), small_images());
+    assert!((150..170).contains(&depth) && (96..103).contains(&(slots / MIB)), "{depth}, {slots}");
+    let (less, slots) = sizes(served.index(), LoaderOptions { memory: Some(80 << 20), ..small_images() });
+    assert!((64..depth).contains(&less) && slots < 80 * MIB, "{less}, {slots}");
+    let (fewest, _) = sizes(served.index(), LoaderOptions { memory: Some(30 << 20), ..small_images() });
+    assert_eq!(fewest, 64);
+    let (local, slots) = sizes(served.dataset.index(), small_images());
+    assert!(local == 32 && slots <= small, "drives need no more");
+    let (most, _) = sizes(Served::with(Dataset::folder(SAMPLES), Options::default()).index(), small_images());
+    assert_eq!(most, 256, "small files");
+}

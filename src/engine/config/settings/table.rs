@@ -320,9 +320,10 @@ settings! {
     /// Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
     direct: Direct = Direct::Auto, OneOf::names(), Resources.member(OfResources, "direct");
 
-    /// The number of reads in flight. None: 32, and 64 where a dataset lies on a server, to which there are as many
-    /// connections. With `pread` each takes a thread of its own, of which there are up to
-    /// 256, with about 30 KB of memory each; network file systems are faster the more of them there are.
+    /// The number of reads in flight. None: 32. Where a dataset is on a server, to which there are as many connections,
+    /// 256, or as many as 96 MiB of slots (or `memory`) have room for, but at least 64; and 64 with `peers`. With
+    /// `pread` each read takes a thread of its own, of which there are up to 256, with about 30 KB of memory each;
+    /// network file systems are faster the more of them there are.
     queue_depth: Option<u32> = None, Maybe(WholeNumber::from(1).to(DEEPEST_QUEUE)), Resources
         .member(OfResources, "queue_depth");
 
