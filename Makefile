@@ -20,7 +20,7 @@ PROGRAM := target/release/foreload
 	test-inside test-module test-objects test-dali test-frameworks test-dlio test-wheel test-program stand-in check stub \
 	bindings kernels bench fuzz bench-tiers bench-nodes bench-dlio compare compare-recipes compare-packed \
 	compare-ops compare-outputs limits fidelity accuracy accuracy-recipe wheel gpu-kit gpu-kit-dali fixtures \
-	fixtures-check test-damage bench-layouts bench-sharing bench-streams bench-tuner clean distclean
+	fixtures-check test-damage bench-layouts bench-sharing bench-streams clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -228,10 +228,6 @@ bench-tiers: setup ## the cache on NVMe beside an emulated slow storage: bytes, 
 bench-nodes: setup ## 2, 4 and 8 nodes as processes on one machine, with one slow storage: bytes, moves, waiting
 	cargo build --locked --release -p slow-fs
 	$(BIN)/python benches/nodes/run.py --data $(DATA)/nodes --output benches/results/nodes
-
-bench-tuner: setup $(DATA)/folder ## what the tuner reaches beside a grid of fixed settings, in 12 situations: 2 hours
-	cargo build --locked --release -p range-server
-	$(BIN)/python benches/tuner/run.py --data $(DATA)/folder --output benches/results/tuner
 
 bench-dlio: setup ## DLIO's accelerator utilisation with its own loader and with Foreload, from slow and fast storage
 	cargo build --locked --release -p slow-fs
