@@ -3,12 +3,11 @@
 
 mod child;
 pub mod scene;
-mod seeds;
 pub mod secrets;
+mod seeds;
 pub mod tables;
 
 pub use child::{await_no_threads, child, threads};
-pub use seeds::{seeds, thorough};
 use foreload::testing::config::{LoaderConfig, LoaderOptions};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use foreload::testing::decode::forms::{FormMaker, MadeForm};
@@ -17,6 +16,7 @@ use foreload::testing::pipeline::Pipeline;
 use foreload::testing::rng::{RandomKey, Use};
 use foreload::testing::schedule::LastBatch;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+pub use seeds::{seeds, thorough};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 use std::process::Command;

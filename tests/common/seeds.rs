@@ -13,7 +13,8 @@ pub fn seeds(whole: u64) -> Range<u64> {
     if thorough() {
         return 0..whole;
     }
-    let slice = std::env::var("FORELOAD_SLICE").map_or(0, |text| text.parse().expect("FORELOAD_SLICE is a number"));
+    let slice =
+        std::env::var("FORELOAD_SLICE").map_or(0, |text| text.parse().expect("FORELOAD_SLICE is a number"));
     assert!(slice < 10, "FORELOAD_SLICE is 0 to 9");
     let seeds = whole / 10 * slice..whole / 10 * (slice + 1);
     println!("FORELOAD_SLICE={slice}: seeds {seeds:?} of {whole}");

@@ -96,6 +96,17 @@ impl Topic {
     }
 }
 
+/// What of a batch depends on a setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Decides {
+    /// Which samples are in it, in which order, or what of them.
+    Batch,
+    /// What is made of its samples' images. No order depends on it, and of what is read only which part of an image.
+    Recipe,
+    /// No byte: only where batches end, what makes them, how fast, or how many are kept.
+    Nothing,
+}
+
 /// One setting, which is a row of the table.
 #[derive(Debug)]
 pub struct Setting {
@@ -103,6 +114,8 @@ pub struct Setting {
     pub name: &'static str,
     /// The topic that it belongs to.
     pub topic: Topic,
+    /// What of a batch depends on it.
+    decides: Decides,
     /// The object of settings that it is a member of, if any.
     pub member: Option<ObjectMember>,
     /// The flag on the command line, without the dashes; `None` where it has none.
@@ -245,20 +258,14 @@ impl Setting {
         }
     }
 
-    /// Whether batches are other ones with another value. Where they end, what makes them and how many are kept does
-    /// not change them.
+    /// Whether batches differ where only its value differs.
     pub fn decides_batches(&self) -> bool {
-        let is_about_batches = matches!(
-            self.topic,
-            Topic::Batches | Topic::Selection | Topic::Fields | Topic::Images | Topic::Failures
-        );
-        is_about_batches && !["keep", "device", "decoder", "cpu_decode", "max_errors"].contains(&self.name)
+        self.decides != Decides::Nothing
     }
 
-    /// Whether it is part of the recipe, which says what is made of samples' images: it changes no order, and of what
-    /// is read only which part of an image.
+    /// Whether it is part of the recipe.
     pub fn is_of_recipe(&self) -> bool {
-        self.topic == Topic::Images && self.decides_batches() && !["mix", "decoded"].contains(&self.name)
+        self.decides == Decides::Recipe
     }
 
     /// Whether values that are [shown](Setting::shown) alike are alike.
