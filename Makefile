@@ -86,7 +86,7 @@ fetch: $(VENV)/.torch
 	$(BIN)/python tests/environment/provide_redis.py
 	$(BIN)/python tests/environment/provide_dali.py
 	$(BIN)/python tests/environment/provide_frameworks.py
-	$(BIN)/python benches/compare/environments.py dlio
+	$(BIN)/python benches/harness/environments.py dlio
 
 # Every target asks cargo for the same: other packages or features would compile all that they share once more.
 CARGO_TEST := cargo test --locked
@@ -161,7 +161,7 @@ test-program: program
 
 # PyPI's torch comes along, as for the peers of `make compare`: some GB, once.
 test-dlio: test-module ## the tests with the real DLIO, through MPI
-	$(BIN)/python benches/compare/environments.py dlio
+	$(BIN)/python benches/harness/environments.py dlio
 	FORELOAD_REQUIRE_DLIO=1 $(TESTED)/bin/python -m pytest tests/python/test_dlio.py
 
 # The second clippy runs without any feature, like `make bench`.

@@ -27,10 +27,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import SimpleQueue
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
-import environments
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import foreload
-import report
+from harness import environments, options, report
 from settings import RECIPES, Settings
 from summary import PIPELINES, summarise
 
@@ -39,16 +38,13 @@ SMOKE = {"image_size": 16, "resize": 16, "batch_size": 16, "epochs": 2, "width":
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options.parser(__doc__, data=None, targets=False)
     parser.add_argument("--data", type=Path, help="folder of two image folders, train/CLASS and val/CLASS")
     parser.add_argument(
         "--smoke", type=Path, metavar="FOLDER", help="run small, on images that are made there"
     )
     parser.add_argument("--recipe", choices=RECIPES, default=Settings.recipe, help="what is done to images")
-    parser.add_argument("--seeds", type=int, help="runs of each pipeline that shall be there")
+    parser.add_argument("--seeds", type=int, help="how many runs of each pipeline are made")
     parser.add_argument("--first-seed", type=int, default=0, help="of these; the others count up from it")
     parser.add_argument("--epochs", type=int, default=Settings.epochs)
     parser.add_argument("--batch-size", type=int, default=Settings.batch_size)
@@ -63,8 +59,6 @@ def parse_arguments() -> argparse.Namespace:
         "--python", type=Path, help="an interpreter with torchvision; one is made if not said"
     )
     parser.add_argument("--envs", type=Path, default=environments.DEFAULT_FOLDER, help="where it is made")
-    parser.add_argument("--output", type=Path, help="add the runs to OUTPUT.json and make OUTPUT.md of them")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the tables")
     chosen = parser.parse_args()
     if (chosen.data is None) == (chosen.smoke is None):
         parser.error("either --data or --smoke must be given")
@@ -157,22 +151,6 @@ def images(data: Path) -> dict[str, int]:
     return {split: sum(1 for _ in (data / split).glob("*/*")) for split in ("train", "val")}
 
 
-def begun(output: Path | None, result: dict) -> dict:
-    """Return the result with the runs that are in `output`; end the program when those were trained otherwise."""
-    path = output and output.with_suffix(".json")
-    if not path or not path.exists():
-        return result
-    known = json.loads(path.read_text())
-    # A setting that an earlier result does not name had the value that is its default.
-    known["settings"] = defaults() | known["settings"]
-    for name in ("settings", "dataset", "images"):
-        if known.get(name) != result[name]:
-            sys.exit(
-                f"{path}: {name}: was {known.get(name)}, is {result[name]}: remove the file, or choose another --output"
-            )
-    return result | {"runs": known["runs"]}
-
-
 def as_json(settings: Settings) -> dict:
     """Return settings as a result has them."""
     return dataclasses.asdict(settings) | {"data": str(settings.data), "scale": list(settings.scale)}
@@ -198,7 +176,9 @@ def measure(chosen: argparse.Namespace) -> dict:
     asked = as_json(settings)
     same = {name: value for name, value in asked.items() if name != "data"}
     result = {"benchmark": "accuracy", "settings": same, "dataset": chosen.data.name}
-    result = begun(chosen.output, result | {"images": images(chosen.data), "runs": []})
+    result |= {"images": images(chosen.data), "runs": []}
+    if known := report.begun(chosen.output, result, ("settings", "dataset", "images"), defaults()):
+        result["runs"] = known["runs"]
     machine = report.machine()
     done = {(run["pipeline"], run["seed"]) for run in result["runs"]}
     # The runs go seed by seed, so that an interrupted result can be compared.
@@ -234,7 +214,7 @@ def as_text(result: dict) -> str:
     """The report in Markdown."""
     settings, summary, runs = result["settings"], result["summary"], result["runs"]
     recipe = RECIPES[settings["recipe"]]
-    head = [
+    parts = [
         origin_line(result),
         f"`{result['dataset']}`: {runs[0]['train_images']} training and {runs[0]['validation_images']} validation "
         f"images, {runs[0]['classes']} classes; a residual network of {runs[0]['parameters']} parameters, "
@@ -243,44 +223,32 @@ def as_text(result: dict) -> str:
         f"{len(summary['seeds'])} seeds that all pipelines ran",
     ]
     if not summary["differences"]:
-        return "\n\n".join([*head, "Too few to compare."])
-    return "\n\n".join(
-        [
-            *head,
-            "Validation accuracy in percent. All networks are judged by torchvision's pipeline; in the last column but "
-            "one by the one they were trained with:",
-            report.table(
-                [
-                    "training pipeline",
-                    "mean ± deviation",
-                    "least",
-                    "greatest",
-                    "own evaluation",
-                    "processor s a run",
-                ],
-                [pipeline_row(name, summary["pipelines"][name]) for name in PIPELINES],
-            ),
-            "Paired differences to torchvision, seed by seed, in percentage points:",
-            report.table(
-                [
-                    "training pipeline",
-                    "mean ± deviation",
-                    "95 % interval",
-                    "half-width",
-                    "includes 0",
-                    f"half-width ≤ {recipe.half_width}",
-                ],
-                [difference_row(name, entry) for name, entry in summary["differences"].items()],
-            ),
-            report.table(
-                ["seed", *(name.replace("**", "") for name in PIPELINES.values())],
-                [
-                    [str(seed), *(f"{summary['pipelines'][name]['values'][at]:.2f}" for name in PIPELINES)]
-                    for at, seed in enumerate(summary["seeds"])
-                ],
-            ),
-        ]
-    )
+        return "\n\n".join([*parts, "Too few to compare."])
+    head = [
+        "training pipeline",
+        "mean ± deviation",
+        "least",
+        "greatest",
+        "own evaluation",
+        "processor s a run",
+    ]
+    parts += [
+        "Validation accuracy in percent. All networks are judged by torchvision's pipeline; in the last column but "
+        "one by the one they were trained with:",
+        report.table(head, [pipeline_row(name, summary["pipelines"][name]) for name in PIPELINES]),
+    ]
+    head = ["training pipeline", "mean ± deviation", "95 % interval", "half-width", "includes 0"]
+    head.append(f"half-width ≤ {recipe.half_width}")
+    parts += [
+        "Paired differences to torchvision, seed by seed, in percentage points:",
+        report.table(head, [difference_row(name, entry) for name, entry in summary["differences"].items()]),
+    ]
+    rows = [
+        [str(seed), *(f"{summary['pipelines'][name]['values'][at]:.2f}" for name in PIPELINES)]
+        for at, seed in enumerate(summary["seeds"])
+    ]
+    parts.append(report.table(["seed", *(name.replace("**", "") for name in PIPELINES.values())], rows))
+    return "\n\n".join(parts)
 
 
 def origin_line(result: dict) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import statistics
+
+from harness import aims
 
 REFERENCE = "torchvision"
 PIPELINES = {
@@ -11,22 +12,6 @@ PIPELINES = {
     "exact": "**Foreload** exact",
     "fast": "**Foreload** fast",
 }
-# Student's t, two-sided 95 %, for 1 to 30 degrees of freedom.
-STUDENT = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-NORMAL = 1.959964
-"""What t comes to with ever more degrees of freedom."""
-
-
-def student(freedom: int) -> float:
-    """Return Student's t, two-sided 95 %; beyond the table by an expansion around the normal (error < 1e-4)."""
-    if freedom <= len(STUDENT):
-        return STUDENT[freedom - 1]
-    z = NORMAL
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
 def summarise(runs: list[dict], half_width: float) -> dict:
@@ -62,15 +47,7 @@ def summarise(runs: list[dict], half_width: float) -> dict:
 
 def paired(ours: list[float], theirs: list[float], half_width: float) -> dict:
     """Return the mean difference by seed, its 95 % interval, and whether that is narrow enough to decide."""
-    differences = [a - b for a, b in zip(ours, theirs, strict=True)]
-    mean, deviation = statistics.mean(differences), statistics.stdev(differences)
-    half = student(len(differences) - 1) * deviation / math.sqrt(len(differences))
-    return {
-        "mean": mean,
-        "deviation": deviation,
-        "interval": [mean - half, mean + half],
-        "half_width": half,
-        "includes_zero": abs(mean) <= half,
-        "decided": half <= half_width,
-        "values": differences,
-    }
+    found = aims.paired(ours, theirs)
+    mean, half = found["mean"], found["half_width"]
+    found |= {"interval": [mean - half, mean + half], "includes_zero": abs(mean) <= half}
+    return found | {"decided": half <= half_width}

@@ -1,7 +1,7 @@
-"""Times Foreload beside the loaders a user would pick instead: same files, output and cores, in one run.
+"""Times Foreload with the loaders a user would pick instead: same files, output and cores, in one run.
 
-The table gives medians of alternating rounds with their range. Every peer lives in its own environment, installed on
-first use; one that cannot be installed or fails stays in the table with its reason.
+The table gives medians of alternating rounds with their range. Every peer has its own environment, installed on first
+use; one that cannot be installed or fails stays in the table with its reason.
 """
 
 from __future__ import annotations
@@ -13,279 +13,205 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-import contest
-import environments
-import photographs
-import report
-from contest import Program, Standing
-from environments import Unavailable
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from harness import aims, datasets, environments, options, report, rounds
+from harness.aims import Aim, at_least
+from harness.environments import Unavailable
+from harness.rounds import COMPARED, Entrant, Program, Standing
 
-ROOT = environments.ROOT
-PEER_FOLDER = Path(__file__).resolve().parent / "peers"
 MEMORY_TARGET = 300e6
-"""The most bytes of Foreload's peak, which must also lie below that of every peer."""
+"""The most bytes of Foreload's peak, which must also be below that of every peer."""
 
 
 @dataclass(frozen=True)
-class Peer:
-    """One line of the table."""
+class Peer(Entrant):
+    """One line of the table; `sharded` peers read the tar shards."""
 
-    title: str
-    program: str
-    environment: str | None
-    """The peer's environment; None for Foreload's own interpreter."""
-    variant: str = ""
     equal: bool = True
     """Whether it does the same work at the same quality: antialiased resize of the source files."""
-    tar: bool = False
-    target: float | None = None
-    """For Foreload alone: the least ratio of the CPU time of the best equal peer to ours."""
+    aim: Aim | None = None
+    """For Foreload alone: the ratio of the CPU time of the best equal peer to ours."""
+
+    def program(self, data: Path, chosen: argparse.Namespace, *more: object) -> Program:
+        """Return how it runs; Foreload's torch dataset finds torch in the environment of that name."""
+        made = super().program(data, chosen, *more)
+        if not self.environment and "torch" in self.variant:
+            environments.ensure("torch", chosen.envs)
+            made.variables["PYTHONPATH"] += f":{environments.site_packages('torch', chosen.envs)}"
+        return made
+
+
+def own(title: str, variant: str, aim: Aim | None = None, sharded: bool = False) -> Peer:
+    source = COMPARED / "foreload_loader.py"
+    return Peer(f"**Foreload** {title}", source, variant=variant, aim=aim, sharded=sharded)
+
+
+def other(title: str, program: str, environment: str, variant: str = "", **more: bool) -> Peer:
+    return Peer(title, COMPARED / f"{program}.py", environment, variant, **more)
 
 
 PEERS: dict[str, Peer] = {
-    "foreload-fast-f16": Peer("**Foreload** fast, float16", "foreload_loader", None, "fast-f16", target=3.5),
-    "foreload-fast-f32": Peer("**Foreload** fast", "foreload_loader", None, "fast-f32", target=3.0),
-    "foreload-exact-f32": Peer("**Foreload** exact", "foreload_loader", None, "exact-f32", target=2.5),
-    "foreload-torch-f32": Peer("**Foreload** fast, torch dataset", "foreload_loader", None, "torch-fast-f32"),
-    "foreload-tar-f32": Peer(
-        "**Foreload** fast, tar shards", "foreload_loader", None, "tar-fast-f32", tar=True
-    ),
-    "dali": Peer("DALI, CPU pipeline, fused random-crop decode", "dali_cpu", "dali"),
-    "torchvision-io": Peer("torchvision.io + v2, batched normalise", "torchvision_io", "torch"),
-    "webdataset": Peer("WebDataset + torchvision.io", "webdataset_io", "torch", tar=True),
-    "torchvision-pil": Peer("torchvision ImageFolder, Pillow", "torchvision_pil", "torch"),
-    "torchvision-simd": Peer("torchvision ImageFolder, Pillow-SIMD", "torchvision_pil", "pillow-simd"),
-    "tf-data": Peer("tf.data, fused decode-and-crop, antialiased", "tf_data", "tensorflow"),
-    "spdl": Peer("SPDL (FFmpeg)", "spdl_ffmpeg", "spdl"),
-    "dali-f16": Peer("DALI, float16", "dali_cpu", "dali", "f16"),
-    "ffcv-jpg": Peer("FFCV, re-encoded JPEG (area resize)", "ffcv_beton", "ffcv", "jpg", equal=False),
-    "ffcv-raw": Peer("FFCV, raw pixels, resized when written", "ffcv_beton", "ffcv", "raw", equal=False),
-    "opencv": Peer(
+    "foreload-fast-f16": own("fast, float16", "fast-f16", at_least(3.5)),
+    "foreload-fast-f32": own("fast", "fast-f32", at_least(3.0)),
+    "foreload-exact-f32": own("exact", "exact-f32", at_least(2.5)),
+    "foreload-torch-f32": own("fast, torch dataset", "torch-fast-f32"),
+    "foreload-tar-f32": own("fast, tar shards", "tar-fast-f32", sharded=True),
+    "dali": other("DALI, CPU pipeline, fused random-crop decode", "dali_cpu", "dali"),
+    "torchvision-io": other("torchvision.io + v2, batched normalise", "torchvision_io", "torch"),
+    "webdataset": other("WebDataset + torchvision.io", "webdataset_io", "torch", sharded=True),
+    "torchvision-pil": other("torchvision ImageFolder, Pillow", "torchvision_pil", "torch"),
+    "torchvision-simd": other("torchvision ImageFolder, Pillow-SIMD", "torchvision_pil", "pillow-simd"),
+    "tf-data": other("tf.data, fused decode-and-crop, antialiased", "tf_data", "tensorflow"),
+    "spdl": other("SPDL (FFmpeg)", "spdl_ffmpeg", "spdl"),
+    "dali-f16": other("DALI, float16", "dali_cpu", "dali", "f16"),
+    "ffcv-jpg": other("FFCV, re-encoded JPEG (area resize)", "ffcv_beton", "ffcv", "jpg", equal=False),
+    "ffcv-raw": other("FFCV, raw pixels, resized when written", "ffcv_beton", "ffcv", "raw", equal=False),
+    "opencv": other(
         "OpenCV + albumentations (no antialiasing)", "opencv_albumentations", "opencv", equal=False
     ),
-    "tf-data-plain": Peer("tf.data, no antialiasing", "tf_data", "tensorflow", "plain", equal=False),
+    "tf-data-plain": other("tf.data, no antialiasing", "tf_data", "tensorflow", "plain", equal=False),
 }
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options.parser(__doc__, several=True)
     parser.add_argument(
-        "--data",
-        type=Path,
-        nargs="+",
-        default=[ROOT / "data" / "folder"],
-        help="image folders (default: data/folder)",
+        "--shards", type=Path, nargs="+", help="tar shards of the same samples (default: `tar` beside each)"
     )
-    parser.add_argument(
-        "--shards",
-        type=Path,
-        nargs="+",
-        help="tar shards of the same samples (default: `tar` beside each folder)",
-    )
-    parser.add_argument("--peers", nargs="+", choices=PEERS, metavar="PEER", help=f"from: {', '.join(PEERS)}")
-    contest.add_options(parser, rounds=5)
+    names = ", ".join(PEERS)
+    parser.add_argument("--peers", nargs="+", choices=PEERS, metavar="PEER", default=list(PEERS), help=names)
+    options.add_loaders(parser, rounds=5)
     parser.add_argument("--epochs", type=int, default=1, help="timed epochs in each round")
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--no-memory", action="store_true", help="leave out the round that samples memory")
     chosen = parser.parse_args()
-    chosen.peers = chosen.peers or list(PEERS)
     if chosen.shards and len(chosen.shards) != len(chosen.data):
         parser.error("--shards: give one folder for each of --data")
     return chosen
 
 
-def program_of(peer: Peer, data: Path, shards: Path | None, chosen: argparse.Namespace) -> Program:
-    """Return how one peer is run; install what it needs."""
-    python = contest.interpreter(peer.environment, chosen)
-    more = ()
-    if not peer.environment and "torch" in peer.variant:
-        environments.ensure("torch", chosen.envs)
-        more = (environments.site_packages("torch", chosen.envs),)
-    made = contest.program(python, PEER_FOLDER / f"{peer.program}.py", data, peer.variant, chosen, more)
-    words = made.words
-    if peer.tar:
-        if shards is None or not any(shards.glob("*.tar")):
+def program_of(peer: Peer, data: Path, shards: Path, chosen: argparse.Namespace) -> Program:
+    more = ["--image-size", chosen.image_size, "--epochs", chosen.epochs]
+    if peer.sharded:
+        if not any(shards.glob("*.tar")):
             raise Unavailable(f"no tar shards of {data.name}")
-        words += ["--shards", str(shards)]
-    scratch = chosen.envs / "scratch"
-    scratch.mkdir(parents=True, exist_ok=True)
-    words += ["--scratch", str(scratch), "--image-size", str(chosen.image_size)]
-    words += ["--epochs", str(chosen.epochs)]
-    return made
+        more += ["--shards", shards]
+    return peer.program(data, chosen, *more)
 
 
-def measure_dataset(data: Path, shards: Path | None, chosen: argparse.Namespace) -> dict:
+def measure_dataset(data: Path, shards: Path, chosen: argparse.Namespace) -> dict:
     """Do all rounds of all peers on one dataset."""
-    files = photographs.jpegs(data)
-    size = photographs.warm(files)
-    photographs.warm(list(shards.glob("*.tar")) if shards else [])
+    files = datasets.jpegs(data)
+    size = datasets.warm(files)
+    datasets.warm(list(shards.glob("*.tar")))
 
     def check(name: str, result: dict) -> None:
-        # Every worker of a sharded loader may drop a partial batch of its own.
-        workers = chosen.threads if PEERS[name].tar else 1
-        contest.check_images(result, len(files), chosen.batch_size * workers)
+        workers = chosen.threads if PEERS[name].sharded else 1
+        rounds.check_images(result, len(files), chosen.batch_size * workers)
 
     entrants = {
         name: functools.partial(program_of, PEERS[name], data, shards, chosen) for name in chosen.peers
     }
-    standings = contest.hold(entrants, check, chosen.rounds, not chosen.no_memory, data.name)
-    return {
-        "data": data.name,
-        "images": len(files),
-        "mean_bytes": size / len(files),
-        "peers": summarise(standings),
-    }
+    standings = rounds.hold(entrants, check, chosen.rounds, not chosen.no_memory, data.name)
+    peers = summarise(standings)
+    return {"data": data.name, "images": len(files), "mean_bytes": size / len(files), "peers": peers}
 
 
 def summarise(standings: dict[str, Standing]) -> dict:
     """Return medians, ranges and ratios to the best peer of equal quality."""
-    summary = {}
-    for name, standing in standings.items():
-        entry = {"title": PEERS[name].title, "equal_quality": PEERS[name].equal, **standing.figures()}
-        if "images_per_s" in entry:
-            entry |= {
-                "peak_rss_bytes": standing.peak_bytes,
-                "start_seconds": statistics.median(run["start_seconds"] for run in standing.runs),
-                **{key: standing.runs[-1][key] for key in ("shape", "dtype", "mean", "std")},
-            }
-        summary[name] = entry
+    summary = rounds.entries(standings, {name: peer.title for name, peer in PEERS.items()})
     measured = {name: entry for name, entry in summary.items() if "images_per_s" in entry}
-    contest.judge_colours(list(measured.values()))
-    rivals = {
-        name: e for name, e in measured.items() if e["equal_quality"] and not name.startswith("foreload")
-    }
+    for name, entry in summary.items():
+        entry["equal_quality"] = PEERS[name].equal
+    for name, entry in measured.items():
+        entry["peak_rss_bytes"] = standings[name].peak_bytes
+        entry["start_seconds"] = statistics.median(run["start_seconds"] for run in standings[name].runs)
+    others = {name: entry for name, entry in measured.items() if not name.startswith("foreload")}
+    rivals = {name: entry for name, entry in others.items() if entry["equal_quality"]}
     if rivals:
-        least_cpu = min(rivals, key=lambda name: rivals[name]["cpu_seconds_per_1000"]["median"])
-        fastest = max(rivals, key=lambda name: rivals[name]["images_per_s"]["median"])
+        cpu = {name: aims.median(entry, "cpu_seconds_per_1000") for name, entry in measured.items()}
+        least_cpu = min(rivals, key=cpu.__getitem__)
+        fastest = max(aims.median(entry, "images_per_s") for entry in rivals.values())
         for name, entry in measured.items():
-            cpu = (
-                rivals[least_cpu]["cpu_seconds_per_1000"]["median"] / entry["cpu_seconds_per_1000"]["median"]
-            )
             entry["best_peer"] = least_cpu
-            entry["cpu_factor"] = cpu
-            entry["speed_factor"] = (
-                entry["images_per_s"]["median"] / rivals[fastest]["images_per_s"]["median"]
-            )
-            if PEERS[name].target:
-                entry["target_factor"] = PEERS[name].target
-                entry["target_met"] = cpu >= PEERS[name].target
-    judge_memory(measured)
+            entry["cpu_factor"] = cpu[least_cpu] / cpu[name]
+            entry["speed_factor"] = aims.median(entry, "images_per_s") / fastest
+            if aim := PEERS[name].aim:
+                entry["target_factor"] = aim.bound
+                entry["target_met"] = aim.met(entry["cpu_factor"])
+    peaks = [peak for entry in others.values() if (peak := entry["peak_rss_bytes"])]
+    for name, entry in measured.items():
+        if PEERS[name].aim and (peak := entry["peak_rss_bytes"]):
+            entry["memory_target_bytes"] = MEMORY_TARGET
+            entry["least_peer_rss_bytes"] = min(peaks, default=None)
+            entry["memory_met"] = peak <= MEMORY_TARGET and all(peak < other for other in peaks)
     return summary
 
 
-def judge_memory(measured: dict[str, dict]) -> None:
-    """Compare the peaks of Foreload's targeted lines with the target and with every peer that was sampled."""
-    peers = [
-        entry["peak_rss_bytes"]
-        for name, entry in measured.items()
-        if not name.startswith("foreload") and entry["peak_rss_bytes"]
-    ]
-    for name, entry in measured.items():
-        peak = entry["peak_rss_bytes"]
-        if PEERS[name].target and peak:
-            entry["memory_target_bytes"] = MEMORY_TARGET
-            entry["least_peer_rss_bytes"] = min(peers, default=None)
-            entry["memory_met"] = peak <= MEMORY_TARGET and all(peak < other for other in peers)
+HEAD = ["loader", "images/s", "CPU s per 1 000", "less CPU than best peer", "images/s of fastest", "peak MB"]
 
 
-def as_text(result: dict, chosen: argparse.Namespace) -> str:
+def as_text(result: dict) -> str:
     """Return the whole report in Markdown."""
     parts = [report.machine_line(result["machine"])]
-    head = [
-        "loader",
-        "images/s",
-        "CPU s per 1 000",
-        "less CPU than best peer",
-        "images/s of fastest",
-        "peak MB",
-    ]
+    chosen = result["settings"]
     for dataset in result["datasets"]:
         parts.append(
             f"`{dataset['data']}`: {dataset['images']} JPEGs, "
             f"{dataset['mean_bytes'] / 1000:.0f} KB on average, page cache warm, "
-            f"RandomResizedCrop {chosen.image_size} + flip + normalise, NCHW, "
-            f"batch {chosen.batch_size}, {chosen.threads} cores; {chosen.rounds} rounds, median (range)"
+            f"RandomResizedCrop {chosen['image_size']} + flip + normalise, NCHW, "
+            f"batch {chosen['batch_size']}, {chosen['threads']} cores; {chosen['rounds']} rounds, median (range)"
         )
         peers = dataset["peers"]
         order = sorted(
-            peers, key=lambda name: peers[name].get("cpu_seconds_per_1000", {}).get("median", float("inf"))
+            peers.values(), key=lambda entry: aims.median(entry, "cpu_seconds_per_1000") or float("inf")
         )
-        parts.append(report.table(head, [row(peers[name]) for name in order]))
-        best = next((entry["best_peer"] for entry in peers.values() if "best_peer" in entry), None)
+        parts.append(report.table(HEAD, [row(entry) for entry in order]))
+        best = next((entry["best_peer"] for entry in order if "best_peer" in entry), None)
         if best:
             parts.append(
                 f"Best peer of equal quality: {peers[best]['title']}. \\* other work or lower quality."
             )
         for entry in peers.values():
             if "target_factor" in entry:
-                verdict = "met" if entry["target_met"] else "MISSED"
                 factors = f"{entry['cpu_factor']:.2f} times less CPU, asked {entry['target_factor']}"
-                parts.append(f"{entry['title']}: {factors}: {verdict}")
+                parts.append(f"{entry['title']}: {factors}: {aims.word(entry['target_met'])}")
             if "memory_met" in entry:
-                verdict = "met" if entry["memory_met"] else "MISSED"
                 asked = f"asked {entry['memory_target_bytes'] / 1e6:.0f} at most"
                 if entry["least_peer_rss_bytes"]:
                     asked += f" and less than every peer ({entry['least_peer_rss_bytes'] / 1e6:.0f})"
-                parts.append(f"{entry['title']}: {entry['peak_rss_bytes'] / 1e6:.0f} MB, {asked}: {verdict}")
+                peak, word = f"{entry['peak_rss_bytes'] / 1e6:.0f} MB", aims.word(entry["memory_met"])
+                parts.append(f"{entry['title']}: {peak}, {asked}: {word}")
     return "\n\n".join(parts)
 
 
 def row(entry: dict) -> list[str]:
-    """Return one loader's line."""
-    title = entry["title"] + ("" if entry["equal_quality"] else " \\*")
-    if "images_per_s" not in entry:
-        return [title, f"not measured: {entry['failure']}".replace("|", "/"), "", "", "", ""]
-    if not entry["colours_agree"]:
-        title += " (COLOURS DIFFER)"
-    peak = f"{entry['peak_rss_bytes'] / 1e6:.0f}" if entry["peak_rss_bytes"] else ""
-    factors = [f"{entry[key]:.2f}" if key in entry else "" for key in ("cpu_factor", "speed_factor")]
-    return [
-        title,
-        report.show(entry["images_per_s"], 0),
-        report.show(entry["cpu_seconds_per_1000"], 2),
-        *factors,
-        peak,
-    ]
+    factors = [report.digits(entry.get(key), 2) for key in ("cpu_factor", "speed_factor")]
+    peak = entry.get("peak_rss_bytes")
+    mark = "" if entry["equal_quality"] else " \\*"
+    return report.loader(entry, *factors, f"{peak / 1e6:.0f}" if peak else "", mark=mark)
 
 
 def main() -> int:
     """Install, measure, report; return 1 when Foreload failed, or missed a target that was required."""
     chosen = parse_arguments()
-    contest.use_cores(chosen.threads)
-    result = {
-        "benchmark": "compare",
-        "machine": report.machine(),
-        "settings": settings(chosen),
-        "datasets": [],
-    }
+    rounds.use_cores(chosen.threads)
+    asked = options.settings(chosen, "rounds epochs warmup batch_size image_size threads")
+    asked["requirements"] = options.requirements(set(environments.RECIPES))
+    result = {"benchmark": "compare", "machine": report.machine(), "settings": asked, "datasets": []}
     for position, data in enumerate(chosen.data):
-        photographs.ensure_known(data, chosen.foreload_python.parent / "foreload")
-        beside = chosen.shards[position] if chosen.shards else photographs.shards_beside(data)
-        shards = beside if beside.is_dir() else None
+        datasets.ensure_known(data, chosen.foreload_python.parent / "foreload")
+        shards = chosen.shards[position] if chosen.shards else datasets.shards_beside(data)
         result["datasets"].append(measure_dataset(data, shards, chosen))
-    report.deliver(result, as_text(result, chosen), chosen.json, chosen.output)
+    report.deliver(result, as_text(result), chosen)
     own = [
         entry
         for dataset in result["datasets"]
         for name, entry in dataset["peers"].items()
-        if name.startswith("foreload") and not (PEERS[name].tar and entry["failure"])
+        if name.startswith("foreload") and not (PEERS[name].sharded and entry["failure"])
     ]
-    missed = chosen.require_targets and any(
-        entry.get(judged) is False for entry in own for judged in ("target_met", "memory_met")
-    )
-    return 1 if missed or any(entry["failure"] for entry in own) else 0
-
-
-def settings(chosen: argparse.Namespace) -> dict:
-    """Return what the rounds had in common."""
-    keys = ("rounds", "epochs", "warmup", "batch_size", "image_size", "threads")
-    return {key: getattr(chosen, key) for key in keys} | {
-        "requirements": {name: list(recipe.requirements) for name, recipe in environments.RECIPES.items()}
-    }
+    missed = any(entry.get(judged) is False for entry in own for judged in ("target_met", "memory_met"))
+    return options.exit_code(chosen, any(entry["failure"] for entry in own), missed)
 
 
 if __name__ == "__main__":

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 import tempfile
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from math import nan
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
-import environments
-import harness
-import report
-from environments import ROOT, Unavailable
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import dlio_runs
+from harness import aims, datasets, environments, options, report, rounds, storage
 
 WORKLOADS = ("resnet50_small", "unet3d_small")
 PACKAGES = ("dlio-benchmark", "torch", "numpy", "mpi4py", "mpich")
@@ -54,20 +52,13 @@ CASES = (
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options.parser(__doc__, "dlio")
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--ranks", type=int, default=1, help="processes, each an accelerator")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--rates", default="open=2ms,read=1ms,bandwidth=150MB", help="of the slow storage")
     parser.add_argument("--cache-size", default="8GB")
-    parser.add_argument("--data", type=Path, default=ROOT / "data" / "dlio", help="made where it is missing")
-    parser.add_argument("--slow-fs", type=Path, default=ROOT / "target" / "release" / "slow-fs")
-    parser.add_argument("--require-targets", action="store_true", help="exit code 1 when a target is missed")
-    parser.add_argument("--output", type=Path, help="keep the result in OUTPUT.json and OUTPUT.md too")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the tables")
+    parser.add_argument("--slow-fs", type=Path, default=storage.SLOW_FS)
     chosen = parser.parse_args()
     if chosen.epochs < 2:
         parser.error(f"--epochs: is {chosen.epochs}, must be at least 2: the first fills the cache")
@@ -79,19 +70,11 @@ def parse_arguments() -> argparse.Namespace:
 def make_data(workload: str, data: Path) -> Path:
     """Make the workload's files with DLIO's own generator."""
     folder = data / workload
-    if folder.exists():
-        return folder
-    partial = data / f"{workload}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    settings = {
-        "dataset.data_folder": partial,
-        "workflow.generate_data": True,
-        "workflow.train": False,
-    }
-    report.log(f"making {folder.name}")
-    with tempfile.TemporaryDirectory() as output:
-        harness.run(harness.command(workload, Path(output), 1, settings))
-    partial.rename(folder)
+    if not folder.exists():
+        report.log(f"making {folder.name}")
+        with tempfile.TemporaryDirectory() as output, datasets.whole(folder) as new:
+            settings = {"dataset.data_folder": new, "workflow.generate_data": True, "workflow.train": False}
+            dlio_runs.run(dlio_runs.command(workload, Path(output), 1, settings))
     return folder
 
 
@@ -102,12 +85,12 @@ def run_case(case: Case, workload: str, folder: Path, chosen: argparse.Namespace
     if case.cached:
         settings |= {"foreload.cache_dir": cache, "foreload.cache_size": chosen.cache_size}
     if case.slow:
-        mounted = harness.slow_view(chosen.slow_fs, folder, scratch / "slow", chosen.rates)
+        mounted = storage.slow_view(chosen.slow_fs, folder, scratch / "slow", chosen.rates)
     else:
         mounted = nullcontext({})
-    with mounted as counters, harness.out_of_page_cache(folder, cache):
+    with mounted as counters, storage.out_of_page_cache(folder, cache):
         settings["dataset.data_folder"] = scratch / "slow" if case.slow else folder
-        found = harness.measure(workload, case.loader, scratch / "output", chosen.ranks, settings)
+        found = dlio_runs.measure(workload, case.loader, scratch / "output", chosen.ranks, settings)
     return found | {"slow_storage": counters}
 
 
@@ -118,13 +101,10 @@ def run_workload(workload: str, chosen: argparse.Namespace) -> dict:
     cases = {}
     for case in CASES:
         with tempfile.TemporaryDirectory(prefix="scratch-", dir=chosen.data) as scratch:
-            try:
-                cases[case.name] = run_case(case, workload, folder, chosen, Path(scratch))
-            except (Unavailable, OSError, KeyError, ValueError) as reason:
-                report.log(f"failed: {reason!r}")
-                cases[case.name] = {"failure": f"{type(reason).__name__}: {reason}".replace(f"{ROOT}/", "")}
+            measured = partial(run_case, case, workload, folder, chosen, Path(scratch))
+            cases[case.name] = rounds.attempt(measured)
     return {
-        "settings": harness.settings_of(workload),
+        "settings": dlio_runs.settings_of(workload),
         "files": len(files),
         "bytes": sum(path.stat().st_size for path in files),
         "cases": cases,
@@ -149,7 +129,7 @@ def check(result: dict) -> list[dict]:
 
 def versions() -> dict[str, str]:
     """Return the versions of what ran, in its environment."""
-    answer = harness.ask(f"import importlib.metadata as m; print(*map(m.version, {PACKAGES!r}))")
+    answer = dlio_runs.ask(f"import importlib.metadata as m; print(*map(m.version, {PACKAGES!r}))")
     return dict(zip(PACKAGES, answer.split(), strict=True))
 
 
@@ -165,26 +145,24 @@ def slow_storage(case: dict, found: dict, epochs: int) -> list[str]:
 def as_text(result: dict) -> str:
     """Return the report in Markdown."""
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    lines = ["# DLIO", "", report.machine_line(result["machine"]), ""]
-    lines += [f"{versions}; {result['ranks']} process(es); slow storage: {result['rates']}", ""]
-    lines += [
+    parts = [
+        "# DLIO",
+        report.machine_line(result["machine"]),
+        f"{versions}; {result['ranks']} process(es); slow storage: {result['rates']}",
         PATCHED if result["patched"] else AS_IT_IS,
-        "",
         "Foreload hands over the files' bytes, DLIO's loader parses them.",
-        "",
     ]
+    epochs = range(1, result["epochs"] + 1)
+    head = ["accelerator utilisation, %", *(f"epoch {epoch}" for epoch in epochs)]
+    head += ["samples/s, last epoch", "slow storage: datasets an epoch", "requests a sample and epoch"]
     for name, found in result["workloads"].items():
         settings = found["settings"]
-        lines += [f"## {name}", ""]
-        lines += [
+        parts.append(f"## {name}")
+        parts.append(
             f"{found['files']} {settings['dataset']['format']} files, {found['bytes'] / 1e6:.0f} MB; batch "
             f"{settings['reader']['batch_size']}, {settings['train']['computation_time']} s of compute a step; "
-            f"{settings['reader']['read_threads']} worker processes of DLIO's own loader.",
-            "",
-        ]
-        epochs = range(1, result["epochs"] + 1)
-        head = ["accelerator utilisation, %", *(f"epoch {epoch}" for epoch in epochs)]
-        head += ["samples/s, last epoch", "slow storage: datasets an epoch", "requests a sample and epoch"]
+            f"{settings['reader']['read_threads']} worker processes of DLIO's own loader."
+        )
         rows = []
         for line, case in found["cases"].items():
             if "failure" in case:
@@ -192,9 +170,8 @@ def as_text(result: dict) -> str:
                 continue
             row = [line, *(f"{value:.1f}" for value in case["au"]), f"{case['samples_per_second'][-1]:.0f}"]
             rows.append([*row, *slow_storage(case, found, len(epochs))])
-        lines += [report.table(head, rows), ""]
-    lines += [f"- {'met' if one['met'] else '**missed**'}: {one['says']}" for one in result["checks"]]
-    return "\n".join(lines)
+        parts.append(report.table(head, rows))
+    return "\n\n".join([*parts, "\n".join(aims.lines(result["checks"]))])
 
 
 def main() -> int:
@@ -212,8 +189,8 @@ def main() -> int:
         "workloads": {name: run_workload(name, chosen) for name in chosen.workloads},
     }
     result["checks"] = check(result)
-    report.deliver(result, as_text(result), chosen.json, chosen.output)
-    return int(chosen.require_targets and not all(one["met"] for one in result["checks"]))
+    report.deliver(result, as_text(result), chosen)
+    return options.exit_code(chosen, False, not all(one["met"] for one in result["checks"]))
 
 
 if __name__ == "__main__":

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import report
+from harness import aims, report
+from harness.aims import at_least, at_most, median
 
-SPEED_TARGET = 1.2
-"""The least ratio of images/s to the best of DALI and torchvision on CUDA, for the same output."""
-CPU_TARGET = 0.5
-"""The largest ratio of host CPU time per image to that of the same peer."""
-IDLE_TARGET = 0.05
-"""The largest share of a step in which the device may wait for the next batch."""
-COLOUR_TOLERANCE = 0.15
-"""The largest difference of a peer's normalised channel mean from the median of all: more means other pixels."""
+SPEED = at_least(1.2)
+"""Images/s in those of the best of DALI and torchvision on CUDA, for the same output."""
+CPU = at_most(0.5)
+"""Host CPU time per image in that of the same peer."""
+IDLE = at_most(0.05)
+"""The share of a step in which the device waits for the next batch."""
 RIVALS = ("dali", "torchvision")
 DECODED = "gpu_decoded_"
 """The prefix of the counters of Foreload's decoding backends."""
@@ -36,11 +34,7 @@ def summarise(standings: Iterable[Any], peers: Mapping[str, Any], mean_bytes: fl
         entry["points"] = [point_of(answer, mean_bytes) for answer in standing.points]
         summary[standing.name] = entry
     fit = {name: entry for name, entry in summary.items() if "images_per_s" in entry}
-    if fit:
-        typical = [statistics.median(entry["mean"][c] for entry in fit.values()) for c in range(3)]
-        for entry in fit.values():
-            off = max(abs(own - other) for own, other in zip(entry["mean"], typical, strict=True))
-            entry["colours_agree"] = off <= COLOUR_TOLERANCE
+    aims.judge_colours(fit.values())
     for name, entry in fit.items():
         rivals = {
             other: fit[other]
@@ -125,26 +119,28 @@ def on_gpu(rounds: list[dict], mean_bytes: float) -> dict:
 
 
 def compare_with(entry: dict, rivals: dict[str, dict], targeted: bool) -> None:
-    """Return ratios to the fastest rival, and to the one that takes the least CPU."""
-    rate = {name: rival["images_per_s"]["median"] for name, rival in rivals.items()}
-    cpu = {name: rival["cpu_seconds_per_1000"]["median"] for name, rival in rivals.items()}
+    """Add the ratios to the fastest rival, and to the one that takes the least CPU."""
+    rate, cpu = (
+        {name: median(rival, key) for name, rival in rivals.items()}
+        for key in ("images_per_s", "cpu_seconds_per_1000")
+    )
     best, thrifty = max(rate, key=rate.__getitem__), min(cpu, key=cpu.__getitem__)
-    own = entry["cpu_seconds_per_1000"]["median"]
+    own = median(entry, "cpu_seconds_per_1000")
     entry |= {
         "best_peer": best,
-        "speed_factor": entry["images_per_s"]["median"] / rate[best],
+        "speed_factor": median(entry, "images_per_s") / rate[best],
         "cpu_factor": own / cpu[best],
         "thriftiest_peer": thrifty,
         "cpu_factor_of_thriftiest": own / cpu[thrifty],
     }
     if targeted:
         entry["targets"] = {
-            f"at least {SPEED_TARGET} x the images/s of {best}": entry["speed_factor"] >= SPEED_TARGET,
-            f"at most {CPU_TARGET} x its CPU time": entry["cpu_factor"] <= CPU_TARGET,
+            f"at least {SPEED.bound} x the images/s of {best}": SPEED.met(entry["speed_factor"]),
+            f"at most {CPU.bound} x its CPU time": CPU.met(entry["cpu_factor"]),
         }
         if "training" in entry:
-            share = entry["training"]["idle_share"]
-            entry["targets"][f"device idle at most {IDLE_TARGET:.0%} of a step"] = share <= IDLE_TARGET
+            idle = f"device idle at most {IDLE.bound:.0%} of a step"
+            entry["targets"][idle] = IDLE.met(entry["training"]["idle_share"])
 
 
 def as_text(result: dict) -> str:
@@ -166,7 +162,7 @@ def as_text(result: dict) -> str:
         if "gpu" in entry:
             parts.append(f"{entry['title']}: {stages_line(entry['gpu'])}")
         for target, met in entry.get("targets", {}).items():
-            parts.append(f"{entry['title']}: {target}: {'met' if met else 'MISSED'}")
+            parts.append(f"{entry['title']}: {target}: {aims.word(met)}")
         if "best_peer" not in entry and "images_per_s" in entry:
             parts.append(f"{entry['title']}: no peer of its data type was measured")
     parts += [f"{e['title']}: nvJPEG is {', '.join(e['nvjpeg'])}" for e in peers.values() if e.get("nvjpeg")]
@@ -264,18 +260,13 @@ def shares(gpu: dict) -> str:
 
 def row(entry: dict) -> list[str]:
     """Return one loader's line."""
-    if "images_per_s" not in entry:
-        return [entry["title"], f"not measured: {entry['failure']}".replace("|", "/"), *[""] * 7]
-    title = entry["title"] + ("" if entry["colours_agree"] else " (COLOURS DIFFER)")
-    title += f" (failed later: {entry['failure']})".replace("|", "/") if entry["failure"] else ""
-    factors = [f"{entry[key]:.2f}" if key in entry else "" for key in ("speed_factor", "cpu_factor")]
-    training = entry.get("training")
-    fed = (
-        [f"{training['images_per_s']:.0f}", f"{training['idle_share']:.1%}", f"{training['slower']:.1%}"]
-        if training
-        else [""] * 3
-    )
-    setting = "" if entry["setting"] == "None" else entry["setting"]
-    setting = ", ".join(told for told in (setting, entry["note"]) if told)
-    rates = [report.show(entry["images_per_s"], 0), report.show(entry["cpu_seconds_per_1000"], 2)]
-    return [title, *rates, *factors, setting, *fed]
+    factors = [report.digits(entry.get(key), 2) for key in ("speed_factor", "cpu_factor")]
+    setting = "" if entry.get("setting") == "None" else entry.get("setting")
+    setting = ", ".join(told for told in (setting, entry.get("note")) if told)
+    training = entry.get("training", {})
+    fed = [report.digits(training.get("images_per_s"), 0)]
+    fed += [f"{training[key]:.1%}" if training else "" for key in ("idle_share", "slower")]
+    title, *cells = report.loader(entry, *factors, setting, *fed)
+    if "images_per_s" in entry and entry["failure"]:
+        title += f" (failed later: {entry['failure']})".replace("|", "/")
+    return [title, *cells]

@@ -27,10 +27,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import calls
-import report
 from calls import failed, last_line
+from harness import report
 from probing.answers import unanswered
 
 KIT = report.ROOT

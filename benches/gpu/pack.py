@@ -21,8 +21,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
-import report
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from harness import report
 
 LIMIT = 60_000_000
 PIECE = 51_500_000
@@ -36,13 +36,7 @@ parts of images on H100 and A100 (nvImageCodec issue 55)."""
 HAS_ALREADY = {"numpy", "packaging", "six", "pyyaml", "typing_extensions"}
 """Packages that DALI needs and every machine with torch has. nvJPEG is not among them, although the kit has it:
 nvImageCodec looks for it only beside itself, and without it silently decodes on the CPU."""
-SCRIPTS = (
-    "benches/gpu",
-    "cuda/kernels",
-    "benches/compare/accounting.py",
-    "benches/compare/photographs.py",
-    "benches/compare/report.py",
-)
+SCRIPTS = ("benches/gpu", "benches/harness", "cuda/kernels")
 TESTS = ("tests/gpu",)
 LICENCES = ("LICENSE-APACHE", "LICENSE-MIT")
 

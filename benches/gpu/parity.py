@@ -13,14 +13,14 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "gpu"))
 import driver
 import foreload
 import images
 import numpy as np
-import report
 from foreload import transforms as T
+from harness import options, report
 from resemblance import MEAN_LIMIT, levels_of
 
 BACKENDS = ("hardware", "cuda_batched", "cuda", "cpu")
@@ -143,17 +143,11 @@ def compared(chosen: argparse.Namespace, scratch: Path) -> Iterator[dict]:
 
 def main() -> int:
     """Compare and print; return 1 when a limit is broken, 2 without a GPU."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--data", type=Path, help="an image folder of photographs, beside small files of all kinds"
-    )
+    parser = options.parser(__doc__, data=None, targets=False)
+    parser.add_argument("--data", type=Path, help="a folder of photographs, beside small files of all kinds")
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--short", action="store_true", help="small and few: try the script itself")
     parser.add_argument("--lines", type=Path, help="keep each line here as soon as it is known")
-    parser.add_argument("--output", type=Path, help="keep the result in OUTPUT.json and OUTPUT.md too")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     chosen = parser.parse_args()
     try:
         driver.device_count()
@@ -181,7 +175,7 @@ def main() -> int:
 def deliver(lines: list[dict], chosen: argparse.Namespace) -> None:
     """Return the result, complete or not."""
     result = {"benchmark": "gpu-parity", "machine": report.machine(), "limit": MEAN_LIMIT, "lines": lines}
-    report.deliver(result, as_text(lines), chosen.json, chosen.output)
+    report.deliver(result, as_text(lines), chosen)
 
 
 if __name__ == "__main__":

@@ -24,10 +24,10 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "gpu"))
 import driver
-import report
+from harness import report
 from probing import library, machine, matrix, speed, verdicts
 from probing.answers import unanswered
 from probing.steps import Context, Step

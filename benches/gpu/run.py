@@ -14,12 +14,12 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import judge
-import photographs
-import report
+from harness import datasets, options, report
 from standings import PEERS, POINTS, PYTHON, Standing
 
 ROUNDS_SHARE = 0.5
@@ -29,11 +29,7 @@ POINT_LIMIT = 40
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=report.ROOT / "data" / "folder", help="image folder")
+    parser = options.parser(__doc__)
     parser.add_argument("--peers", nargs="+", choices=PEERS, metavar="PEER", help=f"from: {', '.join(PEERS)}")
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds of every peer")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of a timed round")
@@ -41,16 +37,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--budget", type=float, help="seconds for all: fewer rounds if need be, at least 1")
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--image-size", type=int, default=224)
-    parser.add_argument(
-        "--threads", type=int, default=min(16, os.cpu_count() or 1), help="threads or workers"
-    )
-    parser.add_argument("--require-targets", action="store_true", help="exit code 1 when a target is missed")
-    parser.add_argument("--output", type=Path, help="keep the result in OUTPUT.json and OUTPUT.md too")
-    parser.add_argument(
-        "--recorded", type=Path, help="answer for all loaders from this file: try the comparison itself"
-    )
+    threads = min(16, os.cpu_count() or 1)
+    parser.add_argument("--threads", type=int, default=threads, help="threads or workers")
+    parser.add_argument("--recorded", type=Path, help="answers of all loaders, to try the comparison itself")
     parser.add_argument("--logs", type=Path, help="file for what the peers print (default: stderr)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     chosen = parser.parse_args()
     chosen.peers = chosen.peers or list(PEERS)
     return chosen
@@ -101,7 +91,7 @@ class Comparison:
     def __init__(self, chosen: argparse.Namespace, gpu: dict, began: float) -> None:
         self.chosen, self.gpu = chosen, gpu
         self.deadline = began + (chosen.budget or 24 * 3600)
-        files = photographs.jpegs(chosen.data)
+        files = datasets.jpegs(chosen.data)
         self.images = len(files)
         self.mean_bytes = sum(path.stat().st_size for path in files) / len(files)
         self.standings: list[Standing] = []
@@ -147,12 +137,8 @@ class Comparison:
             if time.monotonic() + 2 * self.chosen.seconds + 4 > self.deadline:
                 report.log(f"no time for {point.peer} with {point.told()} and what follows")
                 break
-            asked = {"do": "point", "seconds": self.chosen.seconds, "backend": point.backend}
-            asked |= {
-                "cpu_decode": point.cpu_decode,
-                "threads": point.threads,
-                "batch_size": point.batch_size,
-            }
+            given = {key: value for key, value in asdict(point).items() if key != "peer"}
+            asked = {"do": "point", "seconds": self.chosen.seconds, **given}
             if answer := standing.ask(asked, POINT_LIMIT):
                 standing.points.append({"told": point.told(), "backend": point.backend, **answer})
                 report.log(f"{point.peer}, {point.told()}: {answer.get('refused') or told(answer)}")
@@ -160,11 +146,11 @@ class Comparison:
 
     def result(self) -> dict:
         """Return everything in the form that is kept."""
-        keys = ("rounds", "seconds", "train_seconds", "batch_size", "image_size", "threads")
+        keys = "rounds seconds train_seconds batch_size image_size threads"
         return {
             "benchmark": "gpu",
             "machine": report.machine() | self.gpu,
-            "settings": {key: getattr(self.chosen, key) for key in keys},
+            "settings": options.settings(self.chosen, keys),
             "data": {"images": self.images, "mean_bytes": self.mean_bytes, "page_cache": "warm"},
             "peers": judge.summarise(self.standings, PEERS, self.mean_bytes),
         }
@@ -204,10 +190,10 @@ def main() -> int:
     finally:
         comparison.end()
     result = comparison.result()
-    report.deliver(result, judge.as_text(result), chosen.json, chosen.output)
+    report.deliver(result, judge.as_text(result), chosen)
     own = [entry for name, entry in result["peers"].items() if name.startswith("foreload")]
     missed = any(not met for entry in own for met in entry.get("targets", {}).values())
-    return 1 if any(entry["failure"] for entry in own) or (missed and chosen.require_targets) else 0
+    return options.exit_code(chosen, any(entry["failure"] for entry in own), missed)
 
 
 if __name__ == "__main__":

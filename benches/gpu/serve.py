@@ -27,14 +27,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
-from accounting import thread_cpu_seconds, tree_cpu_seconds
+from harness.accounting import thread_cpu_seconds, tree_cpu_seconds
 
-MEAN = (0.485, 0.456, 0.406)
-STD = (0.229, 0.224, 0.225)
-SCALE = (0.08, 1.0)
-RATIO = (3 / 4, 4 / 3)
 DEVICE = "cuda"
 DTYPES = {"f16": torch.float16, "f32": torch.float32}
 IN_FLIGHT = 2
@@ -323,16 +319,3 @@ def serve(open_feed: OpenFeed, settings: tuple[object, ...] = (None,)) -> None:
     if server.feed:
         server.run = iter(())
         server.feed.close()
-
-
-def list_images(folder: Path) -> tuple[list[str], list[int]]:
-    """Return paths and labels of an image folder, classes sorted by name."""
-    paths, labels = [], []
-    for label, name in enumerate(sorted(entry.name for entry in folder.iterdir() if entry.is_dir())):
-        for path in sorted((folder / name).rglob("*")):
-            if path.suffix.lower() in (".jpg", ".jpeg"):
-                paths.append(str(path))
-                labels.append(label)
-    if not paths:
-        raise FileNotFoundError(f"no JPEG in the sub-folders of {folder}")
-    return paths, labels

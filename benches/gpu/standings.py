@@ -11,7 +11,7 @@ import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import report
+from harness import report
 
 HERE = Path(__file__).resolve().parent
 PYTHON = sys.executable
@@ -107,7 +107,7 @@ class Standing:
             return
         else:
             command = [PYTHON, str(HERE / "peers" / f"{peer.program}.py"), *options]
-        path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+        path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": logs}
         self.process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, text=True, **pipes)
 

@@ -6,7 +6,6 @@ replaced. The seed is printed and repeats the run. It needs a driver, but no tor
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import ctypes
 import gc
@@ -18,14 +17,14 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "gpu"))
 import capsule
 import driver
 import foreload
 import images
 import numpy as np
-import report
+from harness import accounting, options, report
 
 SAMPLES_OF_MEMORY = 200
 WARM_UP = 0.25
@@ -57,7 +56,7 @@ class Run:
 
     def sample(self) -> tuple[int, int, int]:
         """Return the memory in use now."""
-        return self.batches, device_bytes(), resident_bytes()
+        return self.batches, device_bytes(), accounting.resident_bytes()
 
 
 def device_bytes() -> int:
@@ -65,12 +64,6 @@ def device_bytes() -> int:
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
     return total.value - free.value
-
-
-def resident_bytes() -> int:
-    """Return the resident memory of this process."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def own_threads() -> tuple[int, int]:
@@ -225,18 +218,14 @@ def problems(run: Run, grown: dict[str, float], wanted: int) -> list[str]:
 
 def main() -> int:
     """Run and print; return 1 when something is wrong, 2 without a GPU."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options.parser(__doc__, data=None, targets=False)
     parser.add_argument("--batches", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=600, help="give up after this long")
     parser.add_argument("--seed", type=int, help="repeat a run; a new one by default")
     parser.add_argument(
-        "--no-limits", action="store_true", help="no limits of time and growth: run under a checker"
+        "--no-limits", action="store_true", help="no limits of time and growth, for a checker"
     )
     parser.add_argument("--lines", type=Path, help="keep a line for each loader here, as soon as it is gone")
-    parser.add_argument("--output", type=Path, help="keep the result in OUTPUT.json and OUTPUT.md too")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     chosen = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 32) if chosen.seed is None else chosen.seed
     try:
@@ -282,7 +271,7 @@ def main() -> int:
         f"{result['drop_seconds_max']:.2f} s); over the run {growth or 'too few samples for a slope'}: "
         + ("; ".join(found) or "ok")
     )
-    report.deliver(result, text, chosen.json, chosen.output)
+    report.deliver(result, text, chosen)
     return int(bool(found))
 
 

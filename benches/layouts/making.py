@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-import contest
-import environments
-import photographs
-import report
+from harness import datasets, environments, programs, report
 
 HERE = Path(__file__).resolve().parent
 
@@ -24,54 +20,44 @@ class Writer:
     environment: str
 
 
-def ensure(writer: Writer, source: Path, output: Path, chosen: list[str], envs: Path) -> Path:
-    """Write `source` into `output` unless that is there, and return it; a run that was cut short leaves nothing."""
-    if output.is_dir():
-        return output
-    python = environments.ensure(writer.environment, envs)
-    report.log(f"writing {output.name}: {writer.program}")
-    beside = output.with_name(f"{output.name}.new")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
-    command = [python, HERE / "writers" / f"{writer.program}.py", source, beside, *chosen]
-    variables = os.environ | {"PYTHONPATH": str(contest.HERE), "HF_HUB_OFFLINE": "1"}
-    environments.call([str(word) for word in command], f"{writer.program} failed", variables)
-    beside.rename(output)
+def ensure(writer: Writer, source: Path, output: Path, chosen: list[object], envs: Path) -> Path:
+    """Write `source` into `output` unless that is there, and return it."""
+    if not output.is_dir():
+        python = environments.ensure(writer.environment, envs)
+        report.log(f"writing {output.name}: {writer.program}")
+        variables = programs.python_path() | {"HF_HUB_OFFLINE": "1"}
+        with datasets.whole(output) as new:
+            words = [python, HERE / "writers" / f"{writer.program}.py", source, new, *chosen]
+            programs.output_of(words, variables, environments.INSTALL_TIMEOUT)
     return output
 
 
 def thumbnails(source: Path, count: int, folder: Path, envs: Path) -> Path:
     """Return a folder with `count` images of 16 by 16 pixels in two classes, made of a folder's first images."""
-    if folder.is_dir():
-        return folder
-    python = environments.ensure("huggingface", envs)
-    beside = folder.with_name(f"{folder.name}.new")
-    shutil.rmtree(beside, ignore_errors=True)
-    code = "import sys; from PIL import Image; Image.open(sys.argv[1]).resize((16, 16)).save(sys.argv[2])"
-    for number, path in enumerate(photographs.jpegs(source)[:count]):
-        made = beside / f"class_{number % 2}" / f"{number:03}.jpg"
-        made.parent.mkdir(parents=True, exist_ok=True)
-        environments.call([str(python), "-c", code, str(path), str(made)], "no thumbnail")
-    beside.rename(folder)
+    if not folder.is_dir():
+        python = environments.ensure("huggingface", envs)
+        code = "import sys; from PIL import Image; Image.open(sys.argv[1]).resize((16, 16)).save(sys.argv[2])"
+        with datasets.whole(folder) as new:
+            for number, path in enumerate(datasets.jpegs(source)[:count]):
+                made = new / f"class_{number % 2}" / f"{number:03}.jpg"
+                made.parent.mkdir(exist_ok=True)
+                programs.output_of([python, "-c", code, path, made])
     return folder
 
 
 def repeated(shard: Path, count: int, folder: Path) -> Path:
-    """Return a folder in which the one shard of a folder lies under `count` names, as links to the same bytes."""
+    """Return a folder in which the one shard of a folder has `count` names, as links to the same bytes."""
     if folder.is_dir():
         return folder
-    beside = folder.with_name(f"{folder.name}.new")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
     (source,) = (path for path in shard.iterdir() if path.name != "index.json")
     names = [f"shard-{number:05}{source.suffix}" for number in range(count)]
-    for name in names:
-        os.link(source, beside / name)
-    index = shard / "index.json"
-    if index.is_file():
-        told = json.loads(index.read_text())
-        (only,) = told["shards"]
-        told["shards"] = [only | {"raw_data": only["raw_data"] | {"basename": name}} for name in names]
-        (beside / "index.json").write_text(json.dumps(told))
-    beside.rename(folder)
+    with datasets.whole(folder) as new:
+        for name in names:
+            os.link(source, new / name)
+        index = shard / "index.json"
+        if index.is_file():
+            told = json.loads(index.read_text())
+            (only,) = told["shards"]
+            told["shards"] = [only | {"raw_data": only["raw_data"] | {"basename": name}} for name in names]
+            (new / "index.json").write_text(json.dumps(told))
     return folder

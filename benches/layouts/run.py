@@ -1,4 +1,4 @@
-"""Times Foreload beside each layout's own library on the files that this library wrote: same images, cores and views.
+"""Times Foreload and each layout's own library on the files that this library wrote: same images, cores and views.
 
 First part: CPU seconds and images a second of whole epochs, in alternating rounds. Second part: how long it takes to
 open a dataset of ten million samples that was indexed before. A layout that Foreload cannot read is left out of both
@@ -9,63 +9,54 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
-import contest
-import environments
-import layout_verdicts
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import making
-import photographs
-import report
-from contest import Program
-from environments import Unavailable
-from layout_verdicts import OWN
+from harness import aims, datasets, options, programs, report, rounds
+from harness.aims import at_least, at_most
+from harness.environments import Unavailable
+from harness.rounds import COMPARED, Entrant, Standing
 from making import Writer
 
 HERE = Path(__file__).resolve().parent
-SHARED = contest.HERE / "peers"
+OWN = "foreload"
+CPU_AIM = at_least(3.0)
+"""How many times less CPU than the best peer Foreload takes."""
+OPENING_AIM = at_most(1.0)
+"""The seconds from the call to a loader of a dataset that was indexed before."""
 FIRST_BATCH = """
 import sys, foreload
 next(iter(foreload.ImageLoader(sys.argv[1], batch_size=1, device="cpu", progress=False)))
 """
+OPEN = """
+import json, sys, time, foreload
+root, index = sys.argv[1:]
+begun = time.perf_counter()
+loader = foreload.ImageLoader(root, batch_size=256, index_dir=index, progress=False, device="cpu")
+print(json.dumps({"seconds": time.perf_counter() - begun, "samples": loader.samples}))
+"""
 SHARD_SAMPLES = 100_000
-"""The samples of the shard that lies under many names where a dataset is only opened."""
-
-
-@dataclass(frozen=True)
-class Peer:
-    """One way to read a layout."""
-
-    title: str
-    source: Path
-    environment: str | None
-    """The peer's environment; None for Foreload's own interpreter."""
-    variant: str = ""
-    sharded: bool = False
-    """Whether every worker has shards or samples of its own, and may drop a partial batch of them."""
+"""The samples of the shard that has many names where a dataset is only opened."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A layout, who writes it, and who reads it."""
+    """A layout, the program that writes it, and the peers that read it."""
 
     title: str
     writer: Writer
-    peers: dict[str, Peer]
+    peers: dict[str, Entrant]
 
 
-def peer(title: str, program: str, environment: str, variant: str = "", sharded: bool = False) -> Peer:
-    """Return a peer of this benchmark's own."""
-    return Peer(title, HERE / "peers" / f"{program}.py", environment, variant, sharded)
+def peer(title: str, program: str, environment: str, variant: str = "", sharded: bool = False) -> Entrant:
+    return Entrant(title, HERE / "peers" / f"{program}.py", environment, variant, sharded)
 
 
-FORELOAD = Peer("**Foreload**", SHARED / "foreload_loader.py", None, "fast-f32")
-
+FORELOAD = Entrant("**Foreload**", COMPARED / "foreload_loader.py", variant="fast-f32")
+WEBDATASET = Entrant("WebDataset + torchvision.io", COMPARED / "webdataset_io.py", "torch", sharded=True)
 LAYOUTS = {
     "parquet": Layout(
         "Parquet",
@@ -83,15 +74,7 @@ LAYOUTS = {
             "streaming-pil": peer("Streaming, Pillow", "mds_streaming", "streaming", "pil", True),
         },
     ),
-    "webdataset": Layout(
-        "WebDataset",
-        Writer("tar_webdataset", "webdataset"),
-        {
-            "webdataset": Peer(
-                "WebDataset + torchvision.io", SHARED / "webdataset_io.py", "torch", sharded=True
-            )
-        },
-    ),
+    "webdataset": Layout("WebDataset", Writer("tar_webdataset", "webdataset"), {"webdataset": WEBDATASET}),
     "tfrecord": Layout(
         "TFRecord with tf.Example",
         Writer("tfrecord_tensorflow", "tensorflow"),
@@ -101,98 +84,82 @@ LAYOUTS = {
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = contest.folder_parser(__doc__)
+    parser = options.parser(__doc__)
     parser.add_argument("--images", type=int, default=4000, help="how many of its images are written")
     parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
     parser.add_argument("--parts", nargs="+", choices=("speed", "opening"), default=["speed", "opening"])
     parser.add_argument("--epochs", type=int, default=1, help="timed epochs in each round")
-    parser.add_argument(
-        "--samples", type=int, default=10_000_000, help="samples of the datasets that are opened"
-    )
-    contest.add_options(parser, rounds=3)
+    parser.add_argument("--samples", type=int, default=10_000_000, help="samples of datasets to be opened")
+    options.add_loaders(parser, rounds=3)
     chosen = parser.parse_args()
     if chosen.samples % min(SHARD_SAMPLES, chosen.samples):
         parser.error(f"--samples: is {chosen.samples}, must be below or a multiple of {SHARD_SAMPLES}")
     return chosen
 
 
-def unreadable(root: Path, chosen: argparse.Namespace) -> str | None:
-    """Return why Foreload cannot read a dataset; None if it can."""
-    command = [str(contest.interpreter(None, chosen)), "-W", "ignore", "-c", FIRST_BATCH, str(root)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return environments.last_lines(done.stderr) if done.returncode else None
-
-
-def program_of(peer: Peer, root: Path, chosen: argparse.Namespace) -> Program:
-    """Return how a peer is run; install what it needs."""
-    python = contest.interpreter(peer.environment, chosen)
-    made = contest.program(python, peer.source, root, peer.variant, chosen, (SHARED, HERE / "peers"))
-    scratch = chosen.envs / "scratch"
-    scratch.mkdir(parents=True, exist_ok=True)
-    made.words.extend(["--shards", str(root), "--scratch", str(scratch), "--epochs", str(chosen.epochs)])
-    return made
-
-
 def speed(name: str, root: Path, images: int, chosen: argparse.Namespace) -> dict:
     """Do all rounds of a layout's peers and Foreload."""
-    layout = LAYOUTS[name]
-    peers = {OWN: FORELOAD, **layout.peers}
-    photographs.warm([path for path in root.iterdir() if path.is_file()])
+    peers = {OWN: FORELOAD, **LAYOUTS[name].peers}
+    datasets.warm([path for path in root.iterdir() if path.is_file()])
 
     def check(who: str, result: dict) -> None:
         dropped = chosen.batch_size * (chosen.threads if peers[who].sharded else 1)
-        contest.check_images(result, images, dropped)
+        rounds.check_images(result, images, dropped)
 
-    entrants = {who: functools.partial(program_of, peer, root, chosen) for who, peer in peers.items()}
-    standings = contest.hold(entrants, check, chosen.rounds, memory=False, title=name)
-    return layout_verdicts.summarise(standings, {who: peer.title for who, peer in peers.items()})
+    more = ("--shards", root, "--epochs", chosen.epochs)
+    entrants = {who: functools.partial(peer.program, root, chosen, *more) for who, peer in peers.items()}
+    standings = rounds.hold(entrants, check, chosen.rounds, title=name)
+    return summarise(standings, {who: peer.title for who, peer in peers.items()})
+
+
+def summarise(standings: dict[str, Standing], titles: dict[str, str]) -> dict:
+    """Return medians and ranges, and how much less CPU Foreload takes than the peer that takes least."""
+    summary = {"peers": rounds.entries(standings, titles)}
+    cpu = {
+        name: used
+        for name, entry in summary["peers"].items()
+        if (used := aims.median(entry, "cpu_seconds_per_1000")) is not None
+    }
+    best = min((name for name in cpu if name != OWN), key=cpu.__getitem__, default=None)
+    if best and OWN in cpu:
+        less = cpu[best] / cpu[OWN]
+        summary |= {"best_peer": best, "less_cpu": less, "met": CPU_AIM.met(less)}
+    return summary
 
 
 def opening(name: str, folder: Path, chosen: argparse.Namespace) -> dict:
     """Index a dataset of many samples and open it again in new processes; return the seconds of both."""
-    layout = LAYOUTS[name]
     each = min(SHARD_SAMPLES, chosen.samples)
     source = making.thumbnails(chosen.data, 10, folder / "thumbnails", chosen.envs)
-    words = ["--copies", str(each // 10), "--shard-samples", str(each)]
-    shard = making.ensure(layout.writer, source, folder / f"{name}-shard-{each}", words, chosen.envs)
+    words = ["--copies", each // 10, "--shard-samples", each]
+    shard = making.ensure(LAYOUTS[name].writer, source, folder / f"{name}-shard-{each}", words, chosen.envs)
     root = making.repeated(shard, chosen.samples // each, folder / f"{name}-{chosen.samples}")
     index = chosen.envs / "scratch" / f"index-{name}-{chosen.samples}"
     for old in index.glob("*"):
         old.unlink()
 
-    def start() -> dict:
-        command = [contest.interpreter(None, chosen), HERE / "start.py", root, index]
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise Unavailable(environments.last_lines(done.stderr))
-        result = json.loads(done.stdout)
+    def start() -> float:
+        result = programs.json_of([rounds.interpreter(None, chosen), "-c", OPEN, root, index])
         if result["samples"] != chosen.samples:
             raise Unavailable(f"has {result['samples']} samples, not {chosen.samples}")
         report.log(f"{name}: opened in {result['seconds']:.2f} s")
-        return result
+        return result["seconds"]
 
     first = start()
-    again = report.spread([start()["seconds"] for _ in range(chosen.rounds)])
-    met = again["median"] < layout_verdicts.OPENING_TARGET
-    return {
-        "samples": chosen.samples,
-        "indexed_seconds": first["seconds"],
-        "opened_seconds": again,
-        "met": met,
-    }
+    again = report.spread([start() for _ in range(chosen.rounds)])
+    found = {"samples": chosen.samples, "indexed_seconds": first, "opened_seconds": again}
+    return found | {"met": OPENING_AIM.met(again["median"])}
 
 
 def measure(name: str, part: Path, chosen: argparse.Namespace) -> dict:
     """Return all that is measured of a layout, or why it is left out."""
-    layout, folder = LAYOUTS[name], chosen.data.parent / "layouts"
-    images = len(photographs.jpegs(part))
+    folder = chosen.data.parent / "layouts"
+    images = len(datasets.jpegs(part))
     # At least as many shards as workers.
-    words = ["--shard-samples", str(max(1, min(500, images // (2 * chosen.threads))))]
+    words = ["--shard-samples", max(1, min(500, images // (2 * chosen.threads)))]
     try:
-        root = making.ensure(layout.writer, part, folder / f"{name}-{images}", words, chosen.envs)
-        if reason := unreadable(root, chosen):
-            raise Unavailable(reason)
+        root = making.ensure(LAYOUTS[name].writer, part, folder / f"{name}-{images}", words, chosen.envs)
+        programs.output_of([rounds.interpreter(None, chosen), "-W", "ignore", "-c", FIRST_BATCH, root])
     except Unavailable as reason:
         report.log(f"{name}: left out: {reason}")
         return {"skipped": str(reason)}
@@ -200,38 +167,61 @@ def measure(name: str, part: Path, chosen: argparse.Namespace) -> dict:
     if "speed" in chosen.parts:
         entry["speed"] = speed(name, root, images, chosen)
     if "opening" in chosen.parts:
-        try:
-            entry["opening"] = opening(name, folder, chosen)
-        except Unavailable as reason:
-            report.log(f"{name}: not opened: {reason}")
-            entry["opening"] = {"failure": str(reason), "met": False}
+        entry["opening"] = {"met": False} | rounds.attempt(lambda: opening(name, folder, chosen))
     return entry
+
+
+def as_text(result: dict) -> str:
+    """Return the whole report in Markdown."""
+    chosen = result["settings"]
+    parts = [report.machine_line(result["machine"])]
+    for name, entry in result["layouts"].items():
+        parts.append(f"## {LAYOUTS[name].title}")
+        if entry.get("skipped"):
+            parts.append(f"Left out, as Foreload does not read it: {entry['skipped']}")
+            continue
+        if judged := entry.get("speed"):
+            parts.append(
+                f"{chosen['images']} JPEGs in the page cache, RandomResizedCrop 224 + flip + normalise, NCHW, batch "
+                f"{chosen['batch_size']}, {chosen['threads']} cores; {chosen['rounds']} rounds, median (range)"
+            )
+            head = ["loader", "images/s", "CPU s per 1 000"]
+            parts.append(report.table(head, [report.loader(peer) for peer in judged["peers"].values()]))
+            if "less_cpu" in judged:
+                told = f"{judged['less_cpu']:.2f} times less CPU than {judged['best_peer']}"
+                parts.append(f"{told}, asked {CPU_AIM.bound:g}: {aims.word(judged['met'])}")
+        if seconds := entry.get("opening"):
+            if "failure" in seconds:
+                parts.append(f"Opening: not measured: {seconds['failure']}")
+                continue
+            parts.append(
+                f"{seconds['samples']} samples: indexed in {seconds['indexed_seconds']:.1f} s, then opened in "
+                f"{report.show(seconds['opened_seconds'], 2)} s, asked {OPENING_AIM.bound:g}: "
+                f"{aims.word(seconds['met'])}"
+            )
+    return "\n\n".join(parts)
 
 
 def main() -> int:
     """Write, measure, report; return 1 when Foreload failed, or missed a target that was required."""
     chosen = parse_arguments()
-    contest.use_cores(chosen.threads)
+    rounds.use_cores(chosen.threads)
     if chosen.data.name == "folder":
-        photographs.ensure(chosen.data, "folder", chosen.foreload_python.parent / "foreload")
-    part = photographs.part(chosen.data, chosen.images, chosen.envs / "scratch")
+        program = chosen.foreload_python.parent / "foreload"
+        datasets.synthesise(program, chosen.data, "--images", datasets.IMAGES)
+    part = datasets.part(chosen.data, chosen.images, chosen.envs / "scratch")
     result = {
         "benchmark": "layouts",
         "machine": report.machine(),
-        "settings": {
-            key: getattr(chosen, key)
-            for key in ("rounds", "epochs", "warmup", "batch_size", "threads", "images")
-        },
+        "settings": options.settings(chosen, "rounds epochs warmup batch_size threads images"),
         "layouts": {name: measure(name, part, chosen) for name in chosen.layouts},
     }
-    titles = {name: LAYOUTS[name].title for name in chosen.layouts}
-    report.deliver(result, layout_verdicts.as_text(result, titles), chosen.json, chosen.output)
+    report.deliver(result, as_text(result), chosen)
     judged = [
         part for entry in result["layouts"].values() for part in entry.values() if isinstance(part, dict)
     ]
-    missed = chosen.require_targets and not all(part.get("met") for part in judged)
     failed = any(part.get("peers", {}).get(OWN, {}).get("failure") for part in judged)
-    return 1 if missed or failed else 0
+    return options.exit_code(chosen, failed, not all(part.get("met") for part in judged))
 
 
 if __name__ == "__main__":

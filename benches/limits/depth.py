@@ -10,30 +10,22 @@ cargo build --release -p slow-fs
 from __future__ import annotations
 
 import argparse
-import resource
-import shutil
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "dlio"))
-from harness import slow_view
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import foreload
-import report
-from environments import ROOT, Unavailable
+from harness import options, report, storage
+from harness.environments import Unavailable
 
 BATCH = 50
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--slow-fs", type=Path, default=ROOT / "target" / "release" / "slow-fs")
+    parser = options.parser(__doc__, data=None, targets=False)
+    parser.add_argument("--slow-fs", type=Path, default=storage.SLOW_FS)
     parser.add_argument(
         "--rates", default="open=1ms,read=1ms", help="as `foreload bench --emulate-pfs` has it"
     )
@@ -41,8 +33,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--bytes", type=int, default=20_000, help="of each file")
     parser.add_argument("--depths", type=int, nargs="+", default=[1, 4, 16, 32, 64, 128, 256])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--output", type=Path, help="keep the result here, as .json and .md")
     return parser.parse_args()
 
 
@@ -50,51 +40,44 @@ def measure(files: Path, index: Path, depth: int) -> dict:
     """Read one epoch of all files, the start of the threads included."""
     settings = {"io": "pread", "direct": "off", "queue_depth": depth, "index_dir": index, "progress": False}
     loader = foreload.FileLoader(files, batch_size=BATCH, **settings)
-    before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    before, started = time.process_time(), time.perf_counter()
     count = sum(len(batch) for batch in loader)
     seconds = time.perf_counter() - started
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    cpu = time.process_time() - before
     return {"files_per_s": count / seconds, "cpu_seconds_per_1000": 1000 * cpu / count, "io": loader.io}
 
 
 def main() -> int:
     """Return 0 when all was measured."""
-    arguments = parse_arguments()
-    scratch = Path(tempfile.mkdtemp(prefix="foreload-depth-"))
+    chosen = parse_arguments()
     runs: dict[int, list[dict]] = {}
-    try:
+    with tempfile.TemporaryDirectory(prefix="foreload-depth-") as folder:
+        scratch = Path(folder)
         files = scratch / "files"
         files.mkdir()
-        for number in range(arguments.files):
-            (files / f"{number:05}.bin").write_bytes(number.to_bytes(4, "little") * (arguments.bytes // 4))
-        with slow_view(arguments.slow_fs, files, scratch / "slow", arguments.rates):
-            for number in range(arguments.rounds):
-                for depth in arguments.depths:
-                    report.log(f"round {number + 1} of {arguments.rounds}: depth {depth}")
-                    run = measure(scratch / "slow", scratch / "index", depth)
-                    runs.setdefault(depth, []).append(run)
-    except Unavailable as reason:
-        print(reason, file=sys.stderr)
-        return 1
-    finally:
-        shutil.rmtree(scratch)
+        for number in range(chosen.files):
+            (files / f"{number:05}.bin").write_bytes(number.to_bytes(4, "little") * (chosen.bytes // 4))
+        try:
+            with storage.slow_view(chosen.slow_fs, files, scratch / "slow", chosen.rates):
+                for number in range(chosen.rounds):
+                    for depth in chosen.depths:
+                        report.log(f"round {number + 1} of {chosen.rounds}: depth {depth}")
+                        run = measure(scratch / "slow", scratch / "index", depth)
+                        runs.setdefault(depth, []).append(run)
+        except Unavailable as reason:
+            print(reason, file=sys.stderr)
+            return 1
+    figures = ("files_per_s", "cpu_seconds_per_1000")
     result = {
         "machine": report.machine(),
-        "rates": arguments.rates,
-        "files": arguments.files,
-        "bytes": arguments.bytes,
+        **options.settings(chosen, "rates files bytes"),
         "runs": [
-            {
-                "depth": depth,
-                "io": of[0]["io"],
-                "files_per_s": report.spread([run["files_per_s"] for run in of]),
-                "cpu_seconds_per_1000": report.spread([run["cpu_seconds_per_1000"] for run in of]),
-            }
+            {"depth": depth, "io": of[0]["io"]}
+            | {key: report.spread([run[key] for run in of]) for key in figures}
             for depth, of in runs.items()
         ],
     }
-    report.deliver(result, describe(result), arguments.json, arguments.output)
+    report.deliver(result, describe(result), chosen)
     return 0
 
 
@@ -109,15 +92,12 @@ def describe(result: dict) -> str:
         ]
         for run in result["runs"]
     ]
-    return "\n\n".join(
-        [
-            "# Depth",
-            report.machine_line(result["machine"]),
-            f"{result['files']} files of {result['bytes']} bytes behind FUSE: {result['rates']}; medians, least and "
-            "greatest.",
-            report.table(["queue_depth", "read by", "files/s", "CPU s per 1 000"], rows),
-        ]
+    about = (
+        f"{result['files']} files of {result['bytes']} bytes behind FUSE: {result['rates']}; medians, least and "
+        "greatest."
     )
+    table = report.table(["queue_depth", "read by", "files/s", "CPU s per 1 000"], rows)
+    return "\n\n".join(["# Depth", report.machine_line(result["machine"]), about, table])
 
 
 if __name__ == "__main__":

@@ -16,40 +16,30 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
-# Behind this folder, whose run.py is meant below.
-sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "compare"))
-import photographs
-import report
+# After this folder, whose run.py is meant below.
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 import run as limits
-from environments import ROOT, Unavailable
+from harness import aims, datasets, options, programs, report
+from harness.aims import at_least, at_most
+from harness.environments import ROOT
+from harness.rounds import Standing
 
-READS_TARGET = 5000
-CPU_TARGETS = {"http": 80.0, "https": 160.0}
+READS = at_least(5000)
+"""Reads a second by http."""
+CPU = {"http": at_most(80.0), "https": at_most(160.0)}
+"""Microseconds of CPU a read."""
 SERVER = ROOT / "target" / "release" / "range-server"
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=ROOT / "data" / "folder", help="image folder")
+    parser = options.parser(__doc__, targets=False)
     parser.add_argument("--shards", type=Path, help="tar shards of it (default: `tar` beside the folder)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=4, help="epochs in each round")
     parser.add_argument("--depth", type=int, default=64, help="requests in flight, and so connections")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-    parser.add_argument("--output", type=Path, help="keep the result in OUTPUT.json and OUTPUT.md too")
     chosen = parser.parse_args()
-    chosen.shards = chosen.shards or photographs.shards_beside(chosen.data)
+    chosen.shards = chosen.shards or datasets.shards_beside(chosen.data)
     return chosen
-
-
-def build_server() -> None:
-    """Build the server."""
-    command = ["cargo", "build", "--release", "--locked", "-p", "range-server"]
-    if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
-        raise Unavailable("cargo build of the Range server failed")
 
 
 @contextmanager
@@ -66,13 +56,12 @@ def served(shards: Path, tls: Path | None):
         server.wait()
 
 
-def entry(rounds: list[dict], scheme: str) -> dict:
+def entry(standing: Standing, scheme: str) -> dict:
     """Return the medians of one way to read, and whether they are what was asked."""
-    found = limits.reader_entry(rounds)
+    found = limits.reader_entry(standing)
     if found["failure"] is None:
-        cpu = found["cpu_microseconds_per_read"]["median"]
-        enough = scheme != "http" or found["reads_per_s"]["median"] >= READS_TARGET
-        found["target_met"] = enough and cpu <= CPU_TARGETS[scheme]
+        cpu, reads = (aims.median(found, key) for key in ("cpu_microseconds_per_read", "reads_per_s"))
+        found["target_met"] = (scheme != "http" or READS.met(reads)) and CPU[scheme].met(cpu)
     return found
 
 
@@ -81,10 +70,10 @@ def main() -> int:
     chosen = parse_arguments()
     if not any(chosen.shards.glob("*.tar")):
         raise SystemExit(f"{chosen.shards}: no tar shards; `foreload synth DIR --layout tar` makes some")
-    build_server()
+    command = ["cargo", "build", "--release", "--locked", "-p", "range-server"]
+    programs.output_of(command, cwd=ROOT)
     reader = limits.build_reader()
-    for shard in chosen.shards.glob("*.tar"):
-        shard.read_bytes()
+    datasets.warm(list(chosen.shards.glob("*.tar")))
     with tempfile.TemporaryDirectory(prefix="foreload-remote-") as scratch:
         tls = Path(scratch) / "tls"
         tls.mkdir()
@@ -93,15 +82,15 @@ def main() -> int:
             flags = ["--epochs", chosen.epochs, "--depth", chosen.depth, "--cache", "auto"]
 
             def read(url: str) -> dict:
-                return limits.run_json(["taskset", "-c", "0", reader, url, *flags], trusted)
+                return programs.json_of(["taskset", "-c", "0", reader, url, *flags], trusted)
 
             runs = {"http": lambda: read(http), "https": lambda: read(https)}
-            results = limits.alternate(runs, chosen.rounds, lambda: None)
+            results = limits.alternate(runs, chosen.rounds)
     entries = {scheme: entry(rounds, scheme) for scheme, rounds in results.items()}
     result = {"benchmark": "remote", "machine": report.machine(), "programs": entries}
     head = ["source", "reads/s", "MB/s", "CPU µs a read", ""]
-    plain, secure = (f"{CPU_TARGETS[scheme]:.0f} µs" for scheme in ("http", "https"))
-    asked = f"Asked: {READS_TARGET} reads/s by http, at most {plain} a read, by https {secure}."
+    plain, secure = (f"{CPU[scheme].bound:.0f} µs" for scheme in ("http", "https"))
+    asked = f"Asked: {READS.bound} reads/s by http, at most {plain} a read, by https {secure}."
     text = "\n\n".join(
         [
             report.machine_line(result["machine"]),
@@ -110,7 +99,7 @@ def main() -> int:
             asked,
         ]
     )
-    report.deliver(result, text, chosen.json, chosen.output)
+    report.deliver(result, text, chosen)
     return 0
 
 

@@ -14,22 +14,23 @@ import functools
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
-import environments
-import photographs
-import report
-from environments import ROOT, Unavailable
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from harness import aims, datasets, environments, options, programs, report, rounds, storage
+from harness.aims import at_least, at_most
+from harness.environments import ROOT, Unavailable
+from harness.rounds import Standing
 
 HERE = Path(__file__).resolve().parent
 PARTS = ("reader", "decode")
-READER_TARGET = 0.95
-CPU_TARGET_MICROSECONDS = 10.0
+READER = at_least(0.95)
+"""Bytes a second of Foreload's reader, in those of the fastest fio."""
+READER_CPU = at_most(10.0)
+"""Microseconds of CPU a read."""
 # glibc asks for huge pages for large allocations: fio 3.33 has no option for transparent ones, and those of hugetlbfs,
 # which root must set aside, gave the same figures. Registered files exclude a replayed log.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
@@ -49,61 +50,35 @@ Run = Callable[[], dict]
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options.parser(__doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--data", type=Path, default=ROOT / "data" / "folder", help="image folder")
     parser.add_argument(
-        "--shards", type=Path, help="tar shards, for the reader (default: `tar` beside the folder)"
+        "--shards", type=Path, help="tar shards, for the reader (default: `tar` beside --data)"
     )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--depth", type=int, default=32, help="reads in flight")
     parser.add_argument("--epochs", type=int, default=4, help="epochs the reader reads in each round")
     parser.add_argument("--images", type=int, default=1000, help="images libjpeg-turbo decodes in each round")
-    parser.add_argument("--require-targets", action="store_true", help="exit code 1 when a target is missed")
     parser.add_argument("--envs", type=Path, default=environments.DEFAULT_FOLDER)
-    parser.add_argument(
-        "--foreload", type=Path, default=ROOT / ".venv" / "bin" / "foreload", help="the program"
-    )
-    parser.add_argument("--output", type=Path, help="keep the result in OUTPUT.json and OUTPUT.md too")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the tables")
+    parser.add_argument("--foreload", type=Path, default=ROOT / ".venv" / "bin" / "foreload")
     chosen = parser.parse_args()
-    chosen.shards = chosen.shards or photographs.shards_beside(chosen.data)
+    chosen.shards = chosen.shards or datasets.shards_beside(chosen.data)
     return chosen
 
 
-def run_json(command: list[str | Path], environment: dict | None = None) -> dict:
-    """Run a program whose stdout ends in a JSON object."""
-    done = subprocess.run(
-        [str(part) for part in command], env=environment, capture_output=True, text=True, check=False
-    )
-    start = done.stdout.find("{")
-    if done.returncode != 0 or start < 0:
-        raise Unavailable(
-            f"exit code {done.returncode}: {environments.last_lines(done.stderr or done.stdout)}"
-        )
-    return json.loads(done.stdout[start:])
+def alternate(
+    runs: dict[str, Run], count: int, before: Callable[[], None] = lambda: None
+) -> dict[str, Standing]:
+    """Return the results of every program over `count` rounds, in turn, each round beginning with another one."""
+    standings = {name: Standing() for name in runs}
 
+    def turn(name: str, number: int) -> None:
+        before()
+        standings[name].runs.append(runs[name]())
+        report.log(f"round {number}: {name}: {standings[name].runs[-1]}")
 
-def alternate(runs: dict[str, Run], rounds: int, before: Callable[[], None]) -> dict[str, list[dict] | str]:
-    """Return results of every program over all rounds, in turn; the reason in place of them for one that failed."""
-    results: dict[str, list[dict] | str] = {name: [] for name in runs}
-    names = list(runs)
-    for number in range(rounds):
-        first = number % len(names)
-        for name in names[first:] + names[:first]:
-            if isinstance(results[name], str):
-                continue
-            before()
-            try:
-                results[name].append(runs[name]())
-                report.log(f"round {number + 1}: {name}: {results[name][-1]}")
-            except Unavailable as reason:
-                results[name] = str(reason).replace(f"{ROOT}/", "")
-                report.log(f"{name}: {reason}")
-    return results
+    rounds.alternate(standings, turn, count, rotate=True)
+    return standings
 
 
 def build_reader() -> Path:
@@ -111,23 +86,15 @@ def build_reader() -> Path:
     if shutil.which("cargo") is None:
         raise Unavailable("cargo is missing: install Rust from https://rustup.rs")
     command = ["cargo", "build", "--release", "--bench", "reader", "--message-format=json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise Unavailable(f"cargo build failed: {environments.last_lines(done.stderr)}")
-    messages = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    said = programs.output_of(command, cwd=ROOT)
+    messages = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     return Path(next(m["executable"] for m in messages if m.get("target", {}).get("name") == "reader"))
 
 
 def drop_page_cache(folder: Path) -> None:
     """Evict the shards from the page cache, and as root everything else too."""
     os.sync()
-    for path in folder.iterdir():
-        if path.is_file():
-            file = os.open(path, os.O_RDONLY)
-            try:
-                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(file)
+    storage.forget_all(folder)
     if os.geteuid() == 0:
         try:
             Path("/proc/sys/vm/drop_caches").write_text("3\n")
@@ -139,7 +106,7 @@ def fio(log: Path, depth: int, options: list[str], environment: dict) -> dict:
     """Replay an I/O log with fio; return throughput by its own clock and CPU time by its own accounting."""
     command = ["fio", "--name=replay", f"--read_iolog={log}", "--replay_no_stall=1", "--ioengine=io_uring"]
     command += ["--direct=1", f"--iodepth={depth}", "--thread", "--output-format=json", *options]
-    answer = run_json(command, os.environ | environment)
+    answer = programs.json_of(command, os.environ | environment)
     job = answer["jobs"][0]
     if job["error"]:
         raise Unavailable(f"fio ended with error {job['error']}")
@@ -162,50 +129,46 @@ def measure_reader(chosen: argparse.Namespace, scratch: Path) -> dict:
     program = build_reader()
     arguments = [program, chosen.shards, "--epochs", chosen.epochs, "--depth", chosen.depth]
     log = scratch / "extents.log"
-    subprocess.run([str(part) for part in [*arguments, "--iolog", log]], check=True)
+    programs.output_of([*arguments, "--iolog", log])
     runs: dict[str, Run] = {
-        "Foreload, io_uring": lambda: run_json([*arguments, "--io", "uring"]),
-        "Foreload, pread threads": lambda: run_json([*arguments, "--io", "pread"]),
+        "Foreload, io_uring": lambda: programs.json_of([*arguments, "--io", "uring"]),
+        "Foreload, pread threads": lambda: programs.json_of([*arguments, "--io", "pread"]),
     }
-    failures = {}
+    entries = {}
     try:
         if shutil.which("fio") is None:
             environments.ensure_libraries(("fio",))
-        for name, (options, environment) in FIO.items():
-            runs[name] = functools.partial(fio, log, chosen.depth, options, environment)
+        for name, (more, environment) in FIO.items():
+            runs[name] = functools.partial(fio, log, chosen.depth, more, environment)
     except Unavailable as reason:
-        failures["fio"] = str(reason)
-    results = alternate(runs, chosen.rounds, lambda: drop_page_cache(chosen.shards)) | failures
-    entries = {name: reader_entry(result) for name, result in results.items()}
-    measured = [entries[name] for name in FIO if "reads" in entries.get(name, {})]
-    rivals = [entry["megabytes_per_s"]["median"] for entry in measured]
-    if rivals:
-        for entry in entries.values():
-            if "reads" in entry:
-                entry["ratio_to_fio"] = entry["megabytes_per_s"]["median"] / max(rivals)
+        entries["fio"] = {"failure": str(reason)}
+    results = alternate(runs, chosen.rounds, lambda: drop_page_cache(chosen.shards))
+    entries = {name: reader_entry(result) for name, result in results.items()} | entries
+    speed = {name: aims.median(entry, "megabytes_per_s") for name, entry in entries.items()}
+    fastest = max((speed[name] for name in FIO if speed.get(name)), default=None)
+    for name, entry in entries.items():
+        if fastest and speed[name]:
+            entry["ratio_to_fio"] = speed[name] / fastest
     own = entries["Foreload, io_uring"]
     if "ratio_to_fio" in own:
-        own["target_met"] = (
-            own["ratio_to_fio"] >= READER_TARGET
-            and own["cpu_microseconds_per_read"]["median"] <= CPU_TARGET_MICROSECONDS
-        )
+        cpu = aims.median(own, "cpu_microseconds_per_read")
+        own["target_met"] = READER.met(own["ratio_to_fio"]) and READER_CPU.met(cpu)
     return {"depth": chosen.depth, "programs": entries}
 
 
-def reader_entry(result: list[dict] | str) -> dict:
+def reader_entry(standing: Standing) -> dict:
     """Return medians of one program's rounds."""
-    if isinstance(result, str):
-        return {"failure": result}
+    if standing.failure:
+        return {"failure": standing.failure}
+    runs = standing.runs
     return {
         "failure": None,
-        "reads": result[-1]["reads"],
-        "bytes_per_read": result[-1]["bytes"] / result[-1]["reads"],
-        "path": result[-1].get("io"),
-        "reads_per_s": report.spread([run["reads"] / run["seconds"] for run in result]),
-        "megabytes_per_s": report.spread([run["bytes"] / run["seconds"] / 1e6 for run in result]),
-        "cpu_microseconds_per_read": report.spread(
-            [1e6 * run["cpu_seconds"] / run["reads"] for run in result]
-        ),
+        "reads": runs[-1]["reads"],
+        "bytes_per_read": runs[-1]["bytes"] / runs[-1]["reads"],
+        "path": runs[-1].get("io"),
+        "reads_per_s": report.spread([run["reads"] / run["seconds"] for run in runs]),
+        "megabytes_per_s": report.spread([run["bytes"] / run["seconds"] / 1e6 for run in runs]),
+        "cpu_microseconds_per_read": report.spread([1e6 * run["cpu_seconds"] / run["reads"] for run in runs]),
     }
 
 
@@ -214,7 +177,7 @@ def foreload_epoch(chosen: argparse.Namespace, decode: str) -> dict:
     if not chosen.foreload.exists():
         raise Unavailable(f"{chosen.foreload} is missing: run `make setup` first")
     command = [chosen.foreload, "bench", chosen.data, "--threads", 1, "--batch-size", 64, "--epochs", 2]
-    epoch = run_json([*command, "--decode", decode, "--json"])["epochs"][-1]
+    epoch = programs.json_of([*command, "--decode", decode, "--json"])["epochs"][-1]
     return {key: epoch[key] for key in ("images", "seconds", "cpu_seconds")}
 
 
@@ -225,30 +188,23 @@ def measure_decode(chosen: argparse.Namespace) -> dict:
     runs: dict[str, Run] = {
         "Foreload fast, whole pipeline": lambda: foreload_epoch(chosen, "fast"),
         "Foreload exact, whole pipeline": lambda: foreload_epoch(chosen, "exact"),
-        "libjpeg-turbo, full RGB alone": lambda: run_json(bare),
-        "libjpeg-turbo + resize of the crop": lambda: run_json([*bare, "--resize"]),
+        "libjpeg-turbo, full RGB alone": lambda: programs.json_of(bare, programs.python_path()),
+        "libjpeg-turbo + resize of the crop": lambda: programs.json_of(
+            [*bare, "--resize"], programs.python_path()
+        ),
     }
-    for path in photographs.jpegs(chosen.data):
-        path.read_bytes()
-    results = alternate(runs, chosen.rounds, lambda: None)
+    datasets.warm(datasets.jpegs(chosen.data))
     entries = {}
-    for name, result in results.items():
-        if isinstance(result, str):
-            entries[name] = {"failure": result}
-        else:
-            rates = [run["images"] / run["cpu_seconds"] for run in result]
-            wall = [run["images"] / run["seconds"] for run in result]
-            entries[name] = {
-                "failure": None,
-                "images_per_cpu_second": report.spread(rates),
-                "images_per_s": report.spread(wall),
-            }
-    base = entries["libjpeg-turbo, full RGB alone"]
-    if base["failure"] is None:
-        for entry in entries.values():
-            if entry["failure"] is None:
-                own, other = entry["images_per_cpu_second"], base["images_per_cpu_second"]
-                entry["ratio_to_libjpeg_turbo"] = own["median"] / other["median"]
+    for name, standing in alternate(runs, chosen.rounds).items():
+        entries[name] = {"failure": standing.failure}
+        if not standing.failure:
+            for key, of in (("images_per_cpu_second", "cpu_seconds"), ("images_per_s", "seconds")):
+                entries[name][key] = report.spread([run["images"] / run[of] for run in standing.runs])
+    base = aims.median(entries["libjpeg-turbo, full RGB alone"], "images_per_cpu_second")
+    for entry in entries.values():
+        own = aims.median(entry, "images_per_cpu_second")
+        if base and own:
+            entry["ratio_to_libjpeg_turbo"] = own / base
     return {"programs": entries}
 
 
@@ -264,8 +220,8 @@ def as_text(result: dict) -> str:
         parts.append(part.get("failure") or report.table(head, rows(part, reader_row)))
         own = part.get("programs", {}).get("Foreload, io_uring", {})
         if "target_met" in own:
-            asked = f"asked {READER_TARGET} of fio and at most {CPU_TARGET_MICROSECONDS:.0f} µs"
-            parts.append(f"Foreload, io_uring: {asked}: {'met' if own['target_met'] else 'MISSED'}")
+            asked = f"asked {READER.bound} of fio and at most {READER_CPU.bound:.0f} µs"
+            parts.append(f"Foreload, io_uring: {asked}: {aims.word(own['target_met'])}")
     if "decode" in result:
         part = result["decode"]
         parts.append("Decoding in one thread, page cache warm: median (range)")
@@ -283,44 +239,33 @@ def rows(part: dict, show: Callable[[dict], list[str]]) -> list[list[str]]:
 
 
 def reader_row(entry: dict) -> list[str]:
-    """Return the figures of one reader."""
-    return [
-        report.show(entry["reads_per_s"], 0),
-        report.show(entry["megabytes_per_s"], 0),
-        report.show(entry["cpu_microseconds_per_read"], 1),
-        f"{entry['ratio_to_fio']:.2f}" if "ratio_to_fio" in entry else "",
-    ]
+    digits = {"reads_per_s": 0, "megabytes_per_s": 0, "cpu_microseconds_per_read": 1}
+    shown = [report.show(entry[key], count) for key, count in digits.items()]
+    return [*shown, report.digits(entry.get("ratio_to_fio"), 2)]
 
 
 def decode_row(entry: dict) -> list[str]:
-    """Return the figures of one decoder."""
-    return [
-        report.show(entry["images_per_cpu_second"], 0),
-        report.show(entry["images_per_s"], 0),
-        f"{entry['ratio_to_libjpeg_turbo']:.2f}" if "ratio_to_libjpeg_turbo" in entry else "",
-    ]
+    shown = [report.show(entry[key], 0) for key in ("images_per_cpu_second", "images_per_s")]
+    return [*shown, report.digits(entry.get("ratio_to_libjpeg_turbo"), 2)]
 
 
 def main() -> int:
     """Measure and report; return 1 when something could not be measured, or a required target was missed."""
     chosen = parse_arguments()
-    photographs.ensure_known(chosen.data, chosen.foreload)
+    datasets.ensure_known(chosen.data, chosen.foreload)
     result = {"benchmark": "limits", "machine": report.machine()}
     with tempfile.TemporaryDirectory(prefix="foreload-limits-") as scratch:
+        measures = {
+            "reader": lambda: measure_reader(chosen, Path(scratch)),
+            "decode": lambda: measure_decode(chosen),
+        }
         for part in chosen.parts:
-            try:
-                result[part] = (
-                    measure_reader(chosen, Path(scratch)) if part == "reader" else measure_decode(chosen)
-                )
-            except Unavailable as reason:
-                result[part] = {"failure": str(reason), "programs": {}}
-    report.deliver(result, as_text(result), chosen.json, chosen.output)
+            result[part] = {"programs": {}} | rounds.attempt(measures[part])
+    report.deliver(result, as_text(result), chosen)
     entries = [entry for part in chosen.parts for entry in result[part]["programs"].values()]
-    missed = chosen.require_targets and any(entry.get("target_met") is False for entry in entries)
-    failed = any(result[part].get("failure") for part in chosen.parts) or any(
-        entry["failure"] for entry in entries
-    )
-    return 1 if missed or failed else 0
+    missed = any(entry.get("target_met") is False for entry in entries)
+    failed = any(result[part].get("failure") for part in chosen.parts)
+    return options.exit_code(chosen, failed or any(entry["failure"] for entry in entries), missed)
 
 
 if __name__ == "__main__":

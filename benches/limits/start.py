@@ -11,10 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
-import subprocess
 import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from harness import programs, report
 
 DIRECTORIES = 1000
 
@@ -54,8 +55,7 @@ def make(folder: Path, files: int) -> None:
 
 def start(settings: dict, what: str) -> dict:
     """Start one process."""
-    command = [sys.executable, "-c", START, json.dumps(settings), what]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return programs.json_of([sys.executable, "-c", START, json.dumps(settings), what])
 
 
 def main() -> None:
@@ -80,8 +80,7 @@ def main() -> None:
     print("filled", start(settings, "fill"))
     starts = [start(settings, "start") for _ in range(args.rounds)]
     for key in ("loader", "first_batch"):
-        seconds = [run[key] for run in starts]
-        print(f"{key}: {statistics.median(seconds):.3f} s ({min(seconds):.3f} to {max(seconds):.3f})")
+        print(f"{key}: {report.show(report.spread([run[key] for run in starts]), 3)} s")
 
 
 if __name__ == "__main__":

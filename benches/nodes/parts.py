@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import prediction
-import report
 import stream
+from harness import report
+from harness.aims import check
+from harness.parts import Part, Skipped
 from homes import held, least_moves
 from training import OWN, PEERS, Cluster, Job, Round, fingerprint, positions
 
@@ -42,10 +43,6 @@ DRAWS = 3
 PACED_SIZE = 224
 FILLING = 10
 ROUNDS = 3
-
-
-class Skipped(Exception):
-    """The error that a part has nothing to measure here, and why."""
 
 
 @dataclass(frozen=True)
@@ -107,13 +104,6 @@ class Bench:
         """Return whether all global batches are those of a single node, and in its order where a job keeps that."""
         kept = job.assignment != "order" or [positions(round_) for round_ in rounds] == self.alone.places
         return kept and fingerprint(rounds, self.alone.places) == self.alone.sha256
-
-
-def check(value: float, bound: float, says: str, *, at_least: bool = False) -> dict:
-    """A figure beside what it should be."""
-    met = value >= bound if at_least else value <= bound
-    wanted = f"wanted {'≥' if at_least else '≤'} {bound:.3f}"
-    return {"value": value, "bound": bound, "met": met, "says": f"{says}: {value:.3f}, {wanted}"}
 
 
 def figures(shares: list[float], between: str = ", ") -> str:
@@ -313,40 +303,43 @@ def unequal(bench: Bench) -> tuple[int, int]:
     return 2 * bench.largest, 2 * bench.total
 
 
-PARTS: dict[str, Callable[[Bench], dict]] = {
-    "storage": storage,
-    "seconds": seconds,
-    "locality": locality,
-    "waiting": waiting,
-    "link": link,
+PARTS = {
+    "storage": Part(
+        storage,
+        "Bytes of the slow storage, as shares of the dataset",
+        "c is a node's cache as a share of the dataset. The shares that left the storage in each epoch are by its "
+        "own counter. LRU is computed: `foreload simulate` replays the same order on each node through a "
+        "least-recently-used cache of the same bytes. So is the prediction, beside which all epochs together are "
+        "put. Own and peers are what nodes' own caches and those of others gave in the last epoch, by the loaders' "
+        "counters. Late are samples that were not kept because writing was behind, as it is where processors or "
+        "drive are busy with something else: they are read again. Batches are compared with a single node's by the "
+        "SHA-256 of every global batch, over the position, number and bytes of each sample.",
+    ),
+    "seconds": Part(
+        seconds,
+        "Seconds of these epochs",
+        "Of the slowest node, beside what `foreload simulate` says of the storage's bandwidth and of the rate at "
+        "which a single node goes through its own cache. What a loader takes to open, before the first epoch, is "
+        "beside it: there all processes start at once, and the nodes meet. Nodes share one machine's processors "
+        f"here, so that an epoch is judged only where these were in use for less than {100 * BUSY:.0f} % of it.",
+    ),
+    "locality": Part(
+        locality,
+        "Samples that move between nodes where ranks take what their node keeps",
+        "Shares of the samples of the second and third epoch. The fewest are computed from each global batch and "
+        "from what lies in the nodes' caches: of a node's samples, all above its part of the batch. By order is "
+        "what ranks would get from others if they took their part of the order.",
+    ),
+    "waiting": Part(
+        waiting,
+        "Waiting at half the rate of decoding",
+        "The share of an epoch that the first of two nodes waits, each with one thread that decodes, and a training "
+        "step that takes as long as decoding its batch twice; medians of nine epochs.",
+    ),
+    "link": Part(
+        link,
+        "A link that is full",
+        "The first node has next to no cache, so that its samples come from the second one's. A frame of Ethernet "
+        "has 1448 of 1514 bytes for TCP's content.",
+    ),
 }
-
-TITLES = {
-    "storage": "Bytes of the slow storage, as shares of the dataset",
-    "seconds": "Seconds of these epochs",
-    "locality": "Samples that move between nodes where ranks take what their node keeps",
-    "waiting": "Waiting at half the rate of decoding",
-    "link": "A link that is full",
-}
-
-NOTES = {
-    "storage": "c is a node's cache as a share of the dataset. The shares that left the storage in each epoch are by "
-    "its own counter. LRU is computed: `foreload simulate` replays the same order on each node through a "
-    "least-recently-used cache of the same bytes. So is the prediction, beside which all epochs together are put. Own "
-    "and peers are what nodes' own caches and those of others gave in the last epoch, by the loaders' counters. "
-    "Late are samples that were not kept because writing was behind, as it is where processors or drive are busy with "
-    "something else: they are read again. Batches are compared with a single node's by the SHA-256 of every "
-    "global batch, over the position, number and bytes of each sample.",
-    "seconds": "Of the slowest node, beside what `foreload simulate` says of the storage's bandwidth and of the rate "
-    "at which a single node goes through its own cache. What a loader takes to open, before the first epoch, is beside "
-    "it: there all processes start at once, and the nodes meet. Nodes share one machine's processors here, so that "
-    f"an epoch is judged only where these were in use for less than {100 * BUSY:.0f} % of it.",
-    "locality": "Shares of the samples of the second and third epoch. The fewest are computed from each global batch "
-    "and from what lies in the nodes' caches: of a node's samples, all above its part of the batch. By order is what "
-    "ranks would get from others if they took their part of the order.",
-    "waiting": "The share of an epoch that the first of two nodes waits, each with one thread that decodes, and a "
-    "training step that takes as long as decoding its batch twice; medians of nine epochs.",
-    "link": "The first node has next to no cache, so that its samples come from the second one's. A frame of Ethernet "
-    "has 1448 of 1514 bytes for TCP's content.",
-}
-"""What a reader needs to know of each part's table."""

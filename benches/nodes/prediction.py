@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
-from environments import Unavailable, last_lines
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from harness import programs
 from training import Job
 
 # Bytes depend on no rate. Seconds depend on the two that are put in; the others are of what is never the limit here.
@@ -97,11 +96,7 @@ def predict(
     beside.write_text(text)
     words = [program, "simulate", "--scenario", beside, "--json"]
     words += ["--policies", ",".join(("lru", *POLICIES.values()))]
-    environment = os.environ | {"FORELOAD_INDEX_DIR": str(index)}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise Unavailable(f"no prediction: {last_lines(done.stderr)}")
-    found = json.loads(done.stdout)
+    found = programs.json_of(words, os.environ | {"FORELOAD_INDEX_DIR": str(index)})
     total = found["dataset_bytes"]
     return {
         outcome["policy"]: [

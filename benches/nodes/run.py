@@ -11,31 +11,27 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import json
 import signal
-import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import foreload
 import namespaces
 import parts
-import report
 import storage
-from environments import ROOT, Unavailable
+from harness import datasets, options, programs, report
+from harness import parts as harness_parts
+from harness.environments import Unavailable
+from harness.storage import SLOW_FS
 from homes import hollow
 from training import Cluster
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--parts", nargs="+", choices=list(parts.PARTS), default=list(parts.PARTS))
+    parser = options.parser(__doc__, "nodes", targets=False)
+    harness_parts.add_option(parser, parts.PARTS)
     parser.add_argument(
         "--peers",
         choices=["on", "off"],
@@ -43,11 +39,8 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--rates", default="open=1ms,read=1ms,bandwidth=50MB", help="of the slow storage")
-    parser.add_argument("--data", type=Path, default=ROOT / "data" / "nodes", help="made where it is missing")
     parser.add_argument("--foreload", type=Path, default=Path(sys.executable).with_name("foreload"))
-    parser.add_argument("--slow-fs", type=Path, default=ROOT / "target" / "release" / "slow-fs")
-    parser.add_argument("--output", type=Path, help="keep the result in OUTPUT.json and OUTPUT.md too")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the tables")
+    parser.add_argument("--slow-fs", type=Path, default=SLOW_FS)
     return parser.parse_args()
 
 
@@ -56,22 +49,11 @@ def knows(setting: str) -> bool:
     return setting in inspect.signature(foreload.ImageLoader).parameters
 
 
-def make_data(program: Path, folder: Path, images: int) -> None:
-    """Make the dataset where it is missing."""
-    if not folder.exists():
-        report.log(f"making {folder.name}")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        words = [program, "synth", folder, "--images", images]
-        subprocess.run([str(word) for word in words], check=True, stdout=subprocess.DEVNULL)
-
-
 def measure(chosen: argparse.Namespace, scratch: Path, peers: bool) -> dict:
     """Return the results of all parts."""
-    folder = chosen.data / f"images-{chosen.images}"
-    make_data(chosen.foreload, folder, chosen.images)
-    index = scratch / "index"
-    words = [chosen.foreload, "index", folder, "--index-dir", index, "--json"]
-    known = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    folder, index = chosen.data / f"images-{chosen.images}", scratch / "index"
+    datasets.synthesise(chosen.foreload, folder, "--images", chosen.images)
+    known = programs.json_of([chosen.foreload, "index", folder, "--index-dir", index, "--json"])
     empty = hollow(folder, scratch / "hollow")
     with (
         storage.mounted(chosen.slow_fs, folder, scratch / "shared", chosen.rates) as slow,
@@ -87,7 +69,7 @@ def measure(chosen: argparse.Namespace, scratch: Path, peers: bool) -> dict:
             largest=known["largest"],
             peers=peers,
         )
-        found = {name: run_part(name, bench) for name in chosen.parts}
+        found = harness_parts.run(parts.PARTS, chosen.parts, bench)
     return {
         "machine": report.machine(),
         "rates": chosen.rates,
@@ -98,40 +80,15 @@ def measure(chosen: argparse.Namespace, scratch: Path, peers: bool) -> dict:
     }
 
 
-def run_part(name: str, bench: parts.Bench) -> dict:
-    """Return a part's result, or why there is none."""
-    report.log(f"{name}: {parts.TITLES[name]}")
-    started = time.perf_counter()
-    try:
-        return parts.PARTS[name](bench) | {"seconds": time.perf_counter() - started}
-    except (parts.Skipped, namespaces.NotShaped) as reason:
-        report.log(f"skipped: {reason}")
-        return {"skipped": str(reason)}
-    except (Unavailable, namespaces.Refused, OSError, ValueError) as reason:
-        report.log(f"failed: {reason!r}")
-        return {"failure": f"{type(reason).__name__}: {reason}".replace(f"{ROOT}/", "")}
-
-
 def as_text(result: dict) -> str:
     """Return the report in Markdown."""
-    lines = ["# Nodes", "", report.machine_line(result["machine"]), ""]
-    lines += [
+    about = [
         f"Slow storage, of all nodes together: {result['rates']}; {result['samples']} images, "
-        f"{result['bytes'] / 1e6:.0f} MB.",
-        "",
+        f"{result['bytes'] / 1e6:.0f} MB."
     ]
     if not result["peers"]:
-        lines += ["Without peers: every cache is its node's own, and no bound of theirs is judged.", ""]
-    for name, part in result["parts"].items():
-        lines += [f"## {parts.TITLES[name]}", ""]
-        if missing := part.get("failure") or part.get("skipped"):
-            lines += [f"Not measured: {missing}", ""]
-            continue
-        lines += [parts.NOTES[name], ""]
-        lines += [report.table(part["head"], part["rows"]), ""]
-        lines += [f"- {'met' if check['met'] else '**missed**'}: {check['says']}" for check in part["checks"]]
-        lines += [""] if part["checks"] else []
-    return "\n".join(lines).rstrip()
+        about.append("Without peers: every cache is its node's own, and no bound of theirs is judged.")
+    return harness_parts.as_text("Nodes", about, result, parts.PARTS)
 
 
 def main() -> int:
@@ -156,10 +113,8 @@ def main() -> int:
     except (namespaces.Refused, Unavailable) as reason:
         print(f"not measured: {reason}", file=sys.stderr)
         return 1
-    report.deliver(result, as_text(result), chosen.json, chosen.output)
-    found = result["parts"].values()
-    failed = any("failure" in part for part in found)
-    return int(failed or any(not check["met"] for part in found for check in part.get("checks", [])))
+    report.deliver(result, as_text(result), chosen)
+    return int(harness_parts.failed(result) or harness_parts.missed(result))
 
 
 if __name__ == "__main__":

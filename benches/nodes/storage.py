@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "dlio"))
-from harness import slow_view
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from harness.storage import slow_view
 
 COUNTERS = ".slow-fs.json"
 """The file of a mount that has its counters."""

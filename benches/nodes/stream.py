@@ -12,8 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
-from environments import Unavailable, last_lines
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from harness import programs
+from harness.environments import Unavailable
 from namespaces import Node
 
 PIECE = 1 << 20
@@ -53,14 +54,11 @@ def rate(giver: Node, taker: Node, count: int) -> float:
         try:
             port = server.stdout.readline().strip()
             reading = taker.command(sys.executable, __file__, "read", giver.address, port)
-            done = subprocess.run(reading, capture_output=True, text=True, timeout=PATIENCE, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise Unavailable(f"no stream from {giver.name} to {taker.name}") from error
+            return float(programs.output_of(reading, timeout=PATIENCE))
+        except Unavailable as reason:
+            raise Unavailable(f"no stream from {giver.name} to {taker.name}: {reason}") from reason
         finally:
             server.kill()
-    if done.returncode != 0:
-        raise Unavailable(f"no stream from {giver.name} to {taker.name}: {last_lines(done.stderr)}")
-    return float(done.stdout)
 
 
 if __name__ == "__main__":

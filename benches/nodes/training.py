@@ -13,9 +13,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
-from environments import Unavailable, last_lines
-from namespaces import Node, network
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from harness.environments import Unavailable, last_lines
+from harness.parts import Skipped
+from namespaces import Node, NotShaped, Refused, network
 from node import Epoch, Settings
 from storage import Storage
 
@@ -144,7 +145,12 @@ class Cluster:
     def caches(self, job: Job) -> Iterator[tuple[list[Node], list[Path]]]:
         """Make the nodes of a job and empty caches for them, all of which are removed afterwards."""
         with ExitStack() as stack:
-            nodes = stack.enter_context(network(job.nodes, job.rate))
+            try:
+                nodes = stack.enter_context(network(job.nodes, job.rate))
+            except NotShaped as reason:
+                raise Skipped(str(reason)) from reason
+            except Refused as reason:
+                raise Unavailable(str(reason)) from reason
             made = stack.enter_context(tempfile.TemporaryDirectory(prefix="job-", dir=self.scratch))
             yield nodes, [Path(made, node.name) for node in nodes]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from measure import SCALE, Options
+from harness.measure import SCALE, Options
 
 CLASSES = 1000
 """The length of soft labels, as for ImageNet."""

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import measure
 import numpy as np
-from measure import Options
+from harness import measure
+from harness.measure import Options
 
 RECIPES: dict[str, dict[str, Any]] = {
     "usual": {},

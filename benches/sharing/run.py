@@ -1,4 +1,4 @@
-"""Times several trainings on one machine that share their batches, beside one alone and beside the usual ways.
+"""Times several trainings on one machine that share their batches, one alone, and the usual ways.
 
 Each contestant is a number of consumers that take batches as fast as they come for some seconds, and perhaps a process
 that makes the batches. Counted are the images that all consumers got in that time, and the CPU time of all processes.
@@ -18,31 +18,27 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
-import accounting
-import contest
-import environments
-import report
-from environments import Unavailable
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from harness import accounting, options, programs, report, rounds
+from harness.aims import at_least, at_most
+from harness.environments import Unavailable, last_lines
+from harness.rounds import COMPARED, Standing, cpu_per_1000
 
 HERE = Path(__file__).resolve().parent
-PEERS = contest.HERE / "peers"
-CPU_TARGET = 1.15
-"""The most CPU of a delivered image with n consumers, in an n-th of what one alone takes."""
-SPEED_TARGET = 0.9
-"""The least images a second of all n consumers together, in n times what one alone gets."""
-RECIPES_TARGET = 1.6
-"""The most CPU of a sample by two recipes on one read, in the mean of what each takes alone."""
-STOPPED_TARGET = 0.95
-"""The least that the others get while one is stopped, in what they get without it."""
-
-
+CPU = at_most(1.15)
+"""CPU of a delivered image with n consumers, in an n-th of what one alone takes."""
+SPEED = at_least(0.9)
+"""Images a second of all n consumers together, in n times what one alone gets."""
+RECIPES = at_most(1.6)
+"""CPU of a sample by two recipes on one read, in the mean of what each takes alone."""
+STOPPED = at_least(0.95)
+"""What the others get while one is stopped, in what they get without it."""
 OTHER_RECIPES = ("smaller", "other", "augmented")
-"""What stands beside the usual recipe; `consumer.py` has what each is."""
+"""The recipes that are measured with the usual one; `consumer.py` has what each is."""
 
 
 @dataclass(frozen=True)
-class Entrant:
+class Contestant:
     """One line of the table."""
 
     title: str
@@ -54,98 +50,82 @@ class Entrant:
     """The recipes that consumers have by turns."""
 
 
-def entrants() -> dict[str, Entrant]:
+def contestants() -> dict[str, Contestant]:
     """Return all contestants by name."""
-    all_of = {"alone": Entrant("**Foreload**, one loader", "alone", 1)}
+    found = {"alone": Contestant("**Foreload**, one loader", "alone", 1)}
     for count in (1, 2, 4, 8):
-        all_of[f"shared-{count}"] = Entrant(f"**Foreload**, shared by {count}", "shared", count)
+        found[f"shared-{count}"] = Contestant(f"**Foreload**, shared by {count}", "shared", count)
     for other in OTHER_RECIPES:
-        all_of[f"alone-{other}"] = Entrant(f"**Foreload**, one loader, {other}", "alone", 1, recipes=(other,))
+        title = f"**Foreload**, one loader, {other}"
+        found[f"alone-{other}"] = Contestant(title, "alone", 1, recipes=(other,))
         title = f"**Foreload**, usual and {other} on one read"
-        all_of[f"both-{other}"] = Entrant(title, "shared", 2, recipes=("usual", other))
-    all_of["stopped"] = Entrant("**Foreload**, shared by 3, one stopped", "shared", 3, stopped=True)
-    for count in (1, 2, 4, 8):
-        title = f"DataLoader, {count} separate"
-        all_of[f"torchvision-{count}"] = Entrant(title, "torchvision", count, environment="torch")
-    for count in (2, 4, 8):
-        title = f"TensorSocket, {count}"
-        all_of[f"tensorsocket-{count}"] = Entrant(title, "tensorsocket", count, environment="tensorsocket")
-    return all_of
+        found[f"both-{other}"] = Contestant(title, "shared", 2, recipes=("usual", other))
+    found["stopped"] = Contestant("**Foreload**, shared by 3, one stopped", "shared", 3, stopped=True)
+    for loader, title, counts, environment in (
+        ("torchvision", "DataLoader, {} separate", (1, 2, 4, 8), "torch"),
+        ("tensorsocket", "TensorSocket, {}", (2, 4, 8), "tensorsocket"),
+    ):
+        for count in counts:
+            one = Contestant(title.format(count), loader, count, environment=environment)
+            found[f"{loader}-{count}"] = one
+    return found
 
 
-def measured(entrant: Entrant, python: Path, chosen: argparse.Namespace) -> dict:
+CONTESTANTS = contestants()
+
+
+def measured(of: Contestant, chosen: argparse.Namespace) -> dict:
     """Run a contestant once; return images, seconds and CPU seconds of those that were not stopped."""
+    python = rounds.interpreter(of.environment, chosen)
     with tempfile.TemporaryDirectory() as folder:
         scene = Path(folder)
-        path = os.pathsep.join(str(place) for place in (contest.HERE, PEERS))
-        variables = os.environ | {"PYTHONPATH": path, "FORELOAD_RUNTIME_DIR": folder}
+        variables = programs.python_path(COMPARED) | {"FORELOAD_RUNTIME_DIR": folder}
         processes: list[subprocess.Popen] = []
         complaints = (scene / "complaints").open("w+")
 
-        def start(*words: object) -> subprocess.Popen:
-            process = subprocess.Popen(
-                list(map(str, words)), env=variables, stdout=subprocess.DEVNULL, stderr=complaints
-            )
-            processes.append(process)
-            return process
+        def start(*words: object) -> None:
+            pipes = {"stdout": subprocess.DEVNULL, "stderr": complaints}
+            processes.append(subprocess.Popen([python, *map(str, words)], env=variables, **pipes))
 
         try:
             size = ["--batch-size", chosen.batch_size]
-            if entrant.loader == "shared":
-                start(python, "-m", "foreload", "serve", chosen.data, *size, "--shared=benchmark")
-            elif entrant.loader == "tensorsocket":
-                start(
-                    python, HERE / "tensorsocket_producer.py", chosen.data, chosen.threads, chosen.batch_size
-                )
+            if of.loader == "shared":
+                start("-m", "foreload", "serve", chosen.data, *size, "--shared=benchmark")
+            elif of.loader == "tensorsocket":
+                start(HERE / "tensorsocket_producer.py", chosen.data, chosen.threads, chosen.batch_size)
             makers = len(processes)
             if makers:
                 time.sleep(chosen.head_start)
-            counters = []
-            for number in range(entrant.consumers):
-                counter = scene / f"counter-{number}"
+            counters = [scene / f"counter-{number}" for number in range(of.consumers)]
+            for number, counter in enumerate(counters):
                 counter.write_bytes(bytes(8))
-                counters.append(counter)
-                touch = ["--touch"] if chosen.touch else []
-                touch += ["--recipe", entrant.recipes[number % len(entrant.recipes)]]
-                words = [
-                    HERE / "consumer.py",
-                    entrant.loader,
-                    chosen.data,
-                    counter,
-                    "--threads",
-                    chosen.threads,
-                ]
-                start(python, *words, *size, *touch)
+                words = [HERE / "consumer.py", of.loader, chosen.data, counter, "--threads", chosen.threads]
+                words += [*size, "--recipe", of.recipes[number % len(of.recipes)]]
+                start(*words, *(["--touch"] if chosen.touch else []))
 
             def counts() -> list[int]:
-                ended = [process for process in processes if process.poll() is not None]
-                if ended:
+                if any(process.poll() is not None for process in processes):
                     complaints.seek(0)
-                    raise Unavailable(environments.last_lines(complaints.read()))
+                    raise Unavailable(last_lines(complaints.read()))
                 return [struct.unpack("<Q", counter.read_bytes())[0] for counter in counters]
 
             deadline = time.monotonic() + chosen.patience
             while min(counts()) < chosen.batch_size * chosen.warmup:
                 if time.monotonic() > deadline:
-                    raise Unavailable(
-                        f"not all got {chosen.warmup} batches in {chosen.patience} s: {counts()}"
-                    )
+                    said = f"not all got {chosen.warmup} batches in {chosen.patience} s: {counts()}"
+                    raise Unavailable(said)
                 time.sleep(0.05)
-            if entrant.stopped:
+            if of.stopped:
                 processes[makers].send_signal(signal.SIGSTOP)
             # A loader may have made batches ahead while the last consumer started.
             time.sleep(chosen.settle)
-            counted = slice(1 if entrant.stopped else 0, None)
+            counted = slice(1 if of.stopped else 0, None)
             before, cpu, begun = counts()[counted], cpu_seconds(processes), time.monotonic()
             time.sleep(chosen.seconds)
             after, more, ended = counts()[counted], cpu_seconds(processes), time.monotonic()
-            images = [last - first for first, last in zip(before, after, strict=True)]
-            return {
-                "images": sum(images),
-                "each": images,
-                "seconds": ended - begun,
-                "cpu_seconds": more - cpu,
-            }
+            each = [last - first for first, last in zip(before, after, strict=True)]
+            taken = {"seconds": ended - begun, "cpu_seconds": more - cpu}
+            return {"images": sum(each), "each": each} | taken
         finally:
             for process in processes:
                 for pid in [*accounting.descendants(process.pid), process.pid]:
@@ -164,13 +144,12 @@ def cpu_seconds(processes: list[subprocess.Popen]) -> float:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = contest.folder_parser(__doc__)
-    usual = [name for name, entrant in entrants().items() if entrant.loader != "tensorsocket"]
+    parser = options.parser(__doc__)
+    usual = [name for name, one in CONTESTANTS.items() if one.loader != "tensorsocket"]
     parser.add_argument(
         "--entrants",
         nargs="+",
-        choices=entrants(),
+        choices=CONTESTANTS,
         default=usual,
         help="default: all but TensorSocket, whose producer takes gigabytes for a message in host memory",
     )
@@ -178,128 +157,97 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--settle", type=float, default=1, help="seconds before that")
     parser.add_argument("--head-start", type=float, default=1, help="seconds that makers of batches have")
     parser.add_argument("--patience", type=float, default=120, help="seconds that the warm-up may take")
-    parser.add_argument(
-        "--touch", action="store_true", help="consumers read a number of each page of their images"
-    )
-    contest.add_options(parser, rounds=7)
+    parser.add_argument("--touch", action="store_true", help="consumers read a number of each page of images")
+    options.add_loaders(parser, rounds=7)
     return parser.parse_args()
 
 
-def summarise(runs: dict[str, list[dict]], failures: dict[str, str]) -> dict:
-    """Return medians of all contestants, and the ratios that were asked for."""
-    lines: dict[str, dict] = {}
-    for name, entrant in entrants().items():
-        if name in failures:
-            lines[name] = {"title": entrant.title, "failure": failures[name]}
-        elif runs.get(name):
-            rates = [run["images"] / run["seconds"] for run in runs[name]]
-            cpu = [contest.cpu_per_1000(run) for run in runs[name]]
-            consumers = entrant.consumers - entrant.stopped
-            lines[name] = {
-                "title": entrant.title,
-                "consumers": consumers,
-                "images_per_s": report.spread(rates),
-                "cpu_seconds_per_1000": report.spread(cpu),
-            }
+def rate(run: dict) -> float:
+    return run["images"] / run["seconds"]
 
-    def ratio(name: str, key: str, base: str, of: dict[str, list[dict]] = runs) -> float | None:
-        if not of.get(name) or not of.get(base):
-            return None
-        value = {
-            "rate": lambda run: run["images"] / run["seconds"],
-            "cpu": contest.cpu_per_1000,
-        }[key]
-        return statistics.median(
-            value(one) / value(other) for one, other in zip(of[name], of[base], strict=False)
-        )
+
+def summarise(standings: dict[str, Standing]) -> dict:
+    """Return medians of all contestants, and the ratios that were asked for."""
+    runs = {name: standing.runs for name, standing in standings.items() if not standing.failure}
+    lines: dict[str, dict] = {}
+    for name, one in CONTESTANTS.items():
+        standing = standings.get(name, Standing())
+        if standing.failure:
+            lines[name] = {"title": one.title, "failure": standing.failure}
+        elif standing.runs:
+            lines[name] = {"title": one.title, "consumers": one.consumers - one.stopped, **standing.figures()}
+
+    def ratio(name: str, of: str, value) -> float | None:
+        """Return the median of ratios, round by round."""
+        pairs = list(zip(runs.get(name, []), runs.get(of, []), strict=False))
+        return statistics.median(value(one) / value(other) for one, other in pairs) if pairs else None
 
     ratios = []
     for name, line in lines.items():
-        entrant = entrants()[name]
-        if entrant.loader != "shared" or "failure" in line or entrant.stopped or len(entrant.recipes) > 1:
-            continue
-        cpu, rate = ratio(name, "cpu", "alone"), ratio(name, "rate", "alone")
-        if cpu is None or rate is None:
-            continue
-        count = line["consumers"]
-        ratios.append(
-            {
-                "consumers": count,
-                "cpu_of_an_nth": cpu * count,
-                "cpu_met": cpu * count <= CPU_TARGET,
-                "rate_of_n_times": rate / count,
-                "rate_met": rate / count >= SPEED_TARGET,
-            }
-        )
-    stopped = ratio("stopped", "rate", "shared-2")
+        cpu, speed = ratio(name, "alone", cpu_per_1000), ratio(name, "alone", rate)
+        if name.startswith("shared-") and cpu is not None:
+            count = line["consumers"]
+            nth, times = cpu * count, speed / count
+            judged = {"cpu_of_an_nth": nth, "cpu_met": CPU.met(nth)}
+            judged |= {"rate_of_n_times": times, "rate_met": SPEED.met(times)}
+            ratios.append({"consumers": count} | judged)
     summary = {"entrants": lines, "ratios": ratios, "recipes": []}
     for other in OTHER_RECIPES:
         three = [runs.get(name) for name in (f"both-{other}", "alone", f"alone-{other}")]
         if all(three):
             # What both get is counted twice, once for each.
-            costs = [
-                2 * contest.cpu_per_1000(both) / statistics.mean(map(contest.cpu_per_1000, alone))
+            cost = statistics.median(
+                2 * cpu_per_1000(both) / statistics.mean(map(cpu_per_1000, alone))
                 for both, *alone in zip(*three, strict=False)
-            ]
-            cost = statistics.median(costs)
-            summary["recipes"].append({"recipe": other, "cpu": cost, "met": cost <= RECIPES_TARGET})
+            )
+            summary["recipes"].append({"recipe": other, "cpu": cost, "met": RECIPES.met(cost)})
+    stopped = ratio("stopped", "shared-2", rate)
     if stopped is not None:
-        summary["stopped"] = {"rate_of_the_others": stopped, "met": stopped >= STOPPED_TARGET}
+        summary["stopped"] = {"rate_of_the_others": stopped, "met": STOPPED.met(stopped)}
     return summary
 
 
-def text_of(result: dict, chosen: argparse.Namespace) -> str:
+def as_text(result: dict) -> str:
     """Return the report as Markdown."""
+    chosen = result["settings"]
     rows = []
     for line in result["entrants"].values():
-        if "failure" in line:
-            rows.append([line["title"], "not measured: " + line["failure"], "", ""])
+        title, *figures = report.loader(line, cpu=3)
+        if line.get("failure"):
+            rows.append([title, *figures, ""])
         else:
-            rows.append(
-                [
-                    line["title"],
-                    report.show(line["images_per_s"], 0),
-                    f"{line['images_per_s']['median'] / line['consumers']:.0f}",
-                    report.show(line["cpu_seconds_per_1000"], 3),
-                ]
-            )
+            each = line["images_per_s"]["median"] / line["consumers"]
+            rows.append([title, figures[0], f"{each:.0f}", figures[1]])
     head = ["loader", "images/s, all together", "each", "CPU s per 1 000 delivered"]
     parts = ["# Sharing", report.machine_line(result["machine"]), report.table(head, rows)]
-    told = "read a number of each page" if chosen.touch else "look at the labels"
+    told = "read a number of each page" if chosen["touch"] else "look at the labels"
     parts.append(
-        f"RandomResizedCrop 224, flip, normalise, float32, batches of {chosen.batch_size}; consumers {told}. "
-        f"Medians of {chosen.rounds} alternating rounds of {chosen.seconds:g} s."
+        f"RandomResizedCrop 224, flip, normalise, float32, batches of {chosen['batch_size']}; consumers {told}. "
+        f"Medians of {chosen['rounds']} alternating rounds of {chosen['seconds']:g} s."
     )
+    yes = {True: "yes", False: "no"}
     rows = [
         [
             str(line["consumers"]),
-            f"{line['cpu_of_an_nth']:.2f}",
-            "yes" if line["cpu_met"] else "no",
-            f"{line['rate_of_n_times']:.2f}",
-            "yes" if line["rate_met"] else "no",
+            *(f"{line['cpu_of_an_nth']:.2f}", yes[line["cpu_met"]]),
+            *(f"{line['rate_of_n_times']:.2f}", yes[line["rate_met"]]),
         ]
         for line in result["ratios"]
     ]
     if rows:
-        head = [
-            "consumers",
-            "CPU of an image, in an n-th of one alone",
-            f"at most {CPU_TARGET}",
-            "images/s, in n times one alone",
-            f"at least {SPEED_TARGET}",
-        ]
+        head = ["consumers", "CPU of an image, in an n-th of one alone", f"at most {CPU.bound}"]
+        head += ["images/s, in n times one alone", f"at least {SPEED.bound}"]
         parts.append(report.table(head, rows))
+    verdict = {True: "met", False: "missed"}
     for line in result["recipes"]:
-        verdict = "met" if line["met"] else "missed"
         parts.append(
             f"Two recipes on one read, usual and {line['recipe']}: {line['cpu']:.2f} times the CPU of one (the mean of "
-            f"what each takes alone), at most {RECIPES_TARGET} ({verdict})."
+            f"what each takes alone), at most {RECIPES.bound} ({verdict[line['met']]})."
         )
-    if "stopped" in result:
-        verdict = "met" if result["stopped"]["met"] else "missed"
-        share = result["stopped"]["rate_of_the_others"]
+    if stopped := result.get("stopped"):
         parts.append(
-            f"While a third is stopped, two others get {share:.3f} of what they get alone ({verdict})."
+            f"While a third is stopped, two others get {stopped['rate_of_the_others']:.3f} of what they get alone "
+            f"({verdict[stopped['met']]})."
         )
     return "\n\n".join(parts) + "\n"
 
@@ -307,32 +255,28 @@ def text_of(result: dict, chosen: argparse.Namespace) -> str:
 def main() -> int:
     """Measure, and report."""
     chosen = parse_arguments()
-    contest.use_cores(chosen.threads)
-    runs: dict[str, list[dict]] = {name: [] for name in chosen.entrants}
-    failures: dict[str, str] = {}
-    for number in range(1, chosen.rounds + 1):
-        for name in chosen.entrants:
-            if name in failures:
-                continue
-            entrant = entrants()[name]
-            try:
-                run = measured(entrant, contest.interpreter(entrant.environment, chosen), chosen)
-            except Unavailable as reason:
-                failures[name] = str(reason)
-                report.log(f"{name}: {reason}")
-                continue
-            runs[name].append(run)
-            rate, cpu = run["images"] / run["seconds"], contest.cpu_per_1000(run)
-            report.log(f"round {number}: {name}: {rate:.0f} images/s {run['each']}, {cpu:.3f} CPU s per 1000")
-    facts = {"machine": report.machine(), "commit": report.commit(), "rounds": chosen.rounds, "runs": runs}
-    result = facts | summarise(runs, failures)
-    report.deliver(result, text_of(result, chosen), chosen.json, chosen.output)
+    rounds.use_cores(chosen.threads)
+    standings = {name: Standing() for name in chosen.entrants}
+
+    def turn(name: str, number: int) -> None:
+        run = measured(CONTESTANTS[name], chosen)
+        standings[name].runs.append(run)
+        report.log(f"round {number}: {name}: {rounds.told(run)} {run['each']}")
+
+    rounds.alternate(standings, turn, chosen.rounds)
+    result = {
+        "machine": report.machine(),
+        "settings": options.settings(chosen, "rounds seconds batch_size threads touch"),
+        "runs": {name: standing.runs for name, standing in standings.items()},
+        **summarise(standings),
+    }
+    report.deliver(result, as_text(result), chosen)
     missed = any(
         not (line["cpu_met"] and line["rate_met"]) for line in result["ratios"] if line["consumers"] > 1
     )
     missed |= any(not line["met"] for line in result["recipes"])
     missed |= "stopped" in result and not result["stopped"]["met"]
-    return 1 if chosen.require_targets and missed else 0
+    return options.exit_code(chosen, False, missed)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import os
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from foreload import Rehearsal, StreamLoader, streams
+from harness import accounting
 from PIL import Image
 
 DISTINCT = 500
@@ -60,12 +60,6 @@ class Numbered:
         while True:
             yield str(number), {"jpg": self._images[number % len(self._images)], "cls": number % 10}
             number += 1
-
-
-def resident_bytes() -> int:
-    """Return the memory that the process has now."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 class Files:
@@ -148,7 +142,7 @@ def main() -> None:
             saved = new // every
             loader.acknowledge(loader.state_dict())
         if new * LOOKS // chosen.samples > len(looks):
-            looks.append({"samples": new, "resident_bytes": resident_bytes()})
+            looks.append({"samples": new, "resident_bytes": accounting.resident_bytes()})
         if new >= chosen.samples:
             break
     if files:

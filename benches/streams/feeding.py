@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import measure
 import numpy as np
-from accounting import process_cpu_seconds, tree_cpu_seconds
+from harness import measure
+from harness.accounting import process_cpu_seconds, tree_cpu_seconds
 
 HERE = Path(__file__).resolve().parent
 SETTLING = 16

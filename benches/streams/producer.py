@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import wire
+from harness import measure
 
-SUFFIXES = (".jpg", ".jpeg")
 TICK = 0.002
 """Seconds between looks at the clock, where samples arrive at a pace."""
 INCOMING = "incoming"
@@ -38,12 +38,7 @@ def main() -> None:
     parser.add_argument("--server", help="a Redis server; without one, files are renamed")
     chosen = parser.parse_args()
     classes = sorted(path.name for path in chosen.data.iterdir() if path.is_dir())
-    files = [
-        (label, path)
-        for label, name in enumerate(classes)
-        for path in sorted((chosen.data / name).iterdir())
-        if path.suffix.lower() in SUFFIXES
-    ]
+    files = [(label, Path(path)) for path, label in zip(*measure.list_images(chosen.data), strict=True)]
     # As the epoch's order would be, so that neither loader has the classes one after another.
     files = [files[number * 7919 % len(files)] for number in range(len(files))]
     if chosen.server:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from environments import Unavailable
+from harness.environments import Unavailable
 
 PIPELINED = 16
 """The commands that are sent before their answers are read."""

@@ -6,7 +6,7 @@ import statistics
 from itertools import product
 from typing import TYPE_CHECKING
 
-from checks import check
+from harness.aims import check
 
 if TYPE_CHECKING:
     from run import Bench

@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from checks import check
 from forms import forms
+from harness.aims import check
+from harness.parts import Part
 
 if TYPE_CHECKING:
     from run import Bench
@@ -250,25 +251,13 @@ def prediction(bench: Bench) -> dict:
 
 
 PARTS = {
-    "bytes": bytes_read,
-    "listed": listed,
-    "staging": staging,
-    "warm": warm,
-    "stall": stall,
-    "processes": processes,
-    "overhead": overhead,
-    "prediction": prediction,
-    "forms": forms,
-}
-
-TITLES = {
-    "bytes": "Bytes of the slow tier, as a share of the dataset",
-    "listed": "Memory and a drive together: what each tier gave, as a share of the dataset",
-    "staging": "Staging beside training",
-    "warm": "Training from the cache beside training from NVMe",
-    "stall": "Waiting with a fifth of the bandwidth to spare",
-    "processes": f"{RANKS} processes with one cache",
-    "overhead": "What the tiers cost",
-    "prediction": "Predictions",
-    "forms": "Copies in the form that auto chooses beside copies as they are",
+    "bytes": Part(bytes_read, "Bytes of the slow tier, as a share of the dataset"),
+    "listed": Part(listed, "Memory and a drive together: what each tier gave, as a share of the dataset"),
+    "staging": Part(staging, "Staging beside training"),
+    "warm": Part(warm, "Training from the cache beside training from NVMe"),
+    "stall": Part(stall, "Waiting with a fifth of the bandwidth to spare"),
+    "processes": Part(processes, f"{RANKS} processes with one cache"),
+    "overhead": Part(overhead, "What the tiers cost"),
+    "prediction": Part(prediction, "Predictions"),
+    "forms": Part(forms, "Copies in the form that auto chooses beside copies as they are"),
 }

@@ -8,20 +8,19 @@ why, and the others go on.
 from __future__ import annotations
 
 import argparse
-import json
-import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
-import parts
-import report
-from environments import ROOT, Unavailable, last_lines
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from harness import datasets, options, programs, report
+from harness import parts as harness_parts
+from harness.environments import ROOT, Unavailable, last_lines
+from parts import PARTS
 
 
 @dataclass
@@ -51,22 +50,17 @@ class Bench:
 
     def start(self, *arguments: object) -> subprocess.Popen:
         """Start the program as a process of its own, for which `wait` waits."""
-        command = [
-            str(self.program),
-            *map(str, arguments),
-            "--index-dir",
-            str(self.scratch / "index"),
-            "--json",
-        ]
-        report.log(" ".join(command[1:]))
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        command = [self.program, *arguments, "--index-dir", self.scratch / "index", "--json"]
+        words = [str(word) for word in command]
+        report.log(" ".join(words[1:]))
+        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def wait(self, process: subprocess.Popen) -> dict:
         """Return what a started process prints."""
         out, err = process.communicate()
         if process.returncode != 0:
             raise Unavailable(f"exit code {process.returncode}: {last_lines(err or out)}")
-        return json.loads(out[out.index("{") :])
+        return programs.last_object(out)
 
     def arguments(
         self, data: Path, *, slow: bool = True, consume_ms: float = 0, epochs: int = 1, **more: object
@@ -82,9 +76,9 @@ class Bench:
             found += [f"--{name.replace('_', '-')}", value]
         return found
 
-    def epochs(self, data: Path, **options: object) -> list[dict]:
+    def epochs(self, data: Path, **settings: object) -> list[dict]:
         """Return the epochs of one run."""
-        return self.json(*self.arguments(data, **options))["epochs"]
+        return self.json(*self.arguments(data, **settings))["epochs"]
 
     def size(self, data: Path) -> int:
         """The bytes of all samples."""
@@ -93,19 +87,15 @@ class Bench:
     @contextmanager
     def cache(self) -> Iterator[Path]:
         """Make an empty cache directory, which is removed afterwards."""
-        path = Path(tempfile.mkdtemp(prefix="cache-", dir=self.scratch))
-        try:
-            yield path
-        finally:
-            shutil.rmtree(path, ignore_errors=True)
+        with tempfile.TemporaryDirectory(
+            prefix="cache-", dir=self.scratch, ignore_cleanup_errors=True
+        ) as path:
+            yield Path(path)
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--parts", nargs="+", choices=list(parts.PARTS), default=list(parts.PARTS))
+    parser = options.parser(__doc__, "tiers")
+    harness_parts.add_option(parser, PARTS)
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--shard-size", type=int, default=100, help="samples of a shard")
     parser.add_argument("--batch-size", type=int, default=50)
@@ -116,56 +106,25 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--read-ms", type=float, default=1.0)
     parser.add_argument("--bandwidth", type=int, default=100_000_000, help="of the slow tier, bytes a second")
     parser.add_argument("--rounds", type=int, default=5, help="of what is compared by its speed")
-    parser.add_argument("--data", type=Path, default=ROOT / "data" / "tiers", help="made where it is missing")
     parser.add_argument("--foreload", type=Path, default=ROOT / ".venv" / "bin" / "foreload")
-    parser.add_argument("--require-targets", action="store_true", help="exit code 1 when a target is missed")
-    parser.add_argument("--output", type=Path, help="keep the result in OUTPUT.json and OUTPUT.md too")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the tables")
     return parser.parse_args()
 
 
-def make_data(chosen: argparse.Namespace) -> tuple[Path, Path]:
+def make_data(chosen: argparse.Namespace) -> list[Path]:
     """Make the folder and the shards, of the same images."""
     made = []
-    for layout in ("folder", "tar"):
+    for layout, more in (("folder", []), ("tar", ["--shard-size", chosen.shard_size])):
         target = chosen.data / f"{layout}-{chosen.images}-{chosen.shard_size}"
-        if not target.exists():
-            command = [chosen.foreload, "synth", target, "--images", chosen.images, "--layout", layout]
-            if layout == "tar":
-                command += ["--shard-size", chosen.shard_size]
-            report.log(f"making {target.name}")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            subprocess.run([str(part) for part in command], check=True, stdout=subprocess.DEVNULL)
+        words = ["--images", chosen.images, "--layout", layout, *more]
+        datasets.synthesise(chosen.foreload, target, *words)
         made.append(target)
-    return made[0], made[1]
-
-
-def run_part(part: Callable[[Bench], dict], bench: Bench) -> dict:
-    """Return a part's result, or why there is none."""
-    try:
-        return part(bench)
-    except (Unavailable, KeyError, ValueError, OSError) as reason:
-        report.log(f"failed: {reason!r}")
-        return {"failure": f"{type(reason).__name__}: {reason}".replace(f"{ROOT}/", "")}
+    return made
 
 
 def as_text(result: dict) -> str:
     """Return the report in Markdown."""
-    lines = ["# Tiers", "", report.machine_line(result["machine"]), ""]
-    lines += [
-        f"Slow tier: {result['slow_tier']}; {result['images']} images, {result['bytes'] / 1e6:.0f} MB.",
-        "",
-    ]
-    for name, part in result["parts"].items():
-        lines += [f"## {parts.TITLES[name]}", ""]
-        if "failure" in part:
-            lines += [f"Not measured: {part['failure']}", ""]
-            continue
-        if part.get("rows"):
-            lines += [report.table(part["head"], part["rows"]), ""]
-        lines += [f"- {'met' if check['met'] else '**missed**'}: {check['says']}" for check in part["checks"]]
-        lines.append("")
-    return "\n".join(lines).rstrip()
+    about = f"Slow tier: {result['slow_tier']}; {result['images']} images, {result['bytes'] / 1e6:.0f} MB."
+    return harness_parts.as_text("Tiers", [about], result, PARTS)
 
 
 def main() -> int:
@@ -191,14 +150,11 @@ def main() -> int:
             "slow_tier": bench.spec,
             "images": chosen.images,
             "bytes": bench.facts["tar"],
-            "parts": {name: run_part(parts.PARTS[name], bench) for name in chosen.parts},
+            "parts": harness_parts.run(PARTS, chosen.parts, bench),
         }
-    report.deliver(result, as_text(result), chosen.json, chosen.output)
-    missed = [
-        check for part in result["parts"].values() for check in part.get("checks", []) if not check["met"]
-    ]
-    failed = any("failure" in part for part in result["parts"].values())
-    return int(chosen.require_targets and (bool(missed) or failed))
+    report.deliver(result, as_text(result), chosen)
+    failed = harness_parts.failed(result)
+    return options.exit_code(chosen, False, failed or harness_parts.missed(result))
 
 
 if __name__ == "__main__":

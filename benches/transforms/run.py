@@ -9,20 +9,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
-import environments
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import foreload
-import photographs
-import report
 import tables
-from environments import ROOT
+from harness import datasets, environments, options, programs, report
 
 Report = tuple[str, bool]
 """A report in Markdown, and whether all is as it should be."""
@@ -33,43 +28,26 @@ LIST = "from references import CONTESTS, WRONG; import json; print(json.dumps([l
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options.parser(__doc__)
     parser.add_argument("what", choices=IMAGES)
-    parser.add_argument("--data", type=Path, default=ROOT / "data" / "folder", help="image folder")
     parser.add_argument("--images", type=int, help="how many of its images: 200 for ops, 2000 for outputs")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="ops: sides of the images")
     parser.add_argument("--recipes", nargs="+", help="outputs: these recipes, right or wrong, instead of all")
-    parser.add_argument(
-        "--exchanges", type=int, default=50_000, help="outputs: random exchanges of each test"
-    )
+    parser.add_argument("--exchanges", type=int, default=50_000, help="outputs: exchanges of each test")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2, help="processes side by side, of one thread each")
-    parser.add_argument("--require-targets", action="store_true", help="exit code 1 when something is off")
     parser.add_argument("--envs", type=Path, default=environments.DEFAULT_FOLDER)
-    parser.add_argument("--output", type=Path, help="keep the result in OUTPUT.json and OUTPUT.md too")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the tables")
     chosen = parser.parse_args()
     chosen.images = chosen.images or IMAGES[chosen.what]
     return chosen
 
 
 def lines_of(python: Path, *words: str) -> list:
-    """Run a program in the environment with torchvision; return its lines of JSON, or end with what it said."""
+    """Run a program in the environment with torchvision; return its lines of JSON."""
     # This is the Foreload of this Python.
-    path = os.pathsep.join([str(Path(foreload.__file__).parents[1]), str(HERE)])
-    done = subprocess.run(
-        [str(python), *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-    )
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(words[1:])}: {environments.last_lines(done.stderr, limit=2000)}")
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    variables = programs.python_path(Path(foreload.__file__).parents[1], HERE) | {"OMP_NUM_THREADS": "1"}
+    said = programs.output_of([python, *words], variables, timeout=None)
+    return [json.loads(line) for line in said.splitlines()]
 
 
 def side_by_side(calls: dict[str, list[str]], python: Path, jobs: int) -> Iterator[tuple[str, list]]:
@@ -120,23 +98,15 @@ def measure_outputs(result: dict, data: Path, python: Path, chosen: argparse.Nam
 
 def begun(output: Path | None, result: dict) -> dict:
     """Return the recipes that are in `output`; end the program if they were compared otherwise."""
-    path = output and output.with_suffix(".json")
-    if not path or not path.exists():
-        return {}
-    known = json.loads(path.read_text())
-    for name in ("data", "images", "seed", "requirements", "exchanges"):
-        if known.get(name) != result[name]:
-            sys.exit(
-                f"{path}: {name}: was {known.get(name)}, is {result[name]}: remove it, or choose another --output"
-            )
-    return known["recipes"] | known["wrong"]
+    known = report.begun(output, result, ("data", "images", "seed", "requirements", "exchanges"))
+    return known["recipes"] | known["wrong"] if known else {}
 
 
 def main() -> int:
     """Measure and report; return 1 when something is off and that was asked for."""
     chosen = parse_arguments()
-    photographs.ensure_known(chosen.data, Path(sys.executable).parent / "foreload")
-    data = photographs.part(chosen.data, chosen.images, chosen.envs / "scratch")
+    datasets.ensure_known(chosen.data, Path(sys.executable).parent / "foreload")
+    data = datasets.part(chosen.data, chosen.images, chosen.envs / "scratch")
     python = environments.ensure("frameworks", chosen.envs)
     result = {
         "benchmark": chosen.what,
@@ -148,8 +118,8 @@ def main() -> int:
     }
     measure = measure_ops if chosen.what == "ops" else measure_outputs
     text, met = measure(result, data, python, chosen)
-    report.deliver(result, text, chosen.json, chosen.output)
-    return 1 if chosen.require_targets and not met else 0
+    report.deliver(result, text, chosen)
+    return options.exit_code(chosen, False, not met)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import report
+from harness import report
 
 LIKELY = 0.05
 """How likely the smallest p-value of all recipes may be where nothing is wrong; divided by how many there are."""

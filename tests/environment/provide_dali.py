@@ -11,8 +11,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[2] / "benches" / "compare"))
-import environments
+sys.path.append(str(Path(__file__).parents[2] / "benches"))
+from harness import environments
 
 PTH = Path(sysconfig.get_paths()["purelib"]) / "foreload-test-dali.pth"
 

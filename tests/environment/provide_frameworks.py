@@ -16,8 +16,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[2] / "benches" / "compare"))
-import environments
+sys.path.append(str(Path(__file__).parents[2] / "benches"))
+from harness import environments
 
 SLURM = ("munge", "slurmctld", "slurmd", "slurm-client")
 """The packages of Debian with which the tests run a cluster of two nodes."""

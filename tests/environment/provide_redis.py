@@ -12,8 +12,8 @@ import shutil
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[2] / "benches" / "compare"))
-import environments
+sys.path.append(str(Path(__file__).parents[2] / "benches"))
+from harness import environments
 
 
 def main() -> int:

@@ -402,8 +402,8 @@ def main() -> int:
     chosen = parser.parse_args()
     if chosen.here:
         return min(1, sum(hammer(name, chosen.count, chosen.seed) for name in chosen.fixtures))
-    sys.path.append(str(ROOT / "benches" / "compare"))
-    import environments
+    sys.path.append(str(ROOT / "benches"))
+    from harness import environments
 
     if chosen.module is None or not (chosen.module / "foreload").is_dir():
         parser.error("--module must name the folder that has the package `foreload`")

@@ -14,9 +14,9 @@ EXAMPLES = ROOT / "examples"
 RAY = {"RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
 """What Ray is told, so that it says everything and asks for nothing."""
 
-sys.path += [str(ROOT / "benches" / "compare"), str(ROOT / "tests" / "environment")]
-import environments  # noqa: E402
+sys.path += [str(ROOT / "benches"), str(ROOT / "tests" / "environment")]
 import provide_frameworks  # noqa: E402
+from harness import environments  # noqa: E402
 
 
 def interpreter(name: str = "frameworks") -> Path:

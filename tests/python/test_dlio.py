@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from conftest import ONLY_THOROUGH
 
-sys.path.append(str(Path(__file__).parents[2] / "benches" / "compare"))
+sys.path.append(str(Path(__file__).parents[2] / "benches"))
 sys.path.append(str(Path(__file__).parents[2] / "benches" / "dlio"))
-import environments
-import harness
+import dlio_runs
+from harness import environments
 from world import record
 
 HERE = Path(__file__).parent / "dlio"
@@ -36,7 +36,7 @@ pytestmark = [
 def dlio(output: Path, ranks: int = 1, **settings: object) -> str:
     """Run the tiny workload."""
     named = {name.replace("__", "."): value for name, value in settings.items()}
-    return harness.run(harness.command("tiny", output, ranks, named, HERE), [HERE])
+    return dlio_runs.run(dlio_runs.command("tiny", output, ranks, named, HERE), [HERE])
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Environments of other libraries (benches/compare/environments.py) are installed by one process at a time."""
+"""Environments of other libraries (benches/harness/environments.py) are installed by one process at a time."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[2] / "benches" / "compare"
+FOLDER = Path(__file__).resolve().parents[2] / "benches"
 sys.path.append(str(FOLDER))
-import environments  # noqa: E402
+from harness import environments  # noqa: E402
 
 OTHER = """
-import pathlib, sys, environments
+import pathlib, sys
+from harness import environments
 with environments.alone("torch", pathlib.Path(sys.argv[1])):
     print("its turn")
 """

@@ -19,7 +19,7 @@ KIT = ROOT / "benches" / "gpu"
 @pytest.fixture(autouse=True)
 def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the tests import the kit's scripts."""
-    monkeypatch.syspath_prepend(str(ROOT / "benches" / "compare"))
+    monkeypatch.syspath_prepend(str(ROOT / "benches"))
     monkeypatch.syspath_prepend(str(KIT))
 
 

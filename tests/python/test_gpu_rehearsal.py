@@ -35,7 +35,7 @@ def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     if not (STAND_IN / "libcuda.so.1").exists():
         pytest.skip("the stand-ins are not built beside this Python: make test-module")
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "gpu"))
-    monkeypatch.syspath_prepend(str(ROOT / "benches" / "compare"))
+    monkeypatch.syspath_prepend(str(ROOT / "benches"))
     monkeypatch.syspath_prepend(str(KIT))
 
 

@@ -3,50 +3,47 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
+import benchmarks
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "benches" / "compare"))
-sys.path.append(str(Path(__file__).resolve().parents[2] / "benches" / "layouts"))
-import contest
-import layout_verdicts
-import making
-import report
+layouts, making = benchmarks.load("layouts"), benchmarks.load("layouts", "making")
+from harness import report  # noqa: E402
+from harness.rounds import Standing  # noqa: E402
 
 SETTINGS = {"images": 1000, "batch_size": 64, "threads": 2, "rounds": 1}
 TITLES = {"foreload": "**Foreload**", "datasets": "datasets", "datasets-pil": "datasets, Pillow"}
 
 
-def standing(cpu_seconds: float) -> contest.Standing:
+def standing(cpu_seconds: float) -> Standing:
     """A run of 1 000 images that took so much CPU time."""
     run = {"images": 1000, "seconds": 1.0, "cpu_seconds": cpu_seconds}
-    return contest.Standing([run | {"mean": [0.0] * 3, "std": [1.0] * 3, "shape": [64], "dtype": "float32"}])
+    return Standing([run | {"mean": [0.0] * 3, "std": [1.0] * 3, "shape": [64], "dtype": "float32"}])
 
 
-def told(**layouts: dict) -> str:
+def told(**measured: dict) -> str:
     """Return the report of some layouts."""
-    result = {"machine": report.machine(), "settings": SETTINGS, "layouts": layouts}
-    return layout_verdicts.as_text(result, {name: name for name in layouts})
+    result = {"machine": report.machine(), "settings": SETTINGS, "layouts": measured}
+    return layouts.as_text(result)
 
 
 def test_the_ratio_is_to_the_peer_that_takes_least() -> None:
     held = {"foreload": standing(0.5), "datasets": standing(1.6), "datasets-pil": standing(4)}
-    summary = layout_verdicts.summarise(held, TITLES)
+    summary = layouts.summarise(held, TITLES)
     assert summary["best_peer"] == "datasets"
     assert summary["less_cpu"] == pytest.approx(3.2)
     assert summary["met"]
     assert "3.20 times less CPU than datasets, asked 3: met" in told(parquet={"speed": summary})
     held["datasets"] = standing(1.4)
-    slower = layout_verdicts.summarise(held, TITLES)
+    slower = layouts.summarise(held, TITLES)
     assert not slower["met"]
     assert "2.80 times less CPU than datasets, asked 3: MISSED" in told(parquet={"speed": slower})
 
 
 def test_who_fails_has_no_ratio_but_a_reason() -> None:
-    held = {"foreload": contest.Standing(failure="no such file"), "datasets": standing(1.6)}
-    summary = layout_verdicts.summarise(held, TITLES)
+    held = {"foreload": Standing(failure="no such file"), "datasets": standing(1.6)}
+    summary = layouts.summarise(held, TITLES)
     assert "less_cpu" not in summary
     assert "not measured: no such file" in told(parquet={"speed": summary})
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benches"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benches" / "nodes"))
 import homes
 import node
@@ -18,6 +19,7 @@ import parts
 import prediction
 import storage
 import training
+from harness import aims
 
 
 def epoch(samples: list[list[int]], hits: int = 0) -> node.Epoch:
@@ -77,10 +79,10 @@ def test_an_unknown_tier_is_an_error_and_not_nothing() -> None:
 
 
 def test_a_verdict_depends_on_the_side_of_the_bound() -> None:
-    assert parts.check(1.02, 1.03, "first")["met"]
-    assert not parts.check(1.04, 1.03, "first")["met"]
-    assert parts.check(0.95, 0.9, "link", at_least=True)["met"]
-    assert not parts.check(0.85, 0.9, "link", at_least=True)["met"]
+    assert aims.check(1.02, 1.03, "first")["met"]
+    assert not aims.check(1.04, 1.03, "first")["met"]
+    assert aims.check(0.95, 0.9, "link", at_least=True)["met"]
+    assert not aims.check(0.85, 0.9, "link", at_least=True)["met"]
 
 
 def test_ranks_gather_through_a_folder(tmp_path: Path) -> None:

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import benchmarks
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "benches" / "compare"))
-import contest
-import packed
-import packed_verdicts
+packed = benchmarks.load("compare", "packed")
+from harness.rounds import Standing  # noqa: E402
 
 SIZES = {"jpeg": 1000, "packed": 1250, "ffcv-raw": 9000}
 
 
-def standing(cpu_seconds: float, rate: float, pictures: bool = True) -> contest.Standing:
+def standing(cpu_seconds: float, rate: float, pictures: bool = True) -> Standing:
     """A run of 1 000 images that took so much CPU time, at so many images a second."""
     run = {"images": 1000, "seconds": 1000 / rate, "cpu_seconds": cpu_seconds}
-    return contest.Standing([run | ({"mean": [0.0] * 3, "std": [1.0] * 3} if pictures else {})])
+    return Standing([run | ({"mean": [0.0] * 3, "std": [1.0] * 3} if pictures else {})])
 
 
-def summary(vbmi2: bool = True, **changed: contest.Standing) -> dict:
+def summary(vbmi2: bool = True, **changed: Standing) -> dict:
     """What is made of a whole run, some of whose lines are `changed`."""
     standings = {
         "packed-fast": standing(0.15, 11000),
@@ -39,9 +35,8 @@ def summary(vbmi2: bool = True, **changed: contest.Standing) -> dict:
         "files-jpeg": standing(0.02, 30000, pictures=False),
         "pack": standing(1.6, 1200, pictures=False),
     } | {name.replace("_", "-"): instead for name, instead in changed.items()}
-    titles = {name: packed.ENTRANTS[name].title for name in standings}
-    assert titles.keys() == packed.ENTRANTS.keys()
-    return packed_verdicts.summarise(standings, titles, SIZES, vbmi2)
+    assert standings.keys() == packed.ENTRANTS.keys()
+    return packed.summarise(standings, SIZES, vbmi2)
 
 
 def verdicts(result: dict) -> dict[str, tuple[float | None, bool | None]]:
@@ -73,7 +68,7 @@ def test_each_aim_has_its_own_bound() -> None:
 
 
 def test_what_was_not_measured_is_no_verdict() -> None:
-    failed = contest.Standing(failure="cannot be built")
+    failed = Standing(failure="cannot be built")
     result = summary(dali=failed, torchvision_io=failed, files_packed=failed, packed_fast=failed)
     measured = verdicts(result)
     unknown = [what for what, (value, met) in measured.items() if value is None and met is None]
@@ -83,7 +78,7 @@ def test_what_was_not_measured_is_no_verdict() -> None:
     machine |= {"simd": [], "cores": 2, "memory_bytes": 2**30}
     settings = {"batch_size": 64, "threads": 2, "rounds": 1}
     dataset = {"data": "folder", "images": 4000, "sizes": SIZES, **result}
-    text = packed_verdicts.as_text({"machine": machine, "settings": settings, "datasets": [dataset]})
+    text = packed.as_text({"machine": machine, "settings": settings, "datasets": [dataset]})
     assert "not measured: cannot be built" in text
     assert (
         "FFCV, raw pixels, resized when written \\* | 3000 (3000-3000) | 0.500 (0.500-0.500) |  |  |  | 9.000"

@@ -4,7 +4,7 @@
 other loaders, and run where those are installed. Each runs in the first environment that has what it imports: this one,
 or one below `.envs` that tests and benchmarks made; `make test-frameworks` makes one with torchvision, DALI, WebDataset
 and `datasets`. FFCV's and MosaicML Streaming's own blocks are skipped until `python
-benches/compare/environments.py ffcv streaming` has made their environments.
+benches/harness/environments.py ffcv streaming` has made their environments.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def test_block(place: Callable[[Path], Path], block: Block) -> None:
             others = sorted(OPTIONAL & {module.split(".")[0] for module in modules})
             if REQUIRED and not others:
                 pytest.fail(missing)
-            make = [f"`python benches/compare/environments.py {name}`, then " for name in others]
+            make = [f"`python benches/harness/environments.py {name}`, then " for name in others]
             pytest.skip(f"{missing}: {''.join(make)}`make thorough` runs it")
         # Our programs must reach a second epoch; theirs are only shown to work.
         epochs = 1 if kind.endswith("theirs") else 2

@@ -1,4 +1,4 @@
-"""benches/recipes and what it shares with benches/compare: rounds, figures of batches, verdicts, Foreload's program."""
+"""benches/recipes and the harness of benchmarks: rounds, figures of batches, verdicts, Foreload's program."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ import os
 import sys
 from pathlib import Path
 
+import benchmarks
 import foreload
 import numpy as np
 import pytest
 from conftest import paths
 
-ROOT = Path(__file__).resolve().parents[2]
-COMPARE, RECIPES = ROOT / "benches" / "compare", ROOT / "benches" / "recipes"
-sys.path += [str(COMPARE), str(RECIPES)]
-import contest  # noqa: E402
-import measure  # noqa: E402
-import photographs  # noqa: E402
-import recipes  # noqa: E402
-import verdicts  # noqa: E402
+benchmark, recipes = benchmarks.load("recipes"), benchmarks.load("recipes", "recipes")
+from harness import datasets, measure, rounds  # noqa: E402
+from harness.environments import Unavailable  # noqa: E402
+from harness.rounds import Entrant, Program, Standing  # noqa: E402
 
 LOADERS = {
     "foreload": ("foreload_loader", ""),
@@ -31,7 +28,7 @@ LOADERS = {
 """Their programs, and the variables that make it a failure that they are missing."""
 
 
-def standing(*cpu_seconds: float, mean: float = 0.0, failure: str | None = None) -> contest.Standing:
+def standing(*cpu_seconds: float, mean: float = 0.0, failure: str | None = None) -> Standing:
     """A loader whose runs of 1 000 images took so much CPU time."""
     look = {
         "shape": [64, 3, 224, 224],
@@ -41,11 +38,11 @@ def standing(*cpu_seconds: float, mean: float = 0.0, failure: str | None = None)
         "detail": 0.1,
     }
     runs = [{"images": 1000, "seconds": 1.0, "cpu_seconds": cpu, **look} for cpu in cpu_seconds]
-    return contest.Standing(runs, failure)
+    return Standing(runs, failure)
 
 
 def test_medians_are_set_beside_the_best_peer_and_the_own_base() -> None:
-    result = verdicts.summarise(
+    result = benchmark.summarise(
         {
             ("a", "torchvision"): standing(2.0),
             ("a", "foreload"): standing(0.5, 0.4, 9.0),
@@ -65,23 +62,23 @@ def test_medians_are_set_beside_the_best_peer_and_the_own_base() -> None:
     assert b["cost"]["ratio"] == pytest.approx(0.66 / 0.5)
     assert (b["saving"]["asked"], b["saving"]["met"]) == (3.5, False)
     assert (b["cost"]["asked"], b["cost"]["met"]) == (1.3, False)
-    assert verdicts.judgements(result) == [False, False]
+    assert benchmark.judgements(result) == [False, False]
     # The median of 0, 0.2 and 0 is 0, and 0.2 is further away than the tolerance.
-    assert [b["peers"][peer].get("colours_agree") for peer in verdicts.PEERS] == [True, False, None, True]
+    assert [b["peers"][peer].get("colours_agree") for peer in benchmark.PEERS] == [True, False, None, True]
 
 
 def test_the_aim_without_avx512_is_another_where_vectors_matter() -> None:
     rounds = {("a", "foreload"): standing(0.5), ("b", "foreload"): standing(0.7)}
-    assert verdicts.summarise(rounds, avx512=True)["b"]["cost"]["met"] is False
-    assert verdicts.summarise(rounds, avx512=False)["b"]["cost"]["met"] is True
+    assert benchmark.summarise(rounds, avx512=True)["b"]["cost"]["met"] is False
+    assert benchmark.summarise(rounds, avx512=False)["b"]["cost"]["met"] is True
 
 
 def test_avx512_is_what_foreload_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FORELOAD_SIMD", raising=False)
-    assert verdicts.has_avx512({"simd": ["avx2", "avx512bw", "avx512vbmi"]})
-    assert not verdicts.has_avx512({"simd": ["avx2"]})
+    assert benchmark.has_avx512({"simd": ["avx2", "avx512bw", "avx512vbmi"]})
+    assert not benchmark.has_avx512({"simd": ["avx2"]})
     monkeypatch.setenv("FORELOAD_SIMD", "avx2")
-    assert not verdicts.has_avx512({"simd": ["avx2", "avx512bw", "avx512vbmi"]})
+    assert not benchmark.has_avx512({"simd": ["avx2", "avx512bw", "avx512vbmi"]})
 
 
 def test_a_report_says_what_is_missing_and_why() -> None:
@@ -97,9 +94,9 @@ def test_a_report_says_what_is_missing_and_why() -> None:
         "data": "folder",
         "images": 2048,
         "mean_bytes": 110_000.0,
-        "recipes": verdicts.summarise(rounds, avx512=True),
+        "recipes": benchmark.summarise(rounds, avx512=True),
     }
-    text = verdicts.as_text(result)
+    text = benchmark.as_text(result)
     assert "| c RandAugment(2, 9) | 2.40 (2.40-2.40) | - | 0.30 (0.30-0.30) |" in text
     assert "| c RandAugment(2, 9) | DALI, CPU | 8.00 (≥ 6: met) | - | - |" in text
     assert "What was asked of Foreload: 1 of 1 met" in text
@@ -109,24 +106,24 @@ def test_a_report_says_what_is_missing_and_why() -> None:
 def test_entrants_take_turns_and_those_that_fail_keep_their_reason(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
-    def entrant(name: str, images: int) -> contest.Program:
+    def entrant(name: str, images: int) -> Program:
         line = json.dumps({"images": images, "seconds": 1, "cpu_seconds": 1, "epoch_seconds": [1]})
-        return contest.Program(
+        return Program(
             [sys.executable, "-c", f"open({str(log)!r}, 'a').write({name!r}); print({line!r})"],
             dict(os.environ),
         )
 
-    def missing() -> contest.Program:
-        raise contest.Unavailable("not to be had")
+    def missing() -> Program:
+        raise Unavailable("not to be had")
 
-    held = contest.hold(
+    held = rounds.hold(
         {
             "A": lambda: entrant("A", 100),
             "B": lambda: entrant("B", 3),
             "C": missing,
             "D": lambda: entrant("D", 96),
         },
-        lambda _name, result: contest.check_images(result, images=100, dropped=8),
+        lambda _name, result: rounds.check_images(result, images=100, dropped=8),
         rounds=2,
         memory=False,
         title="try",
@@ -157,30 +154,31 @@ def test_the_figures_of_batches_are_those_of_all_views() -> None:
 
 
 def test_a_part_of_a_dataset_has_images_of_all_classes(dataset: Path, tmp_path: Path) -> None:
-    part = photographs.part(dataset, 12, tmp_path)
+    part = datasets.part(dataset, 12, tmp_path)
     links = paths(part)
     assert len(links) == 12
     assert [sum(1 for _ in folder.iterdir()) for folder in sorted(part.iterdir())] == [4, 4, 4]
     assert all(link.read_bytes() == (dataset / link.relative_to(part)).read_bytes() for link in links)
-    assert photographs.part(dataset, 60, tmp_path) == dataset
+    assert datasets.part(dataset, 60, tmp_path) == dataset
 
 
 @pytest.mark.parametrize("letter", recipes.RECIPES)
 @pytest.mark.parametrize("loader", LOADERS)
-def test_a_loader_runs_the_recipe(loader: str, letter: str, dataset: Path) -> None:
+def test_a_loader_runs_the_recipe(loader: str, letter: str, dataset: Path, tmp_path: Path) -> None:
     program, required = LOADERS[loader]
     if not installed(loader) and os.environ.get(required) != "1":
         pytest.skip(f"{loader} is not installed; {required}=1 makes this a failure")
-    chosen = argparse.Namespace(threads=1, warmup=2, batch_size=8)
-    more = (COMPARE / "peers", RECIPES, Path(foreload.__file__).parents[1])
-    source = RECIPES / "peers" / f"{program}.py"
-    made = contest.program(Path(sys.executable), source, dataset, letter, chosen, more)
+    chosen = argparse.Namespace(threads=1, warmup=2, batch_size=8, envs=tmp_path)
+    chosen.foreload_python = Path(sys.executable)
+    source = benchmarks.BENCHES / "recipes" / "peers" / f"{program}.py"
+    made = Entrant(loader, source, variant=letter).program(dataset, chosen)
+    made.variables["PYTHONPATH"] += f":{Path(foreload.__file__).parents[1]}"
     if loader == "nvidia.dali" and recipes.RECIPES[letter].mixing:
-        with pytest.raises(contest.Unavailable, match="DALI has no MixUp and no CutMix"):
-            contest.run(made, watch_memory=False)
+        with pytest.raises(Unavailable, match="DALI has no MixUp and no CutMix"):
+            made.run()
         return
-    result, _ = contest.run(made, watch_memory=False)
-    contest.check_images(result, images=60, dropped=8)
+    result, _ = made.run()
+    rounds.check_images(result, images=60, dropped=8)
     sides = [view.side for view in recipes.RECIPES[letter].views]
     shapes = result["shape"] if len(sides) > 1 else [result["shape"]]
     assert shapes == [[8, 3, side, side] for side in sides]

@@ -27,7 +27,7 @@ from torchvision.transforms import v2
 from torchvision_draws import of_timm
 
 HERE = Path(__file__).resolve().parents[2] / "benches" / "transforms"
-sys.path += [str(HERE), str(HERE.parent / "compare")]
+sys.path += [str(HERE), str(HERE.parent)]
 import features  # noqa: E402
 import outputs  # noqa: E402
 import paired  # noqa: E402

@@ -9,16 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import benchmarks
 import pytest
 from conftest import paths
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "benches" / "compare"), str(ROOT / "benches" / "streams")]
-import contest  # noqa: E402
-import report  # noqa: E402
-import stream_verdicts  # noqa: E402
-import wire  # noqa: E402
-from environments import Unavailable  # noqa: E402
+stream_verdicts, wire = (benchmarks.load("streams", name) for name in ("stream_verdicts", "wire"))
+from harness import report  # noqa: E402
+from harness.environments import Unavailable  # noqa: E402
+from harness.rounds import Standing  # noqa: E402
 
 NAMES = ("epochs", "folder", "redis", "folder-rehearsal", "redis-rehearsal", "usual-folder", "usual-redis")
 SETTINGS = {
@@ -33,7 +31,7 @@ SETTINGS = {
 }
 
 
-def standing(cpu_seconds: float, rate: float, **more: float) -> contest.Standing:
+def standing(cpu_seconds: float, rate: float, **more: float) -> Standing:
     """A run of 1 000 images that took so much CPU time, at so many images a second."""
     run = {
         "images": 1000,
@@ -42,10 +40,10 @@ def standing(cpu_seconds: float, rate: float, **more: float) -> contest.Standing
         "mean": [0.0] * 3,
         "std": [1.0] * 3,
     }
-    return contest.Standing([run | more])
+    return Standing([run | more])
 
 
-def summary(**changed: contest.Standing) -> dict:
+def summary(**changed: Standing) -> dict:
     """What is made of all entrants, some of which are `changed`."""
     server = {"producer_cpu_seconds": 0.05, "server_cpu_seconds": 0.1}
     held = dict(
@@ -92,11 +90,11 @@ def test_streams_are_measured_by_epochs_and_by_the_usual_way() -> None:
 
 
 def test_who_fails_has_a_reason_and_only_our_own_failures_count() -> None:
-    speed = summary(usual_folder=contest.Standing(failure="no such module"))
+    speed = summary(usual_folder=Standing(failure="no such module"))
     assert [each["own"] for each in speed["beside"]] == ["redis-rehearsal"]
     assert "not measured: no such module" in told(speed=speed)
     assert not stream_verdicts.failed({"speed": speed})
-    assert stream_verdicts.failed({"speed": summary(redis=contest.Standing(failure="it ended"))})
+    assert stream_verdicts.failed({"speed": summary(redis=Standing(failure="it ended"))})
     assert stream_verdicts.failed({"memory": {"folder": {"failure": "it ended"}}})
 
 
@@ -158,7 +156,7 @@ def test_all_of_it_at_its_smallest(dataset: Path, tmp_path: Path) -> None:
     ]
     words += ["--foreload-python", sys.executable, "--envs", tmp_path / "envs"]
     done = subprocess.run(
-        [sys.executable, *map(str, (ROOT / "benches" / "streams" / "run.py", *words))],
+        [sys.executable, *map(str, (benchmarks.BENCHES / "streams" / "run.py", *words))],
         capture_output=True,
         text=True,
     )

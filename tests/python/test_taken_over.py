@@ -41,7 +41,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> str:
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset of two splits, in several shards, written by Streaming itself."""
     streaming = pytest.importorskip(
-        "streaming", reason="streaming is not installed; `python benches/compare/environments.py streaming`"
+        "streaming", reason="streaming is not installed; `python benches/harness/environments.py streaming`"
     )
     root = tmp_path_factory.mktemp("mds")
     for split, numbers in {"train": range(SAMPLES), "val": range(9)}.items():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import measure
-from dali_common import epochs_of
-from measure import MEAN, RATIO, SCALE, STD, Epoch, Options
+from harness import measure
+from harness.dali_peers import epochs_of
+from harness.measure import MEAN, RATIO, SCALE, STD, Epoch, Options
 from nvidia.dali import fn, pipeline_def, types
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import measure
 import numpy as np
 from ffcv.fields import IntField, RGBImageField
 from ffcv.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
 from ffcv.loader import Loader, OrderOption
 from ffcv.transforms import NormalizeImage, RandomHorizontalFlip, ToTensor, ToTorchImage
 from ffcv.writer import DatasetWriter
-from measure import MEAN, RATIO, SCALE, STD, Batches, Epoch, Options
+from harness import measure
+from harness.measure import MEAN, RATIO, SCALE, STD, Batches, Epoch, Options
 from torchvision.datasets import ImageFolder
 
 RAW_SIDE = 400

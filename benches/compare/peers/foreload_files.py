@@ -6,8 +6,8 @@ import sys
 import time
 
 import foreload
-import measure
 import numpy as np
+from harness import measure
 
 FIRST = b"\xff\xd8\xff"
 """What a JPEG begins with."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 
 import foreload
-import measure
 import numpy as np
-from measure import Batches, Epoch, Options
+from harness import measure
+from harness.measure import Batches, Epoch, Options
 
 DTYPES = {"f32": "float32", "f16": "float16"}
 
@@ -33,15 +33,7 @@ def prepare(options: Options) -> Epoch:
     if "torch" in path:
         return torch_epochs(str(source), arguments)
     loader = foreload.ImageLoader(str(source), **arguments)
-
-    def epoch(number: int, batches: int | None) -> Batches:
-        loader.set_epoch(number)
-        for step, batch in enumerate(loader, start=1):
-            yield np.from_dlpack(batch.images), np.from_dlpack(batch.labels)
-            if step == batches:
-                return
-
-    return epoch
+    return measure.foreload_epochs(loader, lambda batch: np.from_dlpack(batch.images))
 
 
 def torch_epochs(source: str, arguments: dict) -> Epoch:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import measure
+from harness import measure
 
 
 def main() -> None:

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import random
 
-import measure
 import numpy as np
 import spdl.io
-from measure import MEAN, RATIO, SCALE, STD, Batches, Epoch, Options
+from harness import measure
+from harness.crops import draw_box
+from harness.measure import MEAN, STD, Batches, Epoch, Options
 from spdl.pipeline import PipelineBuilder
-
-ATTEMPTS = 10
-
-
-def draw_box(width: int, height: int, rng: random.Random) -> tuple[int, int, int, int]:
-    """Draw torchvision's RandomResizedCrop box: x, y, width, height; after ten misses the central crop."""
-    for _ in range(ATTEMPTS):
-        area = width * height * rng.uniform(*SCALE)
-        ratio = math.exp(rng.uniform(math.log(RATIO[0]), math.log(RATIO[1])))
-        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-        if 0 < w <= width and 0 < h <= height:
-            return rng.randint(0, width - w), rng.randint(0, height - h), w, h
-    w = min(width, round(height * RATIO[1]))
-    h = min(height, round(width / RATIO[0]))
-    return (width - w) // 2, (height - h) // 2, w, h
 
 
 def prepare(options: Options) -> Epoch:

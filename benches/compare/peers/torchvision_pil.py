@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import measure
-from torch_common import MEAN, STD, Epoch, Options, epochs_of
+from harness import measure
+from harness.torch_peers import MEAN, STD, Epoch, Options, epochs_of
 from torchvision import datasets, transforms
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 
-import measure
 import torch
 import webdataset
+from harness import measure
+from harness.measure import Epoch, Options
+from harness.torch_peers import crop_and_flip, decoded, normalised
 from torch.utils.data import default_collate
-from torch_common import Epoch, Options, normalised
-from torchvision.io import ImageReadMode, decode_jpeg
-from torchvision.transforms import v2
 
 
 def prepare(options: Options) -> Epoch:
@@ -19,13 +18,10 @@ def prepare(options: Options) -> Epoch:
     if len(urls) < options.threads:
         sys.exit(f"{len(urls)} tar shards in {options.shards}: fewer than {options.threads} workers")
     torch.set_num_threads(1)
-    transform = v2.Compose(
-        [v2.RandomResizedCrop(options.image_size, antialias=True), v2.RandomHorizontalFlip()]
-    )
+    transform = crop_and_flip(options.image_size)
 
     def decode(sample: dict) -> tuple[torch.Tensor, int]:
-        data = torch.frombuffer(bytearray(sample["jpg"]), dtype=torch.uint8)
-        return transform(decode_jpeg(data, mode=ImageReadMode.RGB)), int(sample["cls"])
+        return transform(decoded(sample["jpg"])), int(sample["cls"])
 
     dataset = (
         webdataset.WebDataset(urls, shardshuffle=len(urls), seed=options.seed)

@@ -12,8 +12,9 @@ from importlib import metadata
 
 import serve
 import torch
+from harness.measure import MEAN, RATIO, SCALE, STD, list_images
 from nvidia.dali import fn, pipeline_def, types
-from serve import MEAN, RATIO, SCALE, STD, Batch, Feed, Options
+from serve import Batch, Feed, Options
 
 DEPTH = 3
 HINT = 1024
@@ -73,7 +74,7 @@ class DaliFeed(Feed):
 
     def open(self, options: Options, load: float) -> None:
         """Build the pipeline, and let it make a batch: only then does it fail."""
-        paths, labels = serve.list_images(options.data)
+        paths, labels = list_images(options.data)
         self.pipeline = training_pipeline(
             options,
             paths,

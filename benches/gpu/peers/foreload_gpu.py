@@ -15,6 +15,7 @@ from pathlib import Path
 import foreload
 import serve
 import torch
+from harness.measure import list_images
 from serve import Batch, Feed, Options
 
 CACHE = "16 GB"
@@ -41,7 +42,7 @@ class ForeloadFeed(Feed):
             device="cuda" if self.on_device else "cpu",
             dtype=str(options.torch_dtype).removeprefix("torch."),
             last_batch="drop",
-            epoch_size=serve.EPOCHS * len(serve.list_images(options.data)[0]),
+            epoch_size=serve.EPOCHS * len(list_images(options.data)[0]),
             decoder="own" if options.variant in ("packed", "indexed") else "auto",
             cache=[foreload.Ram(CACHE, form="indexed")] if options.variant == "indexed" else None,
             **({"cpu_decode": options.cpu_decode} if self.on_device else {}),

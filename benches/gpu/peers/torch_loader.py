@@ -6,18 +6,12 @@ from collections.abc import Iterator
 
 import serve
 import torch
-from serve import MEAN, STD, Batch, Feed, Options
+from harness.measure import MEAN, STD
+from harness.torch_peers import image_folder
+from serve import Batch, Feed, Options
 from torch.utils.data import DataLoader, RandomSampler
-from torchvision.datasets import ImageFolder
-from torchvision.io import ImageReadMode, decode_jpeg, read_file
-from torchvision.transforms import v2
 
 PREFETCH = 2
-
-
-def read_image(path: str) -> torch.Tensor:
-    """Return one JPEG as uint8 RGB, (3, H, W)."""
-    return decode_jpeg(read_file(path), mode=ImageReadMode.RGB)
 
 
 def one_thread(_worker: int) -> None:
@@ -29,11 +23,8 @@ class DataLoaderFeed(Feed):
     """A loader whose workers live on between epochs; as uint8 a quarter of the bytes crosses the bus."""
 
     def __init__(self, options: Options) -> None:
-        transform = v2.Compose(
-            [v2.RandomResizedCrop(options.image_size, antialias=True), v2.RandomHorizontalFlip()]
-        )
         torch.manual_seed(options.seed)
-        dataset = ImageFolder(str(options.data), transform, loader=read_image)
+        dataset = image_folder(str(options.data), options.image_size)
         self.loader = DataLoader(
             dataset,
             batch_size=options.batch_size,

@@ -7,7 +7,6 @@ the others crop and resize. Flips and normalisation are done for a whole batch a
 
 from __future__ import annotations
 
-import math
 import queue
 import random
 import threading
@@ -16,7 +15,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import serve
 import torch
-from serve import MEAN, RATIO, SCALE, STD, Batch, Feed, Options
+from harness.crops import draw_box
+from harness.measure import MEAN, STD, list_images
+from serve import Batch, Feed, Options
 from torchvision.io import ImageReadMode, decode_jpeg, read_file
 from torchvision.transforms.v2 import functional as F
 
@@ -29,7 +30,7 @@ class TorchvisionFeed(Feed):
 
     def __init__(self, options: Options, makers: int) -> None:
         self.options = options
-        self.paths, self.labels = serve.list_images(options.data)
+        self.paths, self.labels = list_images(options.data)
         self.random = random.Random(options.seed)
         self.on_host: set[str] = set()
         """The files that nvJPEG refuses (CMYK); found out once, and decoded on the CPU after that."""
@@ -68,8 +69,9 @@ class TorchvisionFeed(Feed):
         with torch.cuda.stream(self.local.stream):
             decoded = self.decode([self.paths[sample] for sample in chosen], [one.result() for one in read])
             cropped = [
-                F.resized_crop(image, *crop(draws, image.shape[1], image.shape[2]), size, antialias=True)
+                F.resized_crop(image, y, x, height, width, size, antialias=True)
                 for image in decoded
+                for x, y, width, height in [draw_box(image.shape[2], image.shape[1], draws)]
             ]
             images = torch.stack(cropped)
             flips = torch.tensor([draws.random() < 0.5 for _ in chosen]).pin_memory().cuda(non_blocking=True)
@@ -109,20 +111,6 @@ class TorchvisionFeed(Feed):
         """End the threads."""
         self.makers.shutdown(cancel_futures=True)
         self.readers.shutdown(cancel_futures=True)
-
-
-def crop(draws: random.Random, height: int, width: int) -> tuple[int, int, int, int]:
-    """Draw top, left, height and width as RandomResizedCrop does, without a tensor for each number."""
-    low, high = math.log(RATIO[0]), math.log(RATIO[1])
-    for _ in range(10):
-        area = height * width * draws.uniform(*SCALE)
-        ratio = math.exp(draws.uniform(low, high))
-        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-        if 0 < w <= width and 0 < h <= height:
-            return draws.randint(0, height - h), draws.randint(0, width - w), h, w
-    w = min(width, round(height * RATIO[1]))
-    h = min(height, round(width / RATIO[0]))
-    return (height - h) // 2, (width - w) // 2, h, w
 
 
 if __name__ == "__main__":

@@ -6,12 +6,12 @@ With the variant `pil` Pillow decodes them.
 
 from __future__ import annotations
 
-import measure
 import torch
+from harness import measure
+from harness.measure import Epoch, Options
+from harness.torch_peers import crop_and_flip, decoded, normalised
 from streaming import StreamingDataset
 from torch.utils.data import DataLoader
-from torch_common import Epoch, Options, normalised
-from torch_images import decoded, transforms
 
 
 class Views(StreamingDataset):
@@ -23,7 +23,7 @@ class Views(StreamingDataset):
             local=str(options.data), shuffle=True, shuffle_seed=options.seed, batch_size=options.batch_size
         )
         self.by_pillow = options.variant == "pil"
-        self.transform = transforms(options)
+        self.transform = crop_and_flip(options.image_size)
 
     def __getitem__(self, at: int) -> tuple[torch.Tensor, int]:
         """Return a sample."""

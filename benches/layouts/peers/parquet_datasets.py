@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 import datasets
-import measure
 import torch
+from harness import measure
+from harness.measure import Epoch, Options
+from harness.torch_peers import crop_and_flip, decoded, epochs_of, normalise
 from PIL import Image
-from torch_common import Epoch, Options, epochs_of, normalise
-from torch_images import decoded, transforms
 
 
 def prepare(options: Options) -> Epoch:
     """Open the files as one dataset, whose Arrow copy in the scratch folder `datasets` makes by itself."""
     by_pillow = options.variant == "pil"
-    transform = transforms(options)
+    transform = crop_and_flip(options.image_size)
 
     def views(rows: dict[str, list[Any]]) -> dict[str, list[Any]]:
         images = [

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 
-import measure
-import tf_common
-from measure import Epoch, Options
-from tf_common import tf
+from harness import measure, tf_peers
+from harness.measure import Epoch, Options
+from harness.tf_peers import tf
 
 SHUFFLED = 1000
 """The samples of the shuffle buffer, as WebDataset's peer has them."""
@@ -15,7 +14,7 @@ SHUFFLED = 1000
 
 def prepare(options: Options) -> Epoch:
     """Read `threads` files at a time; what follows is as from single files."""
-    tf_common.use_threads(options)
+    tf_peers.use_threads(options)
     names = sorted(str(path) for path in options.data.glob("*.tfrecord"))
     if not names:
         sys.exit(f"no .tfrecord files in {options.data}")
@@ -26,7 +25,7 @@ def prepare(options: Options) -> Epoch:
 
     def load(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         example = tf.io.parse_single_example(record, features)
-        return tf_common.view(example["image"], options), example["label"]
+        return tf_peers.view(example["image"], options), example["label"]
 
     records = (
         tf.data.Dataset.from_tensor_slices(names)
@@ -39,7 +38,7 @@ def prepare(options: Options) -> Epoch:
         )
         .shuffle(SHUFFLED, seed=options.seed)
     )
-    return tf_common.epochs_of(records, load, options)
+    return tf_peers.epochs_of(records, load, options)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import measure
+from harness import measure
 
 
 @dataclass(frozen=True)

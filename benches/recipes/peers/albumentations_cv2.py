@@ -9,12 +9,12 @@ import sys
 
 import albumentations as A
 import cv2
-import measure
 import numpy as np
 import recipes
 import torch
 import torch_batches
-from measure import RATIO, Epoch, Options
+from harness import measure
+from harness.measure import RATIO, Epoch, Options
 from recipes import View
 
 

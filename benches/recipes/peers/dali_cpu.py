@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 import sys
 
-import measure
 import numpy as np
 import recipes
-from dali_common import epochs_of
-from measure import MEAN, RATIO, STD, Epoch, Options
+from harness import measure
+from harness.dali_peers import epochs_of
+from harness.measure import MEAN, RATIO, STD, Epoch, Options
 from nvidia.dali import fn, pipeline_def, types
 from nvidia.dali import math as dali_math
 from nvidia.dali.auto_aug import rand_augment, trivial_augment

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 
 import foreload
-import measure
 import numpy as np
 import recipes
 from foreload import transforms as T
-from measure import MEAN, RATIO, STD, Batches, Epoch, Options
+from harness import measure
+from harness.measure import MEAN, RATIO, STD, Epoch, Options
 from recipes import Recipe, View
 
 
@@ -66,15 +66,10 @@ def prepare(options: Options) -> Epoch:
         **mixing(recipe),
     )
 
-    def epoch(number: int, batches: int | None) -> Batches:
-        loader.set_epoch(number)
-        for step, batch in enumerate(loader, start=1):
-            images = batch["image"] if several else (batch.images,)
-            yield [np.from_dlpack(view) for view in images], np.from_dlpack(batch.labels)
-            if step == batches:
-                return
+    def arrays(batch: foreload.Batch) -> list[np.ndarray]:
+        return [np.from_dlpack(view) for view in (batch["image"] if several else (batch.images,))]
 
-    return epoch
+    return measure.foreload_epochs(loader, arrays)
 
 
 if __name__ == "__main__":

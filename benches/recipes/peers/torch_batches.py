@@ -4,38 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import measure
 import recipes
 import torch
-from measure import Epoch, Options
+from harness.measure import Epoch, Options
+from harness.torch_peers import Files, epochs_of, normalised
 from recipes import Recipe, View
-from torch.utils.data import Dataset
-from torch_common import epochs_of, normalised
 from torchvision.transforms import v2
-
-Sample = tuple[list[torch.Tensor], int]
-"""The views of an image, uint8 (3, side, side), and its label."""
-
-
-class Views(Dataset):
-    """All views of each image, made from one decoded image."""
-
-    def __init__(
-        self, options: Options, read: Callable[[str], object], transform: Callable[[View], Callable]
-    ) -> None:
-        """List the images; `transform` makes what turns a read image into a tensor."""
-        self.paths, self.labels = measure.list_images(options.data)
-        self.read = read
-        self.transforms = [transform(view) for view in recipes.chosen(options).views]
-
-    def __len__(self) -> int:
-        """Return the number of images."""
-        return len(self.paths)
-
-    def __getitem__(self, index: int) -> Sample:
-        """Return the views of an image and its label."""
-        image = self.read(self.paths[index])
-        return [transform(image) for transform in self.transforms], self.labels[index]
 
 
 class Finish:
@@ -66,5 +40,12 @@ class Finish:
 
 
 def epochs(options: Options, read: Callable[[str], object], transform: Callable[[View], Callable]) -> Epoch:
-    """Return the epochs of a recipe."""
-    return epochs_of(Views(options, read, transform), options, Finish(recipes.chosen(options)))
+    """Return the epochs of a recipe: all views of each image are made from one image that `read` decodes."""
+    recipe = recipes.chosen(options)
+    transforms = [transform(view) for view in recipe.views]
+
+    def load(path: str) -> list[torch.Tensor]:
+        image = read(path)
+        return [transform(image) for transform in transforms]
+
+    return epochs_of(Files(options, load), options, Finish(recipe))

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import measure
 import recipes
-import torch
 import torch_batches
-from measure import RATIO, Epoch, Options
+from harness import measure
+from harness.measure import RATIO, Epoch, Options
+from harness.torch_peers import read_image
 from recipes import View
-from torchvision.io import ImageReadMode, decode_jpeg, read_file
 from torchvision.transforms import InterpolationMode, v2
-
-
-def read_image(path: str) -> torch.Tensor:
-    """Return one JPEG as uint8 RGB, (3, H, W)."""
-    return decode_jpeg(read_file(path), mode=ImageReadMode.RGB)
 
 
 def sometimes(p: float, transform: v2.Transform) -> v2.Transform:

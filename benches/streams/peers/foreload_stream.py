@@ -12,10 +12,10 @@ import time
 from collections.abc import Iterator
 
 import feeding
-import measure
 import numpy as np
 import producer
 from foreload import Rehearsal, StreamLoader, fields, streams
+from harness import measure
 
 STARTING = 0.5
 """Seconds that a loader has to start its threads."""

@@ -14,12 +14,11 @@ from collections.abc import Iterator
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import feeding
-import measure
 import numpy as np
 import producer
 import reverb
-import tf_common
-from tf_common import tf
+from harness import measure, tf_peers
+from harness.tf_peers import tf
 
 PAUSE = 0.002
 AT_ONCE = 32
@@ -82,17 +81,17 @@ def batches_of(options: argparse.Namespace, port: int) -> tf.data.Dataset:
         return dataset.map(lambda sample: (sample.data["image"][0], sample.data["label"][0]))
 
     def load(encoded: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return tf_common.view(encoded, options), label
+        return tf_peers.view(encoded, options), label
 
     turns = tf.data.Dataset.range(2).repeat()
     samples = tf.data.Dataset.choose_from_datasets([table(NEW), table(KEPT)], turns)
-    return tf_common.batches_of(samples, load, options)
+    return tf_peers.batches_of(samples, load, options)
 
 
 def main() -> None:
     """Let samples arrive, take them, print one JSON line."""
     options = feeding.parse_options()
-    tf_common.use_threads(options)
+    tf_peers.use_threads(options)
     server = tables(options)
     with feeding.Producer(options) as feeder:
         threading.Thread(target=insert, args=(options, server.port), daemon=True).start()

@@ -16,14 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import feeding
-import measure
 import numpy as np
 import producer
 import torch
+from harness import measure
+from harness.torch_peers import crop_and_flip, decoded, normalised
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
-from torch_common import normalised
-from torchvision.io import ImageReadMode, decode_jpeg
-from torchvision.transforms import v2
 
 PAUSE = 0.002
 """Seconds until a directory without new files is listed again."""
@@ -37,10 +35,7 @@ class Stream(IterableDataset):
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        crop = v2.RandomResizedCrop(
-            options.image_size, scale=measure.SCALE, ratio=measure.RATIO, antialias=True
-        )
-        self.transform = v2.Compose([crop, v2.RandomHorizontalFlip()])
+        self.transform = crop_and_flip(options.image_size)
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, int]]:
         """Yield images as uint8, with their labels."""
@@ -61,8 +56,7 @@ class Stream(IterableDataset):
 
     def finished(self, sample: Sample) -> tuple[torch.Tensor, int]:
         """Decode and transform a sample."""
-        image = torch.frombuffer(bytearray(sample[0]), dtype=torch.uint8)
-        return self.transform(decode_jpeg(image, mode=ImageReadMode.RGB)), sample[1]
+        return self.transform(decoded(sample[0])), sample[1]
 
     def folder(self, worker: int, workers: int) -> Iterator[Sample]:
         """Yield the files of this worker in the order of their names."""

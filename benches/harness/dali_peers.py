@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import measure
 import numpy as np
-from measure import Batches, Epoch, Options
 from nvidia.dali import Pipeline
+
+from harness import measure
+from harness.measure import Batches, Epoch, Options
 
 
 def epochs_of(training_pipeline: Callable[..., Pipeline], about: object, options: Options) -> Epoch:

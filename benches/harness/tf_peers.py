@@ -8,7 +8,8 @@ from collections.abc import Callable
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 import tensorflow as tf
-from measure import MEAN, RATIO, SCALE, STD, Batches, Epoch, Options
+
+from harness.measure import MEAN, RATIO, SCALE, STD, Batches, Epoch, Options
 
 
 def use_threads(options: Options) -> None:

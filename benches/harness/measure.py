@@ -19,15 +19,17 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from accounting import tree_cpu_seconds
+
+from harness.accounting import tree_cpu_seconds
+from harness.crops import RATIO as RATIO
+from harness.crops import SCALE as SCALE
+from harness.datasets import SUFFIXES
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
-SCALE = (0.08, 1.0)
-RATIO = (3 / 4, 4 / 3)
-SUFFIXES = (".jpg", ".jpeg", ".JPEG", ".JPG")
 FLOATS_PER_PAGE = 1024
 FACTS: dict = {}
 """What a peer program adds to its result, as the bytes of its own copy of the data."""
@@ -85,6 +87,19 @@ def parse_options(arguments: list[str] | None = None) -> tuple[Options, argparse
 def one_view(options: Options) -> list[int]:
     """Return the side of the images of a peer with one view."""
     return [options.image_size]
+
+
+def foreload_epochs(loader: Any, arrays: Callable[[Any], Images]) -> Epoch:
+    """Return the epochs of Foreload's loader; `arrays` are the images of a batch, by DLPack and without a copy."""
+
+    def epoch(number: int, batches: int | None) -> Batches:
+        loader.set_epoch(number)
+        for step, batch in enumerate(loader, start=1):
+            yield arrays(batch), np.from_dlpack(batch.labels)
+            if step == batches:
+                return
+
+    return epoch
 
 
 def main(
@@ -188,7 +203,7 @@ def list_images(folder: Path) -> tuple[list[str], list[int]]:
     classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
     for label, name in enumerate(classes):
         for path in sorted((folder / name).rglob("*")):
-            if path.suffix in SUFFIXES:
+            if path.suffix.lower() in SUFFIXES:
                 paths.append(str(path))
                 labels.append(label)
     if not paths:

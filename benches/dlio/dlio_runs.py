@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import subprocess
 import sys
-import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import foreload
-import report
-from environments import ROOT, Unavailable, last_lines, python_of
+from harness import programs, report
+from harness.environments import ROOT, Unavailable, python_of
 
 HERE = Path(__file__).resolve().parent
 
@@ -27,8 +24,6 @@ LOADERS = {
     },
 }
 """What each loader sets in a workload's YAML."""
-
-TIMEOUT = 1800
 
 
 def command(
@@ -50,23 +45,11 @@ def run(words: list[str], modules: Iterable[Path] = ()) -> str:
     """
     # This is the Foreload of this Python.
     paths = [str(path) for path in (Path(foreload.__file__).parents[1], *modules)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     try:
-        done = subprocess.run(
-            words,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=TIMEOUT,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise Unavailable(f"no end after {TIMEOUT} s: {shlex.join(words)}") from error
-    if done.returncode != 0:
-        raise Unavailable(f"exit code {done.returncode}: {last_lines(done.stdout, 600)}")
-    return done.stdout
+        return programs.output_of(words, variables, together=True)
+    except Unavailable as reason:
+        raise Unavailable(f"{reason} ({shlex.join(words)})") from reason
 
 
 def measure(workload: str, loader: str, output: Path, ranks: int, settings: dict[str, object]) -> dict:
@@ -91,64 +74,10 @@ def measure(workload: str, loader: str, output: Path, ranks: int, settings: dict
 
 def ask(statements: str) -> str:
     """Return what Python statements print in DLIO's environment."""
-    words = [str(python_of("dlio")), "-c", statements]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return programs.output_of([python_of("dlio"), "-c", statements])
 
 
 def settings_of(workload: str) -> dict:
     """Return a workload's YAML."""
     path = HERE / "workload" / f"{workload}.yaml"
     return json.loads(ask(f"import json, yaml; print(json.dumps(yaml.safe_load(open({str(path)!r}))))"))
-
-
-@contextmanager
-def slow_view(program: Path, folder: Path, mountpoint: Path, rates: str) -> Iterator[dict]:
-    """Mount `folder` as an emulated parallel file system; the dictionary has its counters afterwards."""
-    mountpoint.mkdir(parents=True)
-    words = [program, folder, mountpoint, rates]
-    process = subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    if process.stdout.readline() != "ready\n":
-        raise Unavailable(f"no slow file system: {last_lines(process.communicate()[1])}")
-    counters: dict = {}
-    try:
-        yield counters
-    finally:
-        said, _ = process.communicate()
-        counters |= json.loads(said)
-
-
-@contextmanager
-def out_of_page_cache(*folders: Path, every: float = 1.0) -> Iterator[None]:
-    """Keep telling the kernel to forget the pages of all files below, so that memory does not serve the next epoch."""
-    over = threading.Event()
-
-    def sweep() -> None:
-        while True:
-            for folder in folders:
-                for place, _, names in os.walk(folder):
-                    for name in names:
-                        forget(Path(place, name))
-            if over.wait(every):
-                return
-
-    thread = threading.Thread(target=sweep)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-def forget(path: Path) -> None:
-    """Drop a file's pages; those that are written but not on the drive yet stay."""
-    try:
-        file = os.open(path, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(file)

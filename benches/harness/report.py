@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import os
@@ -98,11 +99,49 @@ def replace(path: Path, text: str) -> None:
     beside.replace(path)
 
 
-def deliver(result: dict, text: str, as_json: bool, output: Path | None) -> None:
+def begun(
+    output: Path | None, result: dict, same: tuple[str, ...], defaults: dict | None = None
+) -> dict | None:
+    """Return the result that is in `output` already; end the program if it differs in what must be the `same`.
+
+    A setting that an earlier result does not name had its value in `defaults`.
+    """
+    path = output and output.with_suffix(".json")
+    if not path or not path.exists():
+        return None
+    known = json.loads(path.read_text())
+    if defaults:
+        known["settings"] = defaults | known["settings"]
+    for name in same:
+        if known.get(name) != result[name]:
+            differs = f"{path}: {name}: was {known.get(name)}, is {result[name]}"
+            sys.exit(f"{differs}: remove the file, or choose another --output")
+    return known
+
+
+def deliver(result: dict, text: str, chosen: argparse.Namespace) -> None:
     """Print the result (table, or one JSON object) and keep both beside each other when asked."""
-    if output:
-        keep(result, text, output)
-    print(json.dumps(result) if as_json else text)
+    if chosen.output:
+        keep(result, text, chosen.output)
+    print(json.dumps(result) if chosen.json else text)
+
+
+def digits(value: float | None, count: int) -> str:
+    """Return a number as text, nothing for none."""
+    return "" if value is None else f"{value:.{count}f}"
+
+
+def missing(entry: dict, width: int) -> list[str]:
+    """Return the line of a table with `width` columns for what was not measured."""
+    return [entry["title"], f"not measured: {entry['failure']}".replace("|", "/"), *[""] * (width - 2)]
+
+
+def loader(entry: dict, *more: str, mark: str = "", cpu: int = 2) -> list[str]:
+    """Return a loader's line: title, images/s, CPU seconds per 1 000 images with `cpu` digits, and `more`."""
+    if "images_per_s" not in entry:
+        return missing(entry | {"title": entry["title"] + mark}, 3 + len(more))
+    title = entry["title"] + mark + (" (COLOURS DIFFER)" if entry.get("colours_agree") is False else "")
+    return [title, show(entry["images_per_s"], 0), show(entry["cpu_seconds_per_1000"], cpu), *more]
 
 
 class Lines:

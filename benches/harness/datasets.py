@@ -5,52 +5,59 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 IMAGES = 4000
 SUFFIXES = {".jpg", ".jpeg"}
 
 
-def shards_beside(folder: Path) -> Path:
-    """Return where the tar shards of an image folder lie: `tar` beside `folder`, `NAME-tar` beside any other."""
-    return folder.parent / ("tar" if folder.name == "folder" else f"{folder.name}-tar")
+@contextmanager
+def whole(folder: Path) -> Iterator[Path]:
+    """Give an empty folder that becomes `folder` at the end of the block; a run that was cut short leaves none."""
+    beside = folder.with_name(f"{folder.name}.new")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    yield beside
+    beside.rename(folder)
 
 
-def ensure(folder: Path, layout: str, program: Path, extra: tuple[str, ...] = ()) -> None:
-    """Makes an ImageNet-like dataset unless something is there already."""
-    if folder.is_dir():
+@contextmanager
+def emptied(folder: Path) -> Iterator[Path]:
+    """Give a directory with nothing in it, which is removed at the end of the block."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def synthesise(program: Path, folder: Path, *options: object) -> None:
+    """Make a dataset by `foreload synth` unless something is there already."""
+    if folder.exists():
         return
     if not program.exists():
         sys.exit(f"{folder} is missing, and so is {program}, which makes it: run `make setup` first")
-    print(f"making {IMAGES} images in {folder}", file=sys.stderr, flush=True)
+    print(f"making {folder}", file=sys.stderr, flush=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    command = [program, "synth", folder, "--images", IMAGES, "--layout", layout, *extra]
+    command = [program, "synth", folder, *options]
     subprocess.run([str(part) for part in command], check=True, stdout=sys.stderr)
 
 
 def ensure_known(folder: Path, program: Path) -> None:
-    """Makes `folder` with its shards, and `optimized`: the names that say what they should hold."""
+    """Make `folder` with its shards, and `optimized`: the names that say what they should hold."""
     if folder.name == "folder":
-        ensure(folder, "folder", program)
-        ensure(shards_beside(folder), "tar", program)
+        synthesise(program, folder, "--images", IMAGES)
+        synthesise(program, shards_beside(folder), "--images", IMAGES, "--layout", "tar")
     elif folder.name == "optimized":
-        ensure(folder, "folder", program, ("--optimize",))
+        synthesise(program, folder, "--images", IMAGES, "--optimize")
 
 
-def packed_beside(folder: Path) -> Path:
-    """Return where the packed shards of an image folder lie: `NAME-packed` beside it."""
-    return folder.parent / f"{folder.name}-packed"
-
-
-def ensure_packed(folder: Path, packed: Path, program: Path) -> None:
-    """Packs an image folder into shards. What an earlier run packed of it stays; a copy of other files is an error."""
-    command = [program, "pack", folder, packed]
-    subprocess.run([str(part) for part in command], check=True, stdout=sys.stderr)
-
-
-def size(folder: Path) -> int:
-    """Return the bytes of all files below a folder."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+def shards_beside(folder: Path) -> Path:
+    """Return where the tar shards of an image folder are: `tar` beside `folder`, `NAME-tar` beside any other."""
+    return folder.parent / ("tar" if folder.name == "folder" else f"{folder.name}-tar")
 
 
 def part(folder: Path, images: int, scratch: Path) -> Path:

@@ -1,0 +1,1 @@
+"""What all benchmarks share: rounds, programs, aims, results, options, and the environments of other libraries."""
