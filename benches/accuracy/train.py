@@ -99,7 +99,6 @@ def channels_last(images: torch.Tensor) -> torch.Tensor:
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
     torch.set_num_threads(1)
     for line in sys.stdin:
         asked, pipeline, seed = json.loads(line)

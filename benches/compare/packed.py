@@ -93,7 +93,6 @@ def program_of(name: str, data: Path, packed: Path, chosen: argparse.Namespace) 
 
 
 def measure_dataset(data: Path, packed: Path, vbmi2: bool, chosen: argparse.Namespace) -> dict:
-    """Do all rounds of all entrants on one dataset."""
     files = datasets.jpegs(data)
     packed_files = [path for path in packed.rglob("*") if path.is_file()]
     sizes = {"jpeg": datasets.warm(files), "packed": datasets.warm(packed_files)}
@@ -182,7 +181,6 @@ HEAD += ["images/s of fastest peer", "bytes beside JPEGs"]
 
 
 def as_text(result: dict) -> str:
-    """Return the whole report in Markdown."""
     parts = [report.machine_line(result["machine"])]
     chosen = result["settings"]
     for dataset in result["datasets"]:

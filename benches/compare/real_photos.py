@@ -36,7 +36,6 @@ SMALLEST_SIDE = 200
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -71,7 +70,6 @@ def load(path: Path) -> Image.Image | None:
 
 
 def main() -> None:
-    """Make the dataset and print its properties."""
     chosen = parse_arguments()
     if chosen.output.exists():
         sys.exit(f"{chosen.output} exists: remove it or name another folder")

@@ -100,7 +100,6 @@ def program_of(peer: Peer, data: Path, shards: Path, chosen: argparse.Namespace)
 
 
 def measure_dataset(data: Path, shards: Path, chosen: argparse.Namespace) -> dict:
-    """Do all rounds of all peers on one dataset."""
     files = datasets.jpegs(data)
     size = datasets.warm(files)
     datasets.warm(list(shards.glob("*.tar")))
@@ -152,7 +151,6 @@ HEAD = ["loader", "images/s", "CPU s per 1 000", "less CPU than best peer", "ima
 
 
 def as_text(result: dict) -> str:
-    """Return the whole report in Markdown."""
     parts = [report.machine_line(result["machine"])]
     chosen = result["settings"]
     for dataset in result["datasets"]:

@@ -73,11 +73,9 @@ def measure(workload: str, loader: str, output: Path, ranks: int, settings: dict
 
 
 def ask(statements: str) -> str:
-    """Return what Python statements print in DLIO's environment."""
     return programs.output_of([python_of("dlio"), "-c", statements])
 
 
 def settings_of(workload: str) -> dict:
-    """Return a workload's YAML."""
     path = HERE / "workload" / f"{workload}.yaml"
     return json.loads(ask(f"import json, yaml; print(json.dumps(yaml.safe_load(open({str(path)!r}))))"))

@@ -23,12 +23,10 @@ class Files(dict):
     """A list of files whose text is short."""
 
     def __repr__(self) -> str:
-        """Return the number of files."""
         return f"{len(self)} files"
 
 
 def quiet(method):
-    """Return `method`, but with such a list as its result."""
     return lambda *arguments: Files(method(*arguments))
 
 

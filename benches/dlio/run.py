@@ -68,7 +68,6 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def make_data(workload: str, data: Path) -> Path:
-    """Make the workload's files with DLIO's own generator."""
     folder = data / workload
     if not folder.exists():
         report.log(f"making {folder.name}")
@@ -79,7 +78,6 @@ def make_data(workload: str, data: Path) -> Path:
 
 
 def run_case(case: Case, workload: str, folder: Path, chosen: argparse.Namespace, scratch: Path) -> dict:
-    """Return a line's figures."""
     cache = scratch / "cache"
     settings: dict[str, object] = {"train.epochs": chosen.epochs}
     if case.cached:
@@ -128,7 +126,6 @@ def check(result: dict) -> list[dict]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what ran, in its environment."""
     answer = dlio_runs.ask(f"import importlib.metadata as m; print(*map(m.version, {PACKAGES!r}))")
     return dict(zip(PACKAGES, answer.split(), strict=True))
 
@@ -143,7 +140,6 @@ def slow_storage(case: dict, found: dict, epochs: int) -> list[str]:
 
 
 def as_text(result: dict) -> str:
-    """Return the report in Markdown."""
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     parts = [
         "# DLIO",
@@ -175,7 +171,6 @@ def as_text(result: dict) -> str:
 
 
 def main() -> int:
-    """Measure and report."""
     chosen = parse_arguments()
     environments.ensure("dlio")
     chosen.data.mkdir(parents=True, exist_ok=True)

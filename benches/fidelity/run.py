@@ -77,7 +77,6 @@ def draw_views(paths: list[str], count: int, seed: int, python: Path) -> list[di
 
 
 def run_method(python: Path, request: dict, output: Path) -> None:
-    """Run `methods.py` in an environment."""
     asked = output.with_suffix(".request")
     asked.write_text(json.dumps(request))
     programs.output_of([python, HERE / "methods.py", asked, output])
@@ -121,7 +120,6 @@ def measure(chosen: argparse.Namespace, folder: Path) -> dict:
 
 
 def verdict(name: str, entry: dict) -> dict:
-    """Whether Foreload's figures reach the aims."""
     asked = AIMS.get(name)
     if asked is None:
         return {}
@@ -133,7 +131,6 @@ HEAD = ["method", "mean difference", "PSNR median, dB", "1st percentile", "least
 
 
 def as_text(result: dict) -> str:
-    """Return the report in Markdown."""
     methods = result["methods"].values()
     order = sorted(methods, key=lambda entry: entry.get("mean_difference", float("inf")))
     parts = [

@@ -67,12 +67,10 @@ def call(
 
 
 def last_line(text: str) -> str:
-    """Return the last line that is not empty."""
     return next((line for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
 
 
 def failed(name: str, code: int, said: str, seconds: float) -> str:
-    """Return a sentence on a command that did not succeed."""
     if code == OVERDUE:
         return f"{name} did not end within {seconds:.0f} s"
     return f"{name}: {last_line(said)}" if code >= 0 else f"{name}: ended by {signal.Signals(-code).name}"

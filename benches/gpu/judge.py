@@ -24,7 +24,6 @@ STAGES = ("copy", "decode", "augment", "idle")
 
 
 def summarise(standings: Iterable[Any], peers: Mapping[str, Any], mean_bytes: float) -> dict[str, dict]:
-    """The results of one peer, for the table and for JSON."""
     summary = {}
     for standing in standings:
         peer = peers[standing.name]
@@ -47,7 +46,6 @@ def summarise(standings: Iterable[Any], peers: Mapping[str, Any], mean_bytes: fl
 
 
 def point_of(answer: dict, mean_bytes: float) -> dict:
-    """One measurement with other settings."""
     point = {key: answer[key] for key in ("told", "backend", "refused") if answer.get(key)}
     if "images" in answer:
         point["images_per_s"] = answer["images"] / answer["seconds"]
@@ -70,7 +68,6 @@ def by_thread(rounds: list[dict]) -> dict[str, float]:
 
 
 def measured(standing: Any, mean_bytes: float) -> dict:
-    """Return medians of one peer's rounds."""
     rounds = standing.rounds
     entry = {
         "images_per_s": report.spread([r["images"] / r["seconds"] for r in rounds]),
@@ -99,7 +96,6 @@ def measured(standing: Any, mean_bytes: float) -> dict:
 
 
 def on_gpu(rounds: list[dict], mean_bytes: float) -> dict:
-    """Return what Foreload itself counted: backends, stages, bytes."""
     names = dict.fromkeys(name for r in rounds for name in r["counters"])
     total = {name: sum(r["counters"].get(name, 0) for r in rounds) for name in names}
     seconds, images = sum(r["seconds"] for r in rounds), sum(r["images"] for r in rounds)
@@ -144,7 +140,6 @@ def compare_with(entry: dict, rivals: dict[str, dict], targeted: bool) -> None:
 
 
 def as_text(result: dict) -> str:
-    """Return the whole report in Markdown."""
     machine, settings, peers = result["machine"], result["settings"], result["peers"]
     parts = [
         f"{machine['gpu']} ({machine['gpu_memory_bytes'] / 2**30:.0f} GiB, driver {machine['driver']}), "
@@ -177,7 +172,6 @@ def as_text(result: dict) -> str:
 
 
 def threads_line(threads: dict[str, float]) -> str:
-    """Return which threads used the CPU time."""
     named = list(threads.items())[:NAMED]
     return "CPU s per 1 000 images by threads: " + ", ".join(f"{name} {spent:.2f}" for name, spent in named)
 
@@ -241,7 +235,6 @@ def rounds_of(peers: dict[str, dict]) -> int:
 
 
 def stages_line(gpu: dict) -> str:
-    """Return one sentence on backends, stages and bytes."""
     stages = ", ".join(f"{stage} {ms:.1f}" for stage, ms in gpu["stage_ms_per_1000_images"].items())
     again = (
         f" ({gpu['decoded_again']} once more, after a decoder left them out)" if gpu["decoded_again"] else ""
@@ -254,12 +247,10 @@ def stages_line(gpu: dict) -> str:
 
 
 def shares(gpu: dict) -> str:
-    """Return which backends decoded how much."""
     return ", ".join(f"{backend} {share:.0%}" for backend, share in gpu["decoded_share"].items())
 
 
 def row(entry: dict) -> list[str]:
-    """Return one loader's line."""
     factors = [report.digits(entry.get(key), 2) for key in ("speed_factor", "cpu_factor")]
     setting = "" if entry.get("setting") == "None" else entry.get("setting")
     setting = ", ".join(told for told in (setting, entry.get("note")) if told)

@@ -83,7 +83,6 @@ class Run:
         self.environment |= origin
 
     def say(self, text: str) -> None:
-        """Write a line to the log and to the terminal."""
         print(text, flush=True)
         self.log.write(text + "\n")
         self.log.flush()
@@ -200,7 +199,6 @@ def tests(run: Run, seconds: float) -> Outcome:
 
 
 def parity(run: Run, seconds: float) -> Outcome:
-    """Compare the pixels with the CPU's."""
     arguments = [*run.images(), "--lines", run.out / "parity.jsonl"]
     arguments = [*arguments[-2:], "--short"] if run.recording else arguments
     code, text, data = run.script("parity", *arguments, seconds=seconds)
@@ -298,7 +296,6 @@ GROUPS = {"all": tuple(PARTS), "checks": ("probe", "tests", "parity", "stress")}
 
 
 def deliver(run: Run, outcomes: dict[str, Outcome]) -> None:
-    """Write what is known so far."""
     parts = {name: vars(outcome) for name, outcome in outcomes.items()}
     result = {"kit": read_json(KIT / "MANIFEST.json"), "machine": report.machine(), "parts": parts}
     report.replace(run.out / "results.json", json.dumps(result, indent=1) + "\n")
@@ -312,7 +309,6 @@ def deliver(run: Run, outcomes: dict[str, Outcome]) -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -337,7 +333,6 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run what was asked for; return 0 when all passed."""
     chosen = parse_arguments()
     # If the kit is ended by a signal it still writes what is known.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

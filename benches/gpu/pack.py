@@ -51,7 +51,6 @@ def call(*command: object, environment: dict[str, str] | None = None) -> None:
 
 
 def pip_download(folder: Path, *requirements: str, dependencies: bool = False) -> None:
-    """Fetch wheels for the Python of the other machine."""
     platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
     target = (
         "--only-binary",
@@ -95,7 +94,6 @@ def copy_scripts(folder: Path) -> None:
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes of a file, or of all files below a folder."""
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return sum(file.stat().st_size for file in files)
 
@@ -134,7 +132,6 @@ def pack(folder: Path, wheel: Path | None, native: bool, also: list[str]) -> Non
 
 
 def pack_dali(folder: Path) -> None:
-    """Fetch DALI and what it needs, in pieces."""
     with tempfile.TemporaryDirectory() as scratch:
         pip_download(Path(scratch), *DALI, dependencies=True)
         wheels = [
@@ -165,7 +162,6 @@ def split(wheels: list[Path], folder: Path, piece: int) -> int:
 
 
 def main() -> None:
-    """Pack what was asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -50,7 +50,6 @@ def epoch(root: Path, device: str, **settings: object) -> tuple[dict[int, np.nda
 def compare(
     root: Path, backend: str, expected: dict[int, np.ndarray], what: dict[str, object], **settings: object
 ) -> dict:
-    """Return one line of the result, which says `what` is compared."""
     os.environ["FORELOAD_GPU_BACKEND"] = backend
     try:
         seen, counted = epoch(root, "cuda", **settings)
@@ -84,7 +83,6 @@ def compare(
 
 
 def problem(line: dict) -> str | None:
-    """Return what is wrong with a line, if anything."""
     backend, decoded = line["backend"], line["decoded"]
     if backend == "cpu" and not line["identical"]:
         return "pixels of the CPU's decoders came out with other bits"
@@ -98,7 +96,6 @@ def problem(line: dict) -> str | None:
 
 
 def row(line: dict) -> list[str]:
-    """Return a line of the table."""
     what = [line["backend"], line["files"], line["decode"], line["dtype"]]
     if "absent" in line:
         return [*what, "", "", "", "", "", line["absent"]]
@@ -108,13 +105,11 @@ def row(line: dict) -> list[str]:
 
 
 def as_text(lines: list[dict]) -> str:
-    """Return the table."""
     head = ["backend", "files", "decode", "dtype", "decoded by", "mean", "99 % of images", "worst pixel"]
     return report.table([*head, "same bits", ""], [row(line) for line in lines])
 
 
 def cases(scratch: Path, photographs: Path | None, short: bool) -> Iterator[tuple[str, Path, int]]:
-    """A comparison: a name, a dataset, a batch size."""
     count = 20 if short else 96
     yield "all kinds, small", images.make(scratch / "kinds", images.KINDS, samples=count), min(count, 32)
     yield "baseline, small", images.make(scratch / "baseline", samples=LARGE * (1 if short else 2)), LARGE
@@ -123,7 +118,6 @@ def cases(scratch: Path, photographs: Path | None, short: bool) -> Iterator[tupl
 
 
 def compared(chosen: argparse.Namespace, scratch: Path) -> Iterator[dict]:
-    """Yield one line after another."""
     for files, root, size in cases(scratch, chosen.data, chosen.short):
         for decode in DECODES[:1] if chosen.short else DECODES:
             for dtype in DTYPES[:1] if chosen.short else DTYPES:
@@ -173,7 +167,6 @@ def main() -> int:
 
 
 def deliver(lines: list[dict], chosen: argparse.Namespace) -> None:
-    """Return the result, complete or not."""
     result = {"benchmark": "gpu-parity", "machine": report.machine(), "limit": MEAN_LIMIT, "lines": lines}
     report.deliver(result, as_text(lines), chosen)
 

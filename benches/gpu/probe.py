@@ -39,7 +39,6 @@ LOST = 3
 
 
 def all_steps(short: bool) -> list[Step]:
-    """The steps, in the order in which they are asked."""
     return [
         *machine.first_steps(short),
         *speed.first_steps(short),
@@ -97,7 +96,6 @@ class Probe:
         self.file = report.Lines(chosen.lines)
 
     def write(self, line: dict) -> None:
-        """Keep an answer in memory and on disk."""
         line["at_s"] = time.monotonic() - self.began
         self.lines.append(line)
         self.file.add(shortened(line))
@@ -109,7 +107,6 @@ class Probe:
         return self.until - time.monotonic()
 
     def run(self, step: Step) -> None:
-        """Ask all questions of a step."""
         first, began = 0, time.monotonic()
         while first < len(step.cells):
             self.until = min(self.began + self.chosen.seconds, began + step.most)
@@ -177,14 +174,12 @@ class Probe:
                         under_way = None
 
     def deliver(self) -> None:
-        """Return the answers so far, and what they mean."""
         result = {"benchmark": "gpu-probe", "machine": report.machine(), "lines": self.lines}
         text = verdicts.as_text(self.lines)
         report.keep(result, text, self.chosen.output)
 
 
 def ending(code: int) -> str:
-    """Return how a process ended, in words."""
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
 
 

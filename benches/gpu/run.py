@@ -71,7 +71,6 @@ def device_facts() -> dict:
 
 
 def recorded_facts(recording: Path) -> dict:
-    """Return what a recording says of its GPU."""
     return json.loads(recording.read_text())["device"]
 
 
@@ -97,7 +96,6 @@ class Comparison:
         self.standings: list[Standing] = []
 
     def start(self, logs: object) -> None:
-        """Start all loaders."""
         known: dict[str, str] = {}
         for name in self.chosen.peers:
             standing = Standing(name)
@@ -106,7 +104,6 @@ class Comparison:
             tune(standing, known)
 
     def measure(self) -> None:
-        """Run the rounds, then the training, as far as time allows."""
         chosen, standings = self.chosen, self.standings
         # A training step takes float16 or float32 alike, so one of them is enough.
         trained = [standing for standing in standings if PEERS[standing.name].dtype == "f16"]
@@ -145,7 +142,6 @@ class Comparison:
                 self.keep()
 
     def result(self) -> dict:
-        """Return everything in the form that is kept."""
         keys = "rounds seconds train_seconds batch_size image_size threads"
         return {
             "benchmark": "gpu",
@@ -156,18 +152,15 @@ class Comparison:
         }
 
     def keep(self) -> None:
-        """Write what is known so far."""
         if self.chosen.output:
             report.keep(result := self.result(), judge.as_text(result), self.chosen.output)
 
     def end(self) -> None:
-        """End all processes."""
         for standing in self.standings:
             standing.end()
 
 
 def told(answer: dict) -> str:
-    """Return a measurement as a line of the log."""
     rate = answer["images"] / answer["seconds"]
     return f"{rate:.0f} images/s, {1000 * answer['cpu_seconds'] / answer['images']:.2f} CPU s per 1000"
 

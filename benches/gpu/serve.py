@@ -76,7 +76,6 @@ class Feed:
     """A note for readers of the result on how it works here."""
 
     def batches(self) -> Iterator[Batch]:
-        """Yield epoch after epoch."""
         raise NotImplementedError
 
     def counters(self) -> dict[str, float]:
@@ -84,7 +83,6 @@ class Feed:
         return {}
 
     def facts(self) -> dict[str, object]:
-        """Return what the loader itself says of how it works here."""
         return {}
 
     def close(self) -> None:
@@ -107,7 +105,6 @@ class Server:
         self.training: Training | None = None
 
     def open(self, setting: object) -> None:
-        """Replace the loader by one with this setting."""
         if self.feed:
             # It is None meanwhile: a loader that cannot be opened must not be closed twice.
             self.run, closed, self.feed = iter(()), self.feed, None
@@ -210,7 +207,6 @@ class Server:
         return result | self.training.idle() | {"step_alone_seconds": self.training.alone_seconds}
 
     def answer(self, asked: dict) -> dict:
-        """Do what a line asks for."""
         if asked["do"] == "tune":
             return self.tune(asked["seconds"], asked.get("only"))
         if asked["do"] == "feed":
@@ -267,7 +263,6 @@ class Training:
         self.alone_seconds = (time.perf_counter() - began) / steps
 
     def forget(self) -> None:
-        """Begin a new measurement."""
         self.spans.clear()
 
     def idle(self) -> dict:
@@ -287,7 +282,6 @@ def mapped(name: str) -> list[str]:
 
 
 def parse_options() -> Options:
-    """Parse the command line that every peer program understands."""
     parser = argparse.ArgumentParser(description="Keeps one loader and times it when asked on stdin.")
     parser.add_argument("data", type=Path, help="image folder, one sub-folder a class")
     parser.add_argument("--batch-size", type=int, default=256)

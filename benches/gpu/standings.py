@@ -61,7 +61,6 @@ class Point:
     batch_size: int | None = None
 
     def told(self) -> str:
-        """Return what is different."""
         given = {key: value for key, value in asdict(self).items() if value is not None and key != "peer"}
         return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in given.items())
 
@@ -95,7 +94,6 @@ class Standing:
     points: list[dict] = field(default_factory=list)
 
     def start(self, chosen: argparse.Namespace, logs: object) -> None:
-        """Start its process, unless something that it needs is missing."""
         peer = PEERS[self.name]
         options = [str(chosen.data), "--dtype", peer.dtype, "--variant", peer.variant]
         options += ["--threads", str(chosen.threads), "--batch-size", str(chosen.batch_size)]

@@ -55,7 +55,6 @@ class Run:
     interrupted: bool = False
 
     def sample(self) -> tuple[int, int, int]:
-        """Return the memory in use now."""
         return self.batches, device_bytes(), accounting.resident_bytes()
 
 
@@ -81,7 +80,6 @@ def own_threads() -> tuple[int, int]:
 
 
 def make_loader(draws: random.Random, root: Path) -> foreload.ImageLoader:
-    """Return a loader with settings of its own."""
     return foreload.ImageLoader(
         root,
         device="cuda:0",
@@ -103,7 +101,6 @@ class Consumer:
         self.scratch = {stream: driver.Pinned(1 << 20) for stream in streams}
 
     def take(self, batch: foreload.Batch) -> None:
-        """Do something with a batch."""
         self.run.batches += 1
         chance = self.draws.random()
         if chance < 0.5:
@@ -125,21 +122,18 @@ class Consumer:
             driver.copy_to_host(scratch.address, described.address, size, stream)
 
     def release(self) -> None:
-        """Check a held batch and release it."""
         images, before = self.held.pop(self.draws.randrange(len(self.held)))
         self.run.checked += 1
         if not np.array_equal(driver.to_host(images), before, equal_nan=True):
             raise AssertionError(f"a held batch changed: {images!r}")
 
     def release_all(self) -> None:
-        """Check all held batches and wait for what was queued."""
         while self.held:
             self.release()
         for stream in self.streams:
             driver.synchronize(stream)
 
     def close(self) -> None:
-        """Release everything."""
         self.release_all()
         for scratch in self.scratch.values():
             scratch.close()
@@ -201,7 +195,6 @@ def slopes(run: Run) -> dict[str, float]:
 
 
 def problems(run: Run, grown: dict[str, float], wanted: int) -> list[str]:
-    """Return what is wrong, if anything."""
     found = [
         f"{name} grew by {grown[name] / 2**20:.1f} MiB, at most {limit / 2**20:.0f}"
         for name, limit in GROWTH_LIMIT.items()

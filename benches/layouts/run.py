@@ -172,7 +172,6 @@ def measure(name: str, part: Path, chosen: argparse.Namespace) -> dict:
 
 
 def as_text(result: dict) -> str:
-    """Return the whole report in Markdown."""
     chosen = result["settings"]
     parts = [report.machine_line(result["machine"])]
     for name, entry in result["layouts"].items():

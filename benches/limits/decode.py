@@ -19,7 +19,6 @@ from PIL import Image
 
 
 def main() -> None:
-    """Load the files, then time the work on them alone."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path, help="image folder")
     parser.add_argument("--images", type=int, default=1000, help="how many, spread over the dataset")

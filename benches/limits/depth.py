@@ -48,7 +48,6 @@ def measure(files: Path, index: Path, depth: int) -> dict:
 
 
 def main() -> int:
-    """Return 0 when all was measured."""
     chosen = parse_arguments()
     runs: dict[int, list[dict]] = {}
     with tempfile.TemporaryDirectory(prefix="foreload-depth-") as folder:
@@ -82,7 +81,6 @@ def main() -> int:
 
 
 def describe(result: dict) -> str:
-    """Return the result as Markdown."""
     rows = [
         [
             str(run["depth"]),

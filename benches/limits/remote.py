@@ -66,7 +66,6 @@ def entry(standing: Standing, scheme: str) -> dict:
 
 
 def main() -> int:
-    """Measure and report."""
     chosen = parse_arguments()
     if not any(chosen.shards.glob("*.tar")):
         raise SystemExit(f"{chosen.shards}: no tar shards; `foreload synth DIR --layout tar` makes some")

@@ -157,7 +157,6 @@ def measure_reader(chosen: argparse.Namespace, scratch: Path) -> dict:
 
 
 def reader_entry(standing: Standing) -> dict:
-    """Return medians of one program's rounds."""
     if standing.failure:
         return {"failure": standing.failure}
     runs = standing.runs
@@ -209,7 +208,6 @@ def measure_decode(chosen: argparse.Namespace) -> dict:
 
 
 def as_text(result: dict) -> str:
-    """Return the report in Markdown."""
     parts = [report.machine_line(result["machine"])]
     if "reader" in result:
         part = result["reader"]
@@ -231,7 +229,6 @@ def as_text(result: dict) -> str:
 
 
 def rows(part: dict, show: Callable[[dict], list[str]]) -> list[list[str]]:
-    """Return lines of a table, failures with their reason."""
     return [
         [name, *(show(entry) if entry["failure"] is None else [f"not measured: {entry['failure']}"])]
         for name, entry in part["programs"].items()

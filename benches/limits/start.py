@@ -39,7 +39,6 @@ print(json.dumps({"loader": made - begun, "first_batch": ended - begun, "hits": 
 
 
 def make(folder: Path, files: int) -> None:
-    """Write the dataset unless it is there."""
     if (folder / "data").exists():
         return
     sources = folder / "sources"
@@ -54,12 +53,10 @@ def make(folder: Path, files: int) -> None:
 
 
 def start(settings: dict, what: str) -> dict:
-    """Start one process."""
     return programs.json_of([sys.executable, "-c", START, json.dumps(settings), what])
 
 
 def main() -> None:
-    """Fill once, start several times."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -45,7 +45,6 @@ class Node:
 
     @property
     def address(self) -> str:
-        """The address of its interface."""
         return f"{SUBNET}.{self.number + 1}"
 
     def command(self, *words: object) -> list[str]:

@@ -88,7 +88,6 @@ class SharedFolder:
 
 
 def make(settings: Settings) -> foreload.ImageLoader:
-    """Return the loader."""
     more = {}
     if settings.listen:
         meeting = SharedFolder(Path(settings.meeting), settings.rank, settings.world_size)
@@ -122,7 +121,6 @@ def hashes(batch: foreload.Batch) -> list[tuple[int, str]]:
 
 
 def train(loader: foreload.ImageLoader, settings: Settings) -> Epoch:
-    """Go through an epoch."""
     waited, samples = [], []
     started = asked = time.perf_counter()
     batches = iter(loader)
@@ -138,7 +136,6 @@ def train(loader: foreload.ImageLoader, settings: Settings) -> Epoch:
 
 
 def main() -> None:
-    """Train epochs as long as there are lines to read."""
     settings = Settings(**json.loads(sys.argv[1]))
     loader = make(settings)
     print("ready", flush=True)

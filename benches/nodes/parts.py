@@ -87,7 +87,6 @@ class Bench:
 
     @cached_property
     def alone(self) -> Reference:
-        """What a single node gets."""
         rounds = self.cluster.run(self.job(1, 1.0))
         places = [positions(round_) for round_ in rounds]
         quickest = min(round_.seconds for round_ in rounds[1:])
@@ -107,7 +106,6 @@ class Bench:
 
 
 def figures(shares: list[float], between: str = ", ") -> str:
-    """Return shares in a row."""
     return between.join(f"{share:.3f}" for share in shares)
 
 

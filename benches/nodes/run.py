@@ -45,12 +45,10 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def knows(setting: str) -> bool:
-    """Return whether this Foreload has a setting."""
     return setting in inspect.signature(foreload.ImageLoader).parameters
 
 
 def measure(chosen: argparse.Namespace, scratch: Path, peers: bool) -> dict:
-    """Return the results of all parts."""
     folder, index = chosen.data / f"images-{chosen.images}", scratch / "index"
     datasets.synthesise(chosen.foreload, folder, "--images", chosen.images)
     known = programs.json_of([chosen.foreload, "index", folder, "--index-dir", index, "--json"])
@@ -81,7 +79,6 @@ def measure(chosen: argparse.Namespace, scratch: Path, peers: bool) -> dict:
 
 
 def as_text(result: dict) -> str:
-    """Return the report in Markdown."""
     about = [
         f"Slow storage, of all nodes together: {result['rates']}; {result['samples']} images, "
         f"{result['bytes'] / 1e6:.0f} MB."
@@ -92,7 +89,6 @@ def as_text(result: dict) -> str:
 
 
 def main() -> int:
-    """Return 0 when everything was measured and every bound was met."""
     chosen = parse_arguments()
     # What is mounted and made is taken back when the program is asked to end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

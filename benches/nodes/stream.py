@@ -22,7 +22,6 @@ PATIENCE = 30
 
 
 def serve(address: str, count: int) -> None:
-    """Send `count` bytes to the first who connects."""
     with socket.create_server((address, 0)) as server:
         server.settimeout(PATIENCE)
         print(server.getsockname()[1], flush=True)

@@ -52,7 +52,6 @@ class Job:
 
     @property
     def nodes(self) -> int:
-        """The number of nodes."""
         return len(self.capacities)
 
 
@@ -68,7 +67,6 @@ class Round:
 
     @property
     def opening(self) -> float:
-        """The seconds until the last loader had begun."""
         return max(epoch.opening for epoch in self.nodes)
 
     @property
@@ -198,7 +196,6 @@ class Cluster:
             return [self.epoch(processes) for _ in range(job.epochs)]
 
     def epoch(self, processes: list[Process]) -> Round:
-        """Have all nodes train an epoch."""
         before, ticks = self.storage.bytes(), processor_ticks()
         for process in processes:
             process.go()
@@ -228,11 +225,9 @@ class Process:
             )
 
     def __enter__(self) -> Process:
-        """Return itself."""
         return self
 
     def __exit__(self, *failure: object) -> None:
-        """Let it end, or end it where something failed."""
         if failure[0] is not None:
             self.process.kill()
         try:
@@ -267,7 +262,6 @@ class Process:
         return line
 
     def ended(self) -> Unavailable:
-        """Return the error that it has ended, with what it said last."""
         return Unavailable(f"node {self.rank} has ended: {last_lines(self.said.read_text(), 600)}")
 
 

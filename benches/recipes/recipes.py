@@ -38,7 +38,6 @@ class Jitter:
 
     @property
     def strengths(self) -> tuple[float, float, float, float]:
-        """The four in the order of `ColorJitter`."""
         return self.brightness, self.contrast, self.saturation, self.hue
 
 
@@ -138,10 +137,8 @@ RECIPES: dict[str, Recipe] = {
 
 
 def chosen(options: Options) -> Recipe:
-    """Return the recipe that a peer program was asked for."""
     return RECIPES[options.variant]
 
 
 def sides(options: Options) -> list[int]:
-    """Return the side of each view."""
     return [view.side for view in chosen(options).views]

@@ -62,7 +62,6 @@ def program_of(peer: str, letter: str, data: Path, chosen: argparse.Namespace) -
 
 
 def measure(data: Path, chosen: argparse.Namespace) -> dict[tuple[str, str], Standing]:
-    """Do all rounds of all recipes and loaders."""
     images = len(datasets.jpegs(data))
     pairs = {f"{letter} {peer}": (letter, peer) for letter in chosen.recipes for peer in chosen.peers}
     entrants = {
@@ -123,7 +122,6 @@ def judgements(summary: dict) -> list[bool]:
 
 
 def as_text(result: dict) -> str:
-    """Return the whole report in Markdown."""
     settings, summary = result["settings"], result["recipes"]
     peers = [peer for peer in PEERS if any(peer in entry["peers"] for entry in summary.values())]
     titles = {letter: f"{letter} {entry['title']}" for letter, entry in summary.items()}
@@ -167,7 +165,6 @@ def used(entry: dict, peer: str) -> str:
 
 
 def shown(judgement: dict, sign: str) -> str:
-    """Return a ratio with what was asked of it."""
     ratio = "-" if judgement["ratio"] is None else f"{judgement['ratio']:.2f}"
     if judgement["met"] is None:
         return ratio

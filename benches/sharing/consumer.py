@@ -36,7 +36,6 @@ RECIPES: dict[str, dict[str, Any]] = {
 def foreload_batches(
     options: Options, shared: str | None, recipe: str
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the batches of one epoch after another, shared or not."""
     import foreload
 
     settings = dict(RECIPES[recipe])
@@ -53,7 +52,6 @@ def foreload_batches(
 
 
 def torchvision_batches(options: Options) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the batches of a DataLoader of this process's own."""
     import torchvision_io
 
     epoch = torchvision_io.prepare(options)
@@ -64,7 +62,6 @@ def torchvision_batches(options: Options) -> Iterator[tuple[np.ndarray, np.ndarr
 
 
 def tensorsocket_batches(_options: Options) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield what a TensorSocket producer sends."""
     import tensorsocket
 
     consumer = tensorsocket.TensorConsumer()
@@ -74,7 +71,6 @@ def tensorsocket_batches(_options: Options) -> Iterator[tuple[np.ndarray, np.nda
 
 
 def main() -> None:
-    """Count until killed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("loader", choices=("alone", "shared", "torchvision", "tensorsocket"))
     parser.add_argument("data", type=Path)

@@ -51,7 +51,6 @@ class Contestant:
 
 
 def contestants() -> dict[str, Contestant]:
-    """Return all contestants by name."""
     found = {"alone": Contestant("**Foreload**, one loader", "alone", 1)}
     for count in (1, 2, 4, 8):
         found[f"shared-{count}"] = Contestant(f"**Foreload**, shared by {count}", "shared", count)
@@ -208,7 +207,6 @@ def summarise(standings: dict[str, Standing]) -> dict:
 
 
 def as_text(result: dict) -> str:
-    """Return the report as Markdown."""
     chosen = result["settings"]
     rows = []
     for line in result["entrants"].values():
@@ -253,7 +251,6 @@ def as_text(result: dict) -> str:
 
 
 def main() -> int:
-    """Measure, and report."""
     chosen = parse_arguments()
     rounds.use_cores(chosen.threads)
     standings = {name: Standing() for name in chosen.entrants}

@@ -14,13 +14,11 @@ class Normalising(DataLoader):
     """What the workers send is normalised here, which costs least."""
 
     def __iter__(self):
-        """Yield normalised batches."""
         for images, labels in super().__iter__():
             yield normalised(images), labels
 
 
 def main(data: str, threads: str, batch_size: str) -> None:
-    """Send one epoch after another until killed."""
     torch.set_num_threads(1)
     loader = Normalising(
         image_folder(data, 224),

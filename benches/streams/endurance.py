@@ -51,11 +51,9 @@ class Numbered:
         self._images, self._first = images, 0
 
     def seek(self, key: str | None) -> None:
-        """Go on behind the sample of this key."""
         self._first = 0 if key is None else int(key) + 1
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Give pairs of key and sample."""
         number = self._first
         while True:
             yield str(number), {"jpg": self._images[number % len(self._images)], "cls": number % 10}
@@ -84,7 +82,6 @@ class Files:
         self._process.stdin.flush()
 
     def end(self) -> None:
-        """Let no more files appear."""
         self._process.kill()
         self._process.communicate()
 
@@ -102,7 +99,6 @@ def rename_files(originals: Path, incoming: Path) -> None:
 
 
 def main() -> None:
-    """Train, look, print one JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--source", choices=("iterator", "folder"), default="iterator")
     parser.add_argument("--samples", type=int, default=1_000_000, help="new samples")

@@ -73,7 +73,6 @@ class Producer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it."""
         self.process.kill()
         self.process.communicate()
 

@@ -26,11 +26,9 @@ class Small:
         self._first = 0
 
     def seek(self, key: str | None) -> None:
-        """Go on behind the sample of this key."""
         self._first = 0 if key is None else int(key) + 1
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Give pairs of key and sample."""
         number = self._first
         while True:
             yield str(number), {"bin": b"%0100d" % number}
@@ -51,7 +49,6 @@ def loader_of(folder: Path, capacity: int, share: float) -> StreamLoader:
 
 
 def fill(folder: Path, capacity: int) -> dict:
-    """Fill the buffer, save and acknowledge a state."""
     folder.mkdir(parents=True)
     began, new = time.perf_counter(), 0
     loader = loader_of(folder, capacity, 0.5)
@@ -81,7 +78,6 @@ def restore(folder: Path, capacity: int) -> dict:
 
 
 def main() -> None:
-    """Do either, print one JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("task", choices=("fill", "restore"))
     parser.add_argument("folder", type=Path)

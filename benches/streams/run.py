@@ -114,7 +114,6 @@ class Bench:
         return stream_verdicts.summarise(standings, {name: each.title for name, each in ENTRANTS.items()})
 
     def latency(self) -> dict:
-        """Let samples arrive at a share of the rate that was measured."""
         found = {}
         for name in ("folder", "redis"):
             entrant = self.result["speed"]["entrants"].get(name, {})
@@ -134,7 +133,6 @@ class Bench:
         return programs.json_of([python, HERE / source, *words], programs.python_path(HERE), PATIENCE)
 
     def memory(self) -> dict:
-        """Look at the memory of a process over very many samples."""
         found, samples = {}, self.chosen.samples
         for source in ("iterator", "folder"):
             with datasets.emptied(self.scratch) as folder:

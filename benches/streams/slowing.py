@@ -37,7 +37,6 @@ def slowing(count: int) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Train until the stream ends, print one JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--share", type=float, nargs="+", default=[SHARE], help="one, or the least and greatest"

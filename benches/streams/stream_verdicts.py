@@ -110,7 +110,6 @@ def judge_learning(found: dict) -> dict:
 
 
 def failed(result: dict) -> bool:
-    """Return whether Foreload could not do something of it."""
     entrants = result.get("speed", {}).get("entrants", {})
     own = [entry for name, entry in entrants.items() if not name.startswith(("usual", "reverb"))]
     parts = [part for name in PARTS for part in result.get(name, {}).values()]
@@ -118,7 +117,6 @@ def failed(result: dict) -> bool:
 
 
 def missed(result: dict) -> bool:
-    """Return whether an aim is not met."""
     verdicts = [value for key, value in result.get("speed", {}).items() if key.endswith("_met")]
     for name in ("memory", "restoring", "learning"):
         verdicts += [part.get("met", False) for part in result.get(name, {}).values()]
@@ -126,7 +124,6 @@ def missed(result: dict) -> bool:
 
 
 def as_text(result: dict) -> str:
-    """Return the whole report in Markdown."""
     parts = [report.machine_line(result["machine"])]
     for name, text in TEXTS.items():
         if name in result:
@@ -267,7 +264,6 @@ def learning_text(learning: dict, chosen: dict) -> list[str]:
 
 
 def difference_text(found: dict) -> str:
-    """Return a mean difference with its interval."""
     width = "" if found["half_width"] is None else f" ± {found['half_width']:.1f}"
     return f"{found['mean']:+.1f}{width} points ({found['min']:+.1f} to {found['max']:+.1f} by seed)"
 

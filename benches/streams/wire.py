@@ -29,7 +29,6 @@ class Connection:
         self._reader = connected.makefile("rb")
 
     def ask(self, *words: bytes) -> None:
-        """Send a command."""
         parts = [b"*%d\r\n" % len(words)]
         for word in words:
             parts += [b"$%d\r\n" % len(word), word, b"\r\n"]
@@ -100,12 +99,10 @@ class RedisServer:
                 time.sleep(0.05)
 
     def empty(self) -> None:
-        """Remove everything that it has."""
         connection = connect(self.url)
         connection.ask(b"FLUSHALL")
         connection.answers(1)
 
     def __exit__(self, *_: object) -> None:
-        """End it."""
         self._process.kill()
         self._process.wait()

@@ -23,7 +23,6 @@ MOST = 1.05
 
 
 def run(bench: Bench, form: str, *, slow: bool, size: float, step: float) -> list[dict]:
-    """Run a job from an empty cache on."""
     with bench.cache() as cache:
         return bench.epochs(
             bench.folder,

@@ -56,7 +56,6 @@ def pace(bench: Bench, bytes_per_second: float, data: str = "tar") -> float:
 
 
 def bytes_read(bench: Bench) -> dict:
-    """Measure the bytes of the slow tier by the cache's size."""
     rows, checks = [], []
     for data, fill in FILLS:
         total = bench.facts[data]
@@ -175,7 +174,6 @@ def stall(bench: Bench) -> dict:
 
 
 def processes(bench: Bench) -> dict:
-    """Measure four ranks of one node with one cache."""
     rows, checks = [], []
     for data in ("folder", "tar"):
         total = bench.facts[data]
@@ -201,7 +199,6 @@ def processes(bench: Bench) -> dict:
 
 
 def overhead(bench: Bench) -> dict:
-    """Measure what the tiers cost when all is in the cache."""
     rates: dict[str, list[float]] = {"through the cache": [], "the same files directly": []}
     with bench.cache() as cache:
         options = {"cache": cache, "cache_size": 2 * bench.facts["tar"], "fill": "use"}
@@ -218,7 +215,6 @@ def overhead(bench: Bench) -> dict:
 
 
 def prediction(bench: Bench) -> dict:
-    """Compare `foreload plan` with what is then measured."""
     rows, checks = [], []
     settings = [("tar", "use", 0.5, 0.0), ("folder", "use", 0.25, 0.0), ("tar", "ahead", 1.0, 1.5)]
     for data, fill, share, training in settings:

@@ -45,7 +45,6 @@ class Bench:
         return f"open={self.open_ms}ms,read={self.read_ms}ms,bandwidth={self.bandwidth}"
 
     def json(self, *arguments: object) -> dict:
-        """Run the program; return the JSON object that it prints."""
         return self.wait(self.start(*arguments))
 
     def start(self, *arguments: object) -> subprocess.Popen:
@@ -77,16 +76,13 @@ class Bench:
         return found
 
     def epochs(self, data: Path, **settings: object) -> list[dict]:
-        """Return the epochs of one run."""
         return self.json(*self.arguments(data, **settings))["epochs"]
 
     def size(self, data: Path) -> int:
-        """The bytes of all samples."""
         return int(self.json("index", data)["total_bytes"])
 
     @contextmanager
     def cache(self) -> Iterator[Path]:
-        """Make an empty cache directory, which is removed afterwards."""
         with tempfile.TemporaryDirectory(
             prefix="cache-", dir=self.scratch, ignore_cleanup_errors=True
         ) as path:
@@ -111,7 +107,6 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def make_data(chosen: argparse.Namespace) -> list[Path]:
-    """Make the folder and the shards, of the same images."""
     made = []
     for layout, more in (("folder", []), ("tar", ["--shard-size", chosen.shard_size])):
         target = chosen.data / f"{layout}-{chosen.images}-{chosen.shard_size}"
@@ -122,13 +117,11 @@ def make_data(chosen: argparse.Namespace) -> list[Path]:
 
 
 def as_text(result: dict) -> str:
-    """Return the report in Markdown."""
     about = f"Slow tier: {result['slow_tier']}; {result['images']} images, {result['bytes'] / 1e6:.0f} MB."
     return harness_parts.as_text("Tiers", [about], result, PARTS)
 
 
 def main() -> int:
-    """Measure and report."""
     chosen = parse_arguments()
     folder, tar = make_data(chosen)
     with tempfile.TemporaryDirectory(prefix="scratch-", dir=chosen.data) as scratch:

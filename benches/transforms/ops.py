@@ -37,7 +37,6 @@ class Difference:
     """How far values are from torchvision's."""
 
     def __init__(self, rule: Allowed) -> None:
-        """Start with none."""
         self.rule = rule
         self.images = self.values = self.differing = self.beyond = 0
         self.largest = 0.0
@@ -55,7 +54,6 @@ class Difference:
         self.largest = max(self.largest, float(found.max()))
 
     def figures(self) -> dict[str, Any]:
-        """Return what a report says."""
         share, beyond = self.differing / self.values, self.beyond / self.values
         rule = self.rule
         return {
@@ -71,7 +69,6 @@ class Difference:
 def load(
     data: Path, transforms: Sequence[T.Transform], seed: int, **settings: Any
 ) -> tuple[ImageLoader, Images]:
-    """Return a loader and all images of its epoch 0."""
     loader = ImageLoader(
         data,
         batch_size=20,
@@ -94,7 +91,6 @@ def load(
 
 
 def ours(image: torch.Tensor, drawn: Drawn) -> torch.Tensor:
-    """Return what Foreload makes of a uint8 image by one operation."""
     _, height, width = image.shape
     made = replay_operations(json.dumps([drawn]), image.contiguous().numpy().tobytes(), width, height)
     return torch.frombuffer(bytearray(made), dtype=torch.uint8).reshape(image.shape)
@@ -197,7 +193,6 @@ def finished(data: Path, size: int, seed: int) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Print a line of JSON for each transform and size."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, help="image folder")
     parser.add_argument("--sizes", type=int, nargs="+", required=True, help="sides of the outputs")

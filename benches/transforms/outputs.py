@@ -33,7 +33,6 @@ Features = dict[str, np.ndarray]
 
 
 def opened(path: str) -> Image.Image:
-    """Return a photograph as Pillow decodes it."""
     with Image.open(path) as image:
         return image.convert("RGB")
 
@@ -50,7 +49,6 @@ def loader_of(data: Path, contest: Contest, seed: int, decode: str) -> ImageLoad
 
 
 def step_of(contest: Contest) -> int:
-    """Return how many photographs one that is looked at stands for."""
     return RING if contest.mix else 1
 
 
@@ -149,7 +147,6 @@ def contest_of(
 
 
 def main() -> None:
-    """Print a line of JSON for each view and way to decode."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, help="image folder")
     parser.add_argument("contest", choices=[*CONTESTS, *WRONG])

@@ -38,7 +38,6 @@ def placed(
 
 
 def flipped(what: Any, view: Drawn) -> Any:
-    """Return it mirrored as was drawn."""
     what = F.horizontal_flip(what) if view["flip"] else what
     return F.vertical_flip(what) if view["vertical_flip"] else what
 
@@ -55,7 +54,6 @@ def pillow_resize(image: torch.Tensor, size: list[int], interpolation: Interpola
 
 
 def replayed(image: torch.Tensor, drawn: Drawn) -> torch.Tensor:
-    """Return what an operation makes of a uint8 image."""
     values = dict(drawn)
     name = values.pop("op")
     if name == "augmix":

@@ -64,7 +64,6 @@ def side_by_side(calls: dict[str, list[str]], python: Path, jobs: int) -> Iterat
 
 
 def measure_ops(result: dict, data: Path, python: Path, chosen: argparse.Namespace) -> Report:
-    """Compare each transform at each size."""
     program = [str(HERE / "ops.py"), str(data), "--seed", str(chosen.seed), "--sizes"]
     calls = {str(size): [*program, str(size)] for size in chosen.sizes}
     found = dict(side_by_side(calls, python, chosen.jobs))

@@ -19,7 +19,6 @@ STATISTICS = {
 
 
 def head(result: dict) -> list[str]:
-    """Return where a result is from."""
     needs = ", ".join(result["requirements"][:2])
     about = f"`{result['data']}`: {result['images']} photographs, seed {result['seed']}, {needs}"
     return [report.machine_line(result["machine"]), about]
@@ -78,7 +77,6 @@ def step_row(name: str, title: str, found: list[dict]) -> list[str]:
 
 
 def whole_row(name: str, found: list[dict]) -> list[str]:
-    """Return the line of a list as a whole, over all sizes."""
     return [name, *figures(found)]
 
 
@@ -91,12 +89,10 @@ def figures(found: list[dict]) -> list[str]:
 
 
 def small(value: float) -> str:
-    """Return a share, in few digits."""
     return "0" if value == 0 else f"{value:.1e}"
 
 
 def of_outputs(result: dict) -> tuple[str, bool]:
-    """Return the report on recipes, and whether none is off."""
     judged = [
         p
         for recipe in result["recipes"].values()
@@ -138,7 +134,6 @@ def of_outputs(result: dict) -> tuple[str, bool]:
 
 
 def recipe_table(recipes: dict[str, dict], decode: str) -> str:
-    """Return the table of one way to decode."""
     rows = []
     for name, recipe in recipes.items():
         of_decode = [view for view in recipe["views"] if view["decode"] == decode]
@@ -154,7 +149,6 @@ def least_of(views: list[dict]) -> tuple[float, str]:
 
 
 def recipe_row(name: str, view: dict) -> list[str]:
-    """Return the line of one view."""
     p_values = [f"{view['p'][statistic]:.2g}" for statistic in STATISTICS]
     return [
         name,

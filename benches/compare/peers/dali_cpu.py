@@ -34,7 +34,6 @@ def training_pipeline(options: Options, paths: list[str], labels: list[int]):
 
 
 def prepare(options: Options) -> Epoch:
-    """Make the pipeline."""
     return epochs_of(training_pipeline, options, options)
 
 

@@ -16,7 +16,6 @@ DTYPES = {"f32": "float32", "f16": "float16"}
 
 
 def prepare(options: Options) -> Epoch:
-    """Make one loader for all epochs, as a training script would do."""
     *path, decode, dtype = options.variant.split("-")
     source = options.shards if "tar" in path else options.data
     if source is None:

@@ -11,7 +11,6 @@ from harness import measure
 
 
 def main() -> None:
-    """Pack once for each timed epoch, print one JSON line."""
     options, raw = measure.parse_options()
     images = len(measure.list_images(options.data)[0])
     program = Path(sys.executable).with_name("foreload")

@@ -53,7 +53,6 @@ class ForeloadFeed(Feed):
         self.running: foreload.Batches | None = None
 
     def batches(self) -> Iterator[Batch]:
-        """Yield epoch after epoch."""
         epoch = self.index() if self.is_indexed else 0
         while True:
             self.loader.set_epoch(epoch)
@@ -95,7 +94,6 @@ class ForeloadFeed(Feed):
         return {"decoders": on_gpu["decoders"]} if "decoders" in on_gpu else {}
 
     def close(self) -> None:
-        """End the threads."""
         self.running = None
         del self.loader
         if self.folder:
@@ -103,7 +101,6 @@ class ForeloadFeed(Feed):
 
 
 def packed(data: Path, into: Path) -> Path:
-    """Pack a dataset, and return where."""
     command = [sys.executable, "-m", "foreload", "pack", str(data), str(into)]
     subprocess.run(command, check=True, stdout=sys.stderr)
     return into

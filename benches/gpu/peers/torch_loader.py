@@ -42,7 +42,6 @@ class DataLoaderFeed(Feed):
         self.scale = 1 / (torch.tensor(STD, device=serve.DEVICE).view(1, 3, 1, 1) * 255)
 
     def batches(self) -> Iterator[Batch]:
-        """Yield epoch after epoch."""
         while True:
             for images, labels in self.loader:
                 images = images.cuda(non_blocking=True)
@@ -50,7 +49,6 @@ class DataLoaderFeed(Feed):
                 yield images, labels.cuda(non_blocking=True)
 
     def close(self) -> None:
-        """End the workers."""
         del self.loader
 
 

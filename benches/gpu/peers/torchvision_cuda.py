@@ -53,7 +53,6 @@ class TorchvisionFeed(Feed):
                 yield made.get().result()
 
     def choose(self) -> Iterator[list[int]]:
-        """Yield the samples of each batch."""
         size = self.options.batch_size
         while True:
             order = self.random.sample(range(len(self.paths)), len(self.paths))
@@ -108,7 +107,6 @@ class TorchvisionFeed(Feed):
         return [images[i] for i in range(len(paths))]
 
     def close(self) -> None:
-        """End the threads."""
         self.makers.shutdown(cancel_futures=True)
         self.readers.shutdown(cancel_futures=True)
 

@@ -26,16 +26,13 @@ class Event:
         driver.call("cuEventCreate", byref(self.raw), ctypes.c_uint(flags))
 
     def record(self, stream: int) -> Event:
-        """Record it behind what the stream has queued."""
         driver.call("cuEventRecord", self.raw, c_void_p(stream))
         return self
 
     def wait(self) -> None:
-        """Wait until it is passed."""
         driver.call("cuEventSynchronize", self.raw)
 
     def since(self, earlier: Event) -> float:
-        """Return the milliseconds between two events that are passed."""
         between = ctypes.c_float()
         driver.call("cuEventElapsedTime", byref(between), earlier.raw, self.raw)
         return between.value
@@ -69,7 +66,6 @@ class Targets:
         driver.synchronize(stream)
 
     def read(self, stream: int) -> np.ndarray:
-        """Copy all of it to the host."""
         host = driver.Pinned(self.bytes)
         driver.copy_to_host(host.address, self.address.value, self.bytes, stream)
         driver.synchronize(stream)
@@ -108,7 +104,6 @@ class Findings:
         self.counts[verdict] += 1
 
     def judge(self, seen: np.ndarray, wanted: np.ndarray, poison: int, chroma: int) -> str:
-        """Judge one plane."""
         difference = np.abs(seen.astype(np.int16) - wanted)
         within = difference <= (CHROMA_TOLERANCE if chroma else LUMA_TOLERANCE)
         if (seen == poison).all():
@@ -119,7 +114,6 @@ class Findings:
         return "right" if within.all() else "wrong"
 
     def told(self) -> dict:
-        """Return the result as fields of a line."""
         return {
             **self.counts,
             "worst_luma": self.worst[0],
@@ -156,7 +150,6 @@ class Batch:
             library.status_of("nvjpegDecodeBatchedPreAllocate", handle.raw, self.state.raw, *said)
 
     def initialise(self, threads: int = 1) -> int:
-        """Prepare the state; return the status."""
         count, form = c_int(len(self.pictures)), c_int(library.FORMATS[self.form])
         return library.status_of(
             "nvjpegDecodeBatchedInitialize", self.handle.raw, self.state.raw, count, c_int(threads), form
@@ -177,7 +170,6 @@ class Batch:
         )
 
     def try_once(self, name: str, stream: int, poison: int, threads: int = 1) -> dict:
-        """Poison, decode, wait and inspect."""
         self.targets.poison(poison, stream)
         begin, end = Event(), Event()
         status = self.initialise(threads)
@@ -199,7 +191,6 @@ class Batch:
         return result | self.inspect(stream, poison)
 
     def inspect(self, stream: int, poison: int) -> dict:
-        """Inspect every image."""
         found, raw = Findings(), self.targets.read(stream)
         for index, (picture, region) in enumerate(zip(self.pictures, self.regions, strict=True)):
             found.look(self.targets, raw, index, picture.expected(self.form, region), poison)

@@ -126,7 +126,6 @@ def others() -> dict[str, str]:
 
 @cache
 def library() -> ctypes.CDLL:
-    """Load the first one that loads."""
     for name in candidates():
         try:
             loaded = ctypes.CDLL(name)
@@ -147,7 +146,6 @@ def status_of(name: str, *arguments: object) -> int:
 
 
 def call(name: str, *arguments: object) -> None:
-    """Call a function that must succeed."""
     if status := status_of(name, *arguments):
         raise NvjpegError(name, status)
 
@@ -213,7 +211,6 @@ class Made:
     destroy: str
 
     def close(self) -> None:
-        """Destroy it."""
         call(self.destroy, self.raw)
 
 
@@ -271,17 +268,14 @@ class Handle:
         return made
 
     def state(self) -> Made:
-        """Make a state for batches."""
         return make("nvjpegJpegStateCreate", "nvjpegJpegStateDestroy", self.raw)
 
     def close(self) -> None:
-        """Destroy both."""
         self.parsed.close()
         self.made.close()
 
 
 def pointers(blocks: list[int]) -> ctypes.Array:
-    """Return an array of addresses."""
     return (c_void_p * len(blocks))(*blocks)
 
 

@@ -79,7 +79,6 @@ def libraries(_context: Context) -> dict:
 
 
 def device(_context: Context) -> dict:
-    """Describe the first device and its driver."""
     version, handle, name = c_int(), c_int(), ctypes.create_string_buffer(100)
     driver.call("cuDriverGetVersion", byref(version))
     driver.call("cuDeviceGet", byref(handle), c_int(0))
@@ -96,14 +95,12 @@ def device(_context: Context) -> dict:
 
 
 def memory() -> tuple[int, int]:
-    """Return free and total bytes of the device."""
     free, total = c_size_t(), c_size_t()
     driver.call("cuMemGetInfo_v2", byref(free), byref(total))
     return free.value, total.value
 
 
 def host(_context: Context) -> dict:
-    """Describe the machine around it."""
     pages = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     return {
         "kernel": platform.release(),
@@ -152,7 +149,6 @@ def pool(context: Context, most: float) -> dict:
 
 
 def load(_context: Context, image: bytes) -> dict:
-    """Return the driver's answer to a module."""
     module = c_void_p()
     took, answer = timed(lambda: said("cuModuleLoadData", byref(module), image))
     if answer == "ok":
@@ -236,13 +232,11 @@ def beside_a_capture(context: Context, relaxed: bool) -> dict:
 
 
 def first_steps(short: bool) -> Iterator[Step]:
-    """The questions that come before all others."""
     yield Step("machine", [Cell("host", host), Cell("libraries", libraries)], 30, on_device=False)
     yield Step("device", [Cell("device", device)], 30)
 
 
 def steps(short: bool) -> Iterator[Step]:
-    """The questions to the driver on memory and modules."""
     sizes = (1 << 20,) if short else (1 << 20, 1 << 24, 1 << 28)
     yield Step(
         "page locking", [Cell(f"{size >> 20} MiB", lambda c, s=size: page_locking(c, s)) for size in sizes]
@@ -261,7 +255,6 @@ def steps(short: bool) -> Iterator[Step]:
 
 
 def late_steps(short: bool) -> Iterator[Step]:
-    """The questions on what other threads do while one captures."""
     modes = {"as threads are": False, "threads that exchanged their mode": True}
     yield Step(
         "capture", [Cell(name, lambda c, r=r: beside_a_capture(c, r), relaxed=r) for name, r in modes.items()]

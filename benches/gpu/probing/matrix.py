@@ -44,7 +44,6 @@ def supported(context: Context, backend: str, kind: str) -> dict:
 
 
 def decode(context: Context, backend: str, name: str, kind: str, form: str, shape: str, count: int) -> dict:
-    """Decode one batch."""
     size = SIZES["odd" if shape == "regions" else shape]
     options = {"optimize": True} if kind == "optimized" else {}
     sampling = "420" if kind == "optimized" else kind
@@ -126,7 +125,6 @@ def skip_cells(short: bool) -> Iterator[Cell]:
 
 
 def damage_cells(backend: str, name: str, count: int) -> Iterator[Cell]:
-    """The cells of all kinds of damage."""
     for how in damaged(drawn("420", SIZES["odd"], 0).file):
         yield Cell(f"{how}, 1 of {count}", lambda c, h=how: with_damage(c, backend, name, h, count), how=how)
 
@@ -138,7 +136,6 @@ def first_steps(short: bool) -> Iterator[Step]:
 
 
 def steps(short: bool) -> Iterator[Step]:
-    """The question whether a success means that all was written."""
     yield Step("skips HARDWARE", list(skip_cells(short)), most=30)
 
 

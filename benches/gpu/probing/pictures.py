@@ -73,7 +73,6 @@ def drawn(kind: str, size: tuple[int, int], seed: int, **options: object) -> Pic
 
 
 def encoded(image: Image.Image, kind: str, **options: object) -> Picture:
-    """Return a picture's file with its planes."""
     out = io.BytesIO()
     sampling = {} if kind == "gray" else {"subsampling": PILLOW[kind]}
     image.save(out, "JPEG", **{"quality": 95, **sampling, **options})
@@ -81,7 +80,6 @@ def encoded(image: Image.Image, kind: str, **options: object) -> Picture:
 
 
 def described(file: bytes, steps: tuple[int, int] | None, only_luma: bool = False) -> Picture:
-    """Decode a file here."""
     image = Image.open(io.BytesIO(file))
     size = image.size
     if image.mode != "L":
@@ -135,7 +133,6 @@ def is_plain(file: bytes) -> bool:
 
 
 def damaged(file: bytes) -> dict[str, bytes]:
-    """Return damaged copies of a file."""
     scan = file.rindex(b"\xff\xda")
     return {
         "half of the scan is lost": file[: scan + (len(file) - scan) // 2],

@@ -22,7 +22,6 @@ EX, PLAIN = "nvjpegDecodeBatchedEx", "nvjpegDecodeBatched"
 
 
 def timed(act: Callable[[], object]) -> tuple[float, object]:
-    """Return milliseconds, and the result."""
     began = time.perf_counter()
     result = act()
     return 1e3 * (time.perf_counter() - began), result
@@ -89,7 +88,6 @@ class Lane:
 
 @cache
 def lane(backend: str, number: int) -> Lane:
-    """Make it once in a process."""
     return Lane(backend, number)
 
 
@@ -263,7 +261,6 @@ class Phased:
         return 1e3 * (middle - begin), 1e3 * (time.perf_counter() - middle)
 
     def close(self) -> None:
-        """Destroy all."""
         for made in (self.params, self.state, self.device, self.host, self.decoder):
             made.close()
         self.handle.close()
@@ -319,7 +316,6 @@ def rate_cell(backend: str, name: str, size: int, threads: int, **variant: objec
 
 
 def rate_cells(backend: str, name: str, sizes: tuple[int, ...], threads: tuple[int, ...]) -> Iterator[Cell]:
-    """The cells of every size with every number of threads."""
     for number in threads:
         for size in sizes:
             yield rate_cell(backend, name, size, number)
@@ -337,7 +333,6 @@ def variant_cells(backend: str, name: str, size: int, threads: tuple[int, ...]) 
 
 
 def first_steps(short: bool) -> Iterator[Step]:
-    """The questions on making and ending."""
     for backend in ("HARDWARE", "GPU_HYBRID"):
         yield Step(
             f"start {backend}",
@@ -347,7 +342,6 @@ def first_steps(short: bool) -> Iterator[Step]:
 
 
 def steps(short: bool) -> Iterator[Step]:
-    """The questions on images a second."""
     sizes, threads = ((2, 4), (1, 2)) if short else ((128, 256, 64, 32, 16), (1, 2, 4, 3))
     cells = list(rate_cells("HARDWARE", EX, sizes, threads))
     cells += variant_cells("HARDWARE", EX, sizes[0], threads[: 1 if short else 2])

@@ -20,19 +20,16 @@ def of(lines: Lines, step: str, **known: object) -> Lines:
 
 
 def failure(line: dict) -> str | None:
-    """Return what kept a question from being answered."""
     if "ended" in line:
         return line["ended"] + (f" ({line['said'][-200:]})" if line.get("said") else "")
     return line.get("error") or line.get("failed") or line.get("device")
 
 
 def without_gpu(lines: Lines) -> str | None:
-    """Return why there is nothing to probe, if that is so."""
     return next((failure(line) for line in of(lines, "device") if failure(line)), None)
 
 
 def library(lines: Lines) -> str:
-    """Tell which nvJPEG there is, and on what."""
     parts = []
     for line in of(lines, "machine") + of(lines, "device"):
         if "nvjpeg" in line:
@@ -50,7 +47,6 @@ def library(lines: Lines) -> str:
 
 
 def starting(lines: Lines) -> str:
-    """Tell what beginning and ending cost."""
     parts = []
     for line in of(lines, "start"):
         backend = line["step"].removeprefix("start ")
@@ -68,7 +64,6 @@ def starting(lines: Lines) -> str:
 
 
 def calls(lines: Lines) -> str:
-    """Tell which call decodes what on which backend."""
     parts = []
     for backend in ("HARDWARE", "GPU_HYBRID", "HYBRID", "DEFAULT"):
         for call in (PLAIN, EX):
@@ -96,7 +91,6 @@ def decoded(group: Lines) -> str:
 
 
 def outcome(line: dict) -> str:
-    """Tell how one batch came out."""
     if reason := failure(line):
         return reason
     if "initialise" in line:
@@ -157,7 +151,6 @@ def skipping(lines: Lines) -> str:
 
 
 def damage(lines: Lines) -> str:
-    """Tell what a damaged file does to its batch."""
     parts = []
     for line in of(lines, "damage"):
         header = f"header {line['header']}, " if "header" in line else ""
@@ -166,7 +159,6 @@ def damage(lines: Lines) -> str:
 
 
 def best(lines: Lines) -> str:
-    """Tell the most images a second, by backend, and what they cost."""
     parts = []
     for backend in ("HARDWARE", "GPU_HYBRID"):
         rates = [line for line in of(lines, f"rates {backend}") if "images_per_s" in line]
@@ -222,7 +214,6 @@ def few(lines: Lines) -> str:
 
 
 def pools(lines: Lines) -> str:
-    """Tell what the driver answers to pools of some largest size."""
     told = []
     for line in of(lines, "pools"):
         answers = failure(line) or f"{line['create']}" + (
@@ -240,7 +231,6 @@ def modules(lines: Lines) -> str:
 
 
 def locking(lines: Lines) -> str:
-    """Tell what page-locking costs."""
     told = []
     for line in of(lines, "page locking"):
         times = (
@@ -251,7 +241,6 @@ def locking(lines: Lines) -> str:
 
 
 def captures(lines: Lines) -> str:
-    """Tell which calls of a thread break a capture in another."""
     told = []
     for line in of(lines, "capture"):
         if reason := failure(line):
@@ -284,7 +273,6 @@ QUESTIONS: dict[str, Callable[[Lines], str]] = {
 
 
 def as_text(lines: Lines) -> str:
-    """Return all verdicts in Markdown."""
     parts = []
     for question, answer in QUESTIONS.items():
         text = answer(lines)

@@ -18,7 +18,6 @@ class Views(StreamingDataset):
     """A dataset of views and labels."""
 
     def __init__(self, options: Options) -> None:
-        """Open the directory, without a copy."""
         super().__init__(
             local=str(options.data), shuffle=True, shuffle_seed=options.seed, batch_size=options.batch_size
         )
@@ -26,7 +25,6 @@ class Views(StreamingDataset):
         self.transform = crop_and_flip(options.image_size)
 
     def __getitem__(self, at: int) -> tuple[torch.Tensor, int]:
-        """Return a sample."""
         sample = super().__getitem__(at)
         image = sample["image"]
         pixels = decoded(image.convert("RGB") if self.by_pillow else image.fp.getvalue())

@@ -41,15 +41,12 @@ class Rows(torch.utils.data.Dataset):
     """Rows as pairs of image and label."""
 
     def __init__(self, dataset: datasets.Dataset) -> None:
-        """Wrap a dataset whose transform makes views."""
         self.dataset = dataset
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.dataset)
 
     def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
-        """Return a row."""
         row = self.dataset[number]
         return row["image"], row["label"]
 

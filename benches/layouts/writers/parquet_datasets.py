@@ -7,7 +7,6 @@ from datasets import ClassLabel, Dataset, Features, Image
 
 
 def main() -> None:
-    """Write a file for each shard."""
     job = source.job()
     classes = [f"class {number}" for number in range(1 + max(sample.label for sample in job.samples))]
     features = Features({"image": Image(), "label": ClassLabel(names=classes)})

@@ -18,7 +18,6 @@ class Sample:
     label: int
 
     def image(self) -> bytes:
-        """Return the file's bytes."""
         return self.path.read_bytes()
 
 
@@ -33,13 +32,11 @@ class Job:
     """The most samples of a shard."""
 
     def shards(self) -> Iterator[tuple[int, list[Sample]]]:
-        """Yield the samples of every shard with its number."""
         for number, start in enumerate(range(0, len(self.samples), self.shard_samples)):
             yield number, self.samples[start : start + self.shard_samples]
 
 
 def job() -> Job:
-    """Return what the command line asks for."""
     parser = argparse.ArgumentParser(
         description="Writes an image folder in a layout, by the layout's own library."
     )

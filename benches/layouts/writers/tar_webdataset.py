@@ -7,7 +7,6 @@ import webdataset
 
 
 def main() -> None:
-    """Write all shards."""
     job = source.job()
     pattern = str(job.output / "train-%06d.tar")
     with webdataset.ShardWriter(pattern, maxcount=job.shard_samples, verbose=0) as writer:

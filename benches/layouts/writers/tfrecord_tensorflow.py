@@ -7,7 +7,6 @@ import tensorflow as tf
 
 
 def example(sample: source.Sample) -> bytes:
-    """Return a record."""
     features = {
         "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[sample.image()])),
         "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[sample.label])),
@@ -16,7 +15,6 @@ def example(sample: source.Sample) -> bytes:
 
 
 def main() -> None:
-    """Write a file for each shard."""
     job = source.job()
     count = -(-len(job.samples) // job.shard_samples)
     for number, samples in job.shards():

@@ -31,7 +31,6 @@ GREY_LEVELS = np.arange(256, dtype=np.uint8)
 
 @pipeline_def(enable_conditionals=True)
 def training_pipeline(recipe: Recipe, paths: list[str], labels: list[int]):
-    """Read, decode what is needed once, and make all views."""
     encoded, label = fn.readers.file(files=paths, labels=labels, random_shuffle=True, name="reader")
     alone = len(recipe.views) == 1
     source = encoded if alone else fn.decoders.image(encoded, device="cpu", output_type=types.RGB)
@@ -43,7 +42,6 @@ def training_pipeline(recipe: Recipe, paths: list[str], labels: list[int]):
 
 
 def decoded_crop(encoded, view: View):
-    """Decode only a random crop, and resize it."""
     decoded = fn.decoders.image_random_crop(
         encoded,
         device="cpu",
@@ -57,7 +55,6 @@ def decoded_crop(encoded, view: View):
 
 
 def crop_of(decoded, view: View):
-    """Resize a random crop of a decoded image."""
     return fn.random_resized_crop(
         decoded,
         size=[view.side, view.side],
@@ -69,7 +66,6 @@ def crop_of(decoded, view: View):
 
 
 def augmented(image, view: View):
-    """Return the normalised view of a cropped image."""
     if view.jitter is not None:
         image = twisted(image, view.jitter, view.grey)
     if view.blur > 0:
@@ -89,7 +85,6 @@ def augmented(image, view: View):
 
 
 def chance(p: float):
-    """Return whether something is done to a sample."""
     return fn.random.coin_flip(probability=p, dtype=types.BOOL)
 
 
@@ -121,7 +116,6 @@ def greyed(image, coloured):
 
 
 def blurred(image, p: float):
-    """Blur some samples."""
     if chance(p):
         image = fn.gaussian_blur(image, sigma=fn.random.uniform(range=recipes.BLUR_SIGMA))
     return image
@@ -170,7 +164,6 @@ def erased(image, p: float):
 
 
 def prepare(options: Options) -> Epoch:
-    """Make the pipeline of a recipe."""
     recipe = recipes.chosen(options)
     if recipe.mixing:
         sys.exit("DALI has no MixUp and no CutMix")

@@ -14,7 +14,6 @@ from recipes import Recipe, View
 
 
 def steps(view: View, erasing: float) -> list:
-    """Return the transforms of a view."""
     listed = [
         T.RandomResizedCrop(view.side, view.scale, RATIO, view.interpolation),
         T.RandomHorizontalFlip(recipes.FLIP),
@@ -40,7 +39,6 @@ def steps(view: View, erasing: float) -> list:
 
 
 def mixing(recipe: Recipe) -> dict:
-    """Return the setting that mixes batches, where the recipe does."""
     if not recipe.mixing:
         return {}
     mixup = T.MixUp(alpha=recipes.MIXUP_ALPHA, num_classes=recipes.CLASSES)
@@ -49,7 +47,6 @@ def mixing(recipe: Recipe) -> dict:
 
 
 def prepare(options: Options) -> Epoch:
-    """Make one loader for all epochs, as a training script would do."""
     recipe = recipes.chosen(options)
     several = len(recipe.views) > 1
     views = [

@@ -16,7 +16,6 @@ class Finish:
     """Makes the batches of a recipe from the stacked views that workers send."""
 
     def __init__(self, recipe: Recipe) -> None:
-        """Make what erases and mixes."""
         self.recipe = recipe
         self.erase = v2.RandomErasing(
             recipe.erasing, recipes.ERASED_SCALE, recipes.ERASED_RATIO, inplace=True
@@ -28,7 +27,6 @@ class Finish:
     def __call__(
         self, sent: list[torch.Tensor], labels: torch.Tensor
     ) -> tuple[torch.Tensor | list[torch.Tensor], torch.Tensor]:
-        """Normalise each view; erase in each image; mix the batch."""
         views = [normalised(stacked) for stacked in sent]
         if self.recipe.erasing:
             for image in (image for view in views for image in view):

@@ -17,7 +17,6 @@ def sometimes(p: float, transform: v2.Transform) -> v2.Transform:
 
 
 def transform(view: View) -> v2.Transform:
-    """Return the steps of a view."""
     interpolation = InterpolationMode(view.interpolation)
     steps = [
         v2.RandomResizedCrop(view.side, view.scale, RATIO, interpolation, antialias=True),
@@ -40,7 +39,6 @@ def transform(view: View) -> v2.Transform:
 
 
 def prepare(options: Options) -> Epoch:
-    """DataLoader workers decode an image once and make its views."""
     return torch_batches.epochs(options, read_image, transform)
 
 

@@ -66,7 +66,6 @@ def paced(loader: StreamLoader, feeder: feeding.Producer, options: argparse.Name
 
 
 def main() -> None:
-    """Let samples arrive, take them, print one JSON line."""
     options = feeding.parse_options()
     with feeding.Producer(options) as feeder:
         loader = loader_of(options)

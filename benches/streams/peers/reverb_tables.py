@@ -28,7 +28,6 @@ SIGNATURE = {"image": tf.TensorSpec([1], tf.string), "label": tf.TensorSpec([1],
 
 
 def tables(options: argparse.Namespace) -> reverb.Server:
-    """Return the server of both tables."""
     kept = reverb.Table(
         name=KEPT,
         sampler=reverb.selectors.Uniform(),
@@ -42,7 +41,6 @@ def tables(options: argparse.Namespace) -> reverb.Server:
 
 
 def insert(options: argparse.Namespace, port: int) -> None:
-    """Read the files as they appear, and put each into both tables."""
     incoming = options.scratch / producer.INCOMING
     classes = sorted(path.name for path in incoming.iterdir())
     with reverb.Client(f"localhost:{port}").trajectory_writer(num_keep_alive_refs=1) as writer:
@@ -69,8 +67,6 @@ def insert(options: argparse.Namespace, port: int) -> None:
 
 
 def batches_of(options: argparse.Namespace, port: int) -> tf.data.Dataset:
-    """Return batches of which every second sample is an earlier one."""
-
     def table(name: str) -> tf.data.Dataset:
         dataset = reverb.TrajectoryDataset.from_table_signature(
             server_address=f"localhost:{port}",
@@ -89,7 +85,6 @@ def batches_of(options: argparse.Namespace, port: int) -> tf.data.Dataset:
 
 
 def main() -> None:
-    """Let samples arrive, take them, print one JSON line."""
     options = feeding.parse_options()
     tf_peers.use_threads(options)
     server = tables(options)

@@ -38,7 +38,6 @@ class Stream(IterableDataset):
         self.transform = crop_and_flip(options.image_size)
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, int]]:
-        """Yield images as uint8, with their labels."""
         worker = get_worker_info()
         torch.set_num_threads(1)
         chance = random.Random(worker.id)
@@ -55,7 +54,6 @@ class Stream(IterableDataset):
                 kept[place] = sample
 
     def finished(self, sample: Sample) -> tuple[torch.Tensor, int]:
-        """Decode and transform a sample."""
         return self.transform(decoded(sample[0])), sample[1]
 
     def folder(self, worker: int, workers: int) -> Iterator[Sample]:
@@ -95,7 +93,6 @@ class Stream(IterableDataset):
 
 
 def main() -> None:
-    """Let samples arrive, take them, print one JSON line."""
     options = feeding.parse_options()
     torch.set_num_threads(1)
     with feeding.Producer(options) as feeder:
