@@ -16,12 +16,10 @@ time. `--smoke FOLDER` makes a small dataset there and shows that everything wor
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import datetime
 import json
 import os
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -30,6 +28,7 @@ from queue import SimpleQueue
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import foreload
 from harness import environments, options, report
+from harness.programs import Worker
 from settings import RECIPES, Settings
 from summary import PIPELINES, summarise
 
@@ -89,60 +88,39 @@ def make_images(folder: Path) -> None:
                 Image.fromarray(pixels.astype(np.uint8)).save(place / f"{index}.jpg", quality=95)
 
 
-class Worker:
-    """A process that trains one network after another."""
-
-    def __init__(self, python: Path) -> None:
-        # This is the Foreload of this Python.
-        module = Path(foreload.__file__).parents[1]
-        path = os.pathsep.join(filter(None, [str(module), os.environ.get("PYTHONPATH")]))
-        self._process = subprocess.Popen(
-            [str(python), str(HERE / "train.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": path},
-            text=True,
-        )
-
-    def train(self, settings: dict, pipeline: str, seed: int) -> dict:
-        """Do one run; end this program when the worker fails, which has then printed why."""
-        self._process.stdin.write(json.dumps([settings, pipeline, seed]) + "\n")
-        self._process.stdin.flush()
-        if not (answer := self._process.stdout.readline()):
-            raise RuntimeError(f"{pipeline}, seed {seed}: the worker ended with {self._process.wait()}")
-        return {"pipeline": pipeline, "seed": seed, **json.loads(answer)}
-
-    def close(self) -> None:
-        # A worker that failed has closed its end; what it printed is worth more than that it did.
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        self._process.wait()
+def worker(python: Path) -> Worker:
+    """Start a process that trains one network after another."""
+    # This is the Foreload of this Python.
+    module = Path(foreload.__file__).parents[1]
+    path = os.pathsep.join(filter(None, [str(module), os.environ.get("PYTHONPATH")]))
+    return Worker([python, HERE / "train.py"], os.environ | {"PYTHONPATH": path})
 
 
 def train_all(settings: dict, todo: list[tuple[str, int]], jobs: int, python: Path, keep) -> None:
     """Do all runs, `jobs` at a time; `keep` is called with each result as it comes."""
-    workers = [Worker(python) for _ in range(min(jobs, len(todo)))]
+    workers = [worker(python) for _ in range(min(jobs, len(todo)))]
     idle: SimpleQueue[Worker] = SimpleQueue()
-    for worker in workers:
-        idle.put(worker)
+    for one in workers:
+        idle.put(one)
 
-    def one(pipeline: str, seed: int) -> dict:
-        worker = idle.get()
+    def train(pipeline: str, seed: int) -> dict:
+        one = idle.get()
         try:
-            return worker.train(settings, pipeline, seed)
+            one.send(json.dumps([settings, pipeline, seed]))
+            return {"pipeline": pipeline, "seed": seed, **json.loads(one.read())}
         finally:
-            idle.put(worker)
+            idle.put(one)
 
     with ThreadPoolExecutor(max(len(workers), 1)) as pool:
-        runs = [pool.submit(one, pipeline, seed) for pipeline, seed in todo]
+        runs = [pool.submit(train, pipeline, seed) for pipeline, seed in todo]
         try:
             for run in as_completed(runs):
                 keep(run.result())
         finally:
             for run in runs:
                 run.cancel()
-            for worker in workers:
-                worker.close()
+            for one in workers:
+                one.end()
 
 
 def images(data: Path) -> dict[str, int]:

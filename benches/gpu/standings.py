@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import selectors
 import subprocess
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from harness import report
+from harness.environments import Unavailable
+from harness.programs import Worker
 
 HERE = Path(__file__).resolve().parent
 PYTHON = sys.executable
@@ -86,7 +87,7 @@ class Standing:
     """A peer's process and its measurements."""
 
     name: str
-    process: subprocess.Popen | None = None
+    worker: Worker | None = None
     failure: str | None = None
     tuned: dict = field(default_factory=dict)
     rounds: list[dict] = field(default_factory=list)
@@ -106,26 +107,17 @@ class Standing:
         else:
             command = [PYTHON, str(HERE / "peers" / f"{peer.program}.py"), *options]
         path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": logs}
-        self.process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, text=True, **pipes)
+        self.worker = Worker(command, os.environ | {"PYTHONPATH": path}, logs)
 
     def ask(self, request: dict, limit: float = GRACE) -> dict | None:
         """Send a request and wait for its answer; a peer that fails or hangs is out."""
         if self.failure:
             return None
         try:
-            self.process.stdin.write(json.dumps(request) + "\n")
-            self.process.stdin.flush()
-        except OSError:
-            return self.fail(f"it ended with code {self.process.wait()}")
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.process.stdout, selectors.EVENT_READ)
-            if not selector.select(request["seconds"] * request.get("parts", 1) + limit):
-                return self.fail(f"no answer to {request['do']} within {limit:.0f} s")
-        line = self.process.stdout.readline()
-        if not line:
-            return self.fail(f"it ended with code {self.process.wait()}; see its log")
-        answer = json.loads(line)
+            self.worker.send(json.dumps(request))
+            answer = json.loads(self.worker.read(request["seconds"] * request.get("parts", 1) + limit))
+        except Unavailable as reason:
+            return self.fail(f"{request['do']}: {reason}; see its log")
         return self.fail(answer["failure"]) if "failure" in answer else answer
 
     def fail(self, reason: str) -> None:
@@ -135,14 +127,8 @@ class Standing:
         self.end()
 
     def end(self) -> None:
-        """End the process, gently at first."""
-        if self.process and self.process.poll() is None:
-            self.process.stdin.close()
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        if self.worker:
+            self.worker.end()
 
 
 def missing(modules: tuple[str, ...]) -> str | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import selectors
 import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from harness import accounting
 from harness.environments import ROOT, Unavailable, last_lines
@@ -89,3 +92,57 @@ def reason(error: BaseException) -> str:
     """Return why something was not measured, without the folder of this checkout."""
     text = str(error) if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}"
     return text.replace(f"{ROOT}/", "")
+
+
+class Worker:
+    """A process that answers lines of its stdin with lines on its stdout; it ends with the block."""
+
+    def __init__(
+        self, words: list[object], variables: Mapping[str, str] | None = None, errors: Any = None
+    ) -> None:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors, "text": True}
+        self.process = subprocess.Popen([str(word) for word in words], env=variables, **pipes)
+
+    def send(self, line: str) -> None:
+        """Send a line.
+
+        Raises:
+            Unavailable: The process has ended.
+        """
+        try:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+        except OSError as error:
+            raise Unavailable(f"it ended with code {self.process.wait()}") from error
+
+    def read(self, seconds: float | None = None) -> str:
+        """Return the next line.
+
+        Raises:
+            Unavailable: The process has ended, or says nothing in time.
+        """
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            if not selector.select(seconds):
+                raise Unavailable(f"no answer within {seconds:.0f} s")
+        if not (line := self.process.stdout.readline()):
+            raise Unavailable(f"it ended with code {self.process.wait()}")
+        return line
+
+    def end(self, seconds: float = 10) -> None:
+        """Close the process's stdin, and kill it if it does not end in time."""
+        # A worker that failed has closed its end.
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.end(10 if failure[0] is None else 0)

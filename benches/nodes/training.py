@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from harness.environments import Unavailable, last_lines
 from harness.parts import Skipped
+from harness.programs import Worker
 from namespaces import Node, NotShaped, Refused, network
 from node import Epoch, Settings
 from storage import Storage
@@ -27,8 +27,6 @@ PEERS = "peers"
 """The name of the tier that is other nodes' caches."""
 LONGEST_EPOCH = 60
 """Seconds after which an epoch that did not end is a failure."""
-LONGEST_END = 10
-"""Seconds after which a node that did not end is a failure."""
 
 
 @dataclass(frozen=True)
@@ -192,14 +190,14 @@ class Cluster:
                 for node, place, capacity in zip(nodes, places, job.capacities, strict=True)
             ]
             for process in processes:
-                process.line()
+                process.read()
             return [self.epoch(processes) for _ in range(job.epochs)]
 
     def epoch(self, processes: list[Process]) -> Round:
         before, ticks = self.storage.bytes(), processor_ticks()
         for process in processes:
-            process.go()
-        epochs = [Epoch(**json.loads(process.line())) for process in processes]
+            process.send("go")
+        epochs = [Epoch(**json.loads(process.read())) for process in processes]
         used, passed = (now - then for now, then in zip(processor_ticks(), ticks, strict=True))
         return Round(self.storage.bytes() - before, epochs, used / max(passed, 1))
 
@@ -212,74 +210,30 @@ def processor_ticks() -> tuple[int, int]:
     return used, used + idle + waiting
 
 
-class Process:
+class Process(Worker):
     """The process of a node, which ends with the context."""
 
     def __init__(self, node: Node, settings: Settings) -> None:
         self.rank = settings.rank
         self.said = Path(settings.cache).with_name(f"said-{settings.rank}.txt")
-        words = node.command(sys.executable, HERE / "node.py", json.dumps(asdict(settings)))
         with self.said.open("w") as said:
-            self.process = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True
+            super().__init__(
+                node.command(sys.executable, HERE / "node.py", json.dumps(asdict(settings))), None, said
             )
 
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        if failure[0] is not None:
-            self.process.kill()
-        try:
-            self.process.communicate(timeout=LONGEST_END)
-        except subprocess.TimeoutExpired as late:
-            self.process.kill()
-            self.process.communicate()
-            raise Unavailable(f"node {self.rank} did not end within {LONGEST_END} s") from late
-
-    def go(self) -> None:
-        """Have it train an epoch.
-
-        Raises:
-            Unavailable: It has ended.
-        """
-        try:
-            self.process.stdin.write("go\n")
-            self.process.stdin.flush()
-        except BrokenPipeError as ended:
-            raise self.ended() from ended
-
-    def line(self) -> str:
+    def read(self, seconds: float = LONGEST_EPOCH) -> str:
         """Return the next line that it prints.
 
         Raises:
             Unavailable: It has ended, or says nothing in time.
         """
-        with deadline(LONGEST_EPOCH, f"node {self.rank} said nothing for {LONGEST_EPOCH} s"):
-            line = self.process.stdout.readline()
-        if not line:
-            raise self.ended()
-        return line
+        try:
+            return super().read(seconds)
+        except Unavailable as reason:
+            said = last_lines(self.said.read_text(), 600)
+            raise Unavailable(f"node {self.rank}: {reason}: {said}") from reason
 
-    def ended(self) -> Unavailable:
-        return Unavailable(f"node {self.rank} has ended: {last_lines(self.said.read_text(), 600)}")
-
-
-@contextmanager
-def deadline(seconds: int, says: str) -> Iterator[None]:
-    """Interrupt what takes longer.
-
-    Raises:
-        Unavailable: It took longer.
-    """
-
-    def late(*_: object) -> None:
-        raise Unavailable(says)
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+    def __exit__(self, *failure: object) -> None:
+        super().__exit__(*failure)
+        if failure[0] is None and self.process.returncode == -signal.SIGKILL:
+            raise Unavailable(f"node {self.rank} did not end by itself")
