@@ -18,16 +18,16 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
+import functools
 import json
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import SimpleQueue
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import foreload
-from harness import environments, options, report
+from harness import environments, options, programs, report
 from harness.programs import Worker
 from settings import RECIPES, Settings
 from summary import PIPELINES, summarise
@@ -111,16 +111,13 @@ def train_all(settings: dict, todo: list[tuple[str, int]], jobs: int, python: Pa
         finally:
             idle.put(one)
 
-    with ThreadPoolExecutor(max(len(workers), 1)) as pool:
-        runs = [pool.submit(train, pipeline, seed) for pipeline, seed in todo]
-        try:
-            for run in as_completed(runs):
-                keep(run.result())
-        finally:
-            for run in runs:
-                run.cancel()
-            for one in workers:
-                one.end()
+    calls = {f"{pipeline}, {seed}": functools.partial(train, pipeline, seed) for pipeline, seed in todo}
+    try:
+        for _, run in programs.side_by_side(calls, max(len(workers), 1)):
+            keep(run)
+    finally:
+        for one in workers:
+            one.end()
 
 
 def images(data: Path) -> dict[str, int]:

@@ -8,7 +8,8 @@ import os
 import selectors
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,18 @@ def run(
     if process.returncode != 0:
         raise Unavailable(f"exit code {process.returncode}: {last_lines(complaints or output, LONGEST)}")
     return output, peak
+
+
+def side_by_side(calls: Mapping[str, Callable[[], Any]], jobs: int) -> Iterator[tuple[str, Any]]:
+    """Make calls in threads, `jobs` at a time; yield the name and result of each as it ends."""
+    with ThreadPoolExecutor(jobs) as pool:
+        running = {pool.submit(call): name for name, call in calls.items()}
+        try:
+            for done in as_completed(running):
+                yield running[done], done.result()
+        finally:
+            for other in running:
+                other.cancel()
 
 
 def reason(error: BaseException) -> str:

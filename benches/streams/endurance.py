@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import io
+import itertools
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,19 +46,18 @@ def small_images(count: int = DISTINCT) -> list[bytes]:
 
 
 class Numbered:
-    """Small images without end, which can go on behind any of them; they have no file."""
+    """Samples without end, each made of its number by `sample`, from which a stream can resume; they have no file."""
 
-    def __init__(self, images: list[bytes]) -> None:
-        self._images, self._first = images, 0
+    def __init__(self, sample: Callable[[int], dict[str, Any]]) -> None:
+        self._sample, self._first = sample, 0
 
     def seek(self, key: str | None) -> None:
+        """Resume after the sample of this key."""
         self._first = 0 if key is None else int(key) + 1
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        number = self._first
-        while True:
-            yield str(number), {"jpg": self._images[number % len(self._images)], "cls": number % 10}
-            number += 1
+        for number in itertools.count(self._first):
+            yield str(number), self._sample(number)
 
 
 class Files:
@@ -116,7 +116,8 @@ def main() -> None:
     if files:
         source, members = streams.Folder(files.incoming, after="delete"), ["image"]
     else:
-        source, members = streams.Iterator(Numbered(images), name="small"), ["image", "label"]
+        numbered = Numbered(lambda number: {"jpg": images[number % len(images)], "cls": number % 10})
+        source, members = streams.Iterator(numbered, name="small"), ["image", "label"]
     kept = Rehearsal(chosen.capacity, share=0.5, directory=chosen.folder / "kept", directory_size="1GB")
     loader = StreamLoader(
         source,

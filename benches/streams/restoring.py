@@ -8,38 +8,21 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from endurance import Numbered
 from foreload import Rehearsal, StreamLoader, fields, streams
 
 BATCH = 256
 STATE = "state.json"
 
 
-class Small:
-    """Samples of a hundred bytes without end, which can go on behind any of them."""
-
-    def __init__(self) -> None:
-        self._first = 0
-
-    def seek(self, key: str | None) -> None:
-        self._first = 0 if key is None else int(key) + 1
-
-    def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        number = self._first
-        while True:
-            yield str(number), {"bin": b"%0100d" % number}
-            number += 1
-
-
 def loader_of(folder: Path, capacity: int, share: float) -> StreamLoader:
     """Return a loader whose buffer holds `capacity` samples."""
     rehearsal = Rehearsal(capacity, share=share, directory=folder / "kept", directory_size="2GB")
     return StreamLoader(
-        streams.Iterator(Small(), name="small"),
+        streams.Iterator(Numbered(lambda number: {"bin": b"%0100d" % number}), name="small"),
         batch_size=BATCH,
         fields=[fields.Bytes("bin")],
         rehearsal=rehearsal,

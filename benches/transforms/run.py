@@ -8,10 +8,10 @@ run.py outputs    each recipe and its source's transforms, each with its own ran
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -52,15 +52,10 @@ def lines_of(python: Path, *words: str) -> list:
 
 def side_by_side(calls: dict[str, list[str]], python: Path, jobs: int) -> Iterator[tuple[str, list]]:
     """Run a program for each name, some at a time; yield the lines of each as it ends."""
-    with ThreadPoolExecutor(jobs) as pool:
-        running = {pool.submit(lines_of, python, *words): name for name, words in calls.items()}
-        try:
-            for done in as_completed(running):
-                report.log(f"{running[done]}: done")
-                yield running[done], done.result()
-        finally:
-            for other in running:
-                other.cancel()
+    runs = {name: functools.partial(lines_of, python, *words) for name, words in calls.items()}
+    for name, lines in programs.side_by_side(runs, jobs):
+        report.log(f"{name}: done")
+        yield name, lines
 
 
 def measure_ops(result: dict, data: Path, python: Path, chosen: argparse.Namespace) -> Report:
