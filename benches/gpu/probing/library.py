@@ -14,7 +14,6 @@ import driver
 
 BACKENDS = {"DEFAULT": 0, "HYBRID": 1, "GPU_HYBRID": 2, "HARDWARE": 3}
 FORMATS = {"YUV": 1, "Y": 2}
-SAMPLINGS = {"444": 0, "422": 1, "420": 2, "440": 3, "411": 4, "gray": 6}
 STRICT = 1 << 2
 """NVJPEG_FLAGS_BITSTREAM_STRICT, which Foreload sets."""
 STATUSES = (
