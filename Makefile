@@ -20,7 +20,7 @@ PROGRAM := target/release/foreload
 	test-inside test-module test-objects test-dali test-frameworks test-dlio test-wheel test-program stand-in check stub \
 	bindings kernels bench fuzz bench-tiers bench-nodes bench-dlio compare compare-recipes compare-packed \
 	compare-ops compare-outputs limits fidelity accuracy accuracy-recipe wheel gpu-kit gpu-kit-dali fixtures \
-	fixtures-check test-damage bench-layouts bench-sharing bench-streams clean distclean
+	fixtures-check test-damage bench-layouts bench-outside bench-sharing bench-streams clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -260,6 +260,11 @@ bench-streams: setup $(DATA)/folder ## streams beside epochs, torch's IterableDa
 
 bench-sharing: setup $(DATA)/folder ## trainings that share batches or one read, beside DataLoaders: 20 minutes
 	$(BIN)/python benches/sharing/run.py --data $(DATA)/folder --output benches/results/sharing
+
+bench-outside: program $(DATA)/folder ## a Rust program with cargo's default release profile beside our own program
+	cp Cargo.lock benches/outside
+	cargo build --release --manifest-path benches/outside/Cargo.toml
+	$(BIN)/python benches/outside/run.py --data $(DATA)/folder --output benches/results/outside
 
 limits: setup ## the reader against fio, decoding against libjpeg-turbo, depth against storage that takes milliseconds
 	$(BIN)/python benches/limits/run.py --data $(DATA)/folder

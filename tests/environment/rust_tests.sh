@@ -3,6 +3,8 @@
 # libtest tells the time of a test only where unstable options are allowed. The compiler must not see that variable, or
 # it would compile again what asks for it; so the programs of tests alone get it.
 set -euo pipefail
+# Many tests wait for threads, files and servers.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 failed=0
