@@ -1,5 +1,5 @@
 //! Many short runs over datasets and caches that are changed and damaged before, within and between them: every byte
-//! that is delivered is the source's. A failure prints its seed. `FORELOAD_THOROUGH=1 FORELOAD_FAULT_RUNS=10000` makes more runs.
+//! that is delivered is the source's. A failure prints its seed; `FORELOAD_FAULT_RUNS` is for more in `make thorough`.
 
 use super::store::world::on_tmpfs;
 use crate::common::{Dataset, child, seeds};
