@@ -58,10 +58,16 @@ test-all: provide ## those and the tests with real DALI, frameworks, DLIO: 4 GB
 	@$(MAKE) --no-print-directory --keep-going test-rust test-python test-stand-in test-inside
 
 # What takes long because it is repeated: kills, seeds, draws. What takes long to install is here too: Ray, servers of
-# object stores, a wheel.
+# object stores, a wheel, and the libraries whose fixtures are damaged.
 thorough: export FORELOAD_THOROUGH := 1
 thorough: export FORELOAD_REQUIRE_OBJECTS := 1
 thorough: export FORELOAD_REQUIRE_TORCH := 1
+thorough: export FORELOAD_REQUIRE_BINDINGS := 1
+thorough: export FORELOAD_REQUIRE_NVRTC := 1
+thorough: export FORELOAD_REQUIRE_REDIS := 1
+ifneq ($(wildcard ../shared),)
+thorough: export FORELOAD_REQUIRE_SHARED := 1
+endif
 thorough: export FORELOAD_REQUIRE_DALI := 1
 thorough: export FORELOAD_REQUIRE_DLIO := 1
 thorough: export FORELOAD_REQUIRE_FRAMEWORKS := 1

@@ -2,7 +2,8 @@
 # compiled already. tests/features/Cargo.toml says what to do then.
 set -euo pipefail
 for crate in base pixels data store stream engine simulate cli; do
-	if compiled=$(cargo test --locked --no-run -p "foreload-$crate" 2>&1 | grep Compiling); then
+	said=$(cargo test --locked --no-run -p "foreload-$crate" 2>&1) || { echo "$said" >&2; exit 1; }
+	if compiled=$(grep Compiling <<<"$said"); then
 		echo "cargo test -p foreload-$crate compiles these again; compare features by cargo tree -e features -i NAME:" >&2
 		echo "$compiled" >&2
 		exit 1

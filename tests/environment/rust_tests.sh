@@ -12,6 +12,6 @@ cargo test --locked --no-fail-fast --lib --bins --tests \
 	--config 'target."cfg(all())".runner = ["env", "RUSTC_BOOTSTRAP=1"]' -- -Z unstable-options --report-time "$@" |
 	tee "$log" || failed=1
 echo "The tests of Rust that took longest, in seconds:"
-sed -n 's/^test \([^ ]*\) .* <\([0-9.]*\)s>$/\2 \1/p' "$log" | sort -rn | head -20
+sed -n 's/^test \([^ ]*\) .* <\([0-9.]*\)s>$/\2 \1/p' "$log" | sort -rn | sed -n '1,20p'
 cargo test --locked --doc || failed=1
 exit $failed

@@ -1,12 +1,13 @@
 """Runs the parts of `make thorough` one after another, and ends with a table of what ran, how long, and what failed.
 
-A part that has passed on this commit is not run again: results are kept in `target/thorough`, by commit, as long as the
-working tree has no changes. A part that fails stops no other.
+A part that has passed on this commit, with the same `FORELOAD_*` variables, is not run again: results are kept in
+`target/thorough`, by commit, as long as the working tree has no changes. A part that fails stops no other.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -42,6 +43,11 @@ def commit() -> str | None:
     return None if output_of(["git", "status", "--porcelain"]) else output_of(["git", "rev-parse", "HEAD"])
 
 
+def variables() -> dict[str, str]:
+    """Return what of the environment decides what tests do."""
+    return {name: value for name, value in sorted(os.environ.items()) if name.startswith("FORELOAD_")}
+
+
 def counts(lines: list[str]) -> str:
     """Return the sums of what all summaries among these lines count."""
     sums: dict[str, int] = {}
@@ -70,6 +76,7 @@ def run(part: str, log: Path) -> dict:
         "minutes": (time.monotonic() - began) / 60,
         "counts": counts(lines),
         "log": str(log.relative_to(ROOT)),
+        "variables": variables(),
     }
 
 
@@ -87,6 +94,8 @@ def main() -> None:
     wanted = sys.argv[1:] or list(PARTS)
     if unknown := [part for part in wanted if part not in PARTS]:
         sys.exit(f"PART={unknown[0]} is no part; the parts are {', '.join(PARTS)}")
+    if os.environ.get("FORELOAD_THOROUGH") != "1":
+        sys.exit("call it by make thorough, which sets what the parts need")
     checked_out = commit()
     directory = ROOT / "target" / "thorough" / (checked_out or "changed")
     directory.mkdir(parents=True, exist_ok=True)
@@ -95,12 +104,16 @@ def main() -> None:
     kept = directory / "results.json"
     results = json.loads(kept.read_text()) if checked_out and kept.exists() else {}
     for part in wanted:
-        if not results.get(part, {}).get("passed"):
+        known = results.get(part, {})
+        if not known.get("passed") or known["variables"] != variables():
             results[part] = run(part, directory / f"{part}.log")
-            kept.write_text(json.dumps(results, indent=1))
+            if commit() != checked_out:
+                sys.exit(f"the working tree changed while {part} ran: its result counts for no commit")
+            kept.with_suffix(".new").write_text(json.dumps(results, indent=1))
+            kept.with_suffix(".new").replace(kept)
     results = {part: results[part] for part in PARTS if part in results}
     print(f"\n{checked_out or 'changed working tree'}\n\n{table(results)}")
-    sys.exit(any(not result["passed"] for result in results.values()))
+    sys.exit(any(not results[part]["passed"] for part in wanted))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ ONLY_THOROUGH = pytest.mark.skipif(
 
 SLICE = int(os.environ.get("FORELOAD_SLICE", "0"))
 """Which tenth of its seeds, 0 to 9, a campaign tries that does not try all; CI derives it from the commit."""
+assert SLICE in range(10), "FORELOAD_SLICE is 0 to 9"
 
 
 def seeds(whole: int) -> range:
