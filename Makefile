@@ -48,12 +48,12 @@ test: provide ## the tests that need nothing special: cargo test, then pytest
 	@$(MAKE) --no-print-directory --keep-going test-rust test-python test-stand-in
 
 # With all of that fetched, one run of pytest has what test-dali, test-dlio and the first of test-frameworks run.
-test-all: export FORELOAD_REQUIRE_TORCH := 1
-test-all: export FORELOAD_REQUIRE_DALI := 1
-test-all: export FORELOAD_REQUIRE_DLIO := 1
-test-all: export FORELOAD_REQUIRE_FRAMEWORKS := 1
-test-all: export ELSEWHERE = $(addprefix --ignore=,$(INSIDE))
-test-all: FETCH := fetch
+test-all thorough: export FORELOAD_REQUIRE_TORCH := 1
+test-all thorough: export FORELOAD_REQUIRE_DALI := 1
+test-all thorough: export FORELOAD_REQUIRE_DLIO := 1
+test-all thorough: export FORELOAD_REQUIRE_FRAMEWORKS := 1
+test-all thorough: export ELSEWHERE = $(addprefix --ignore=,$(INSIDE))
+test-all thorough: FETCH := fetch
 test-all: provide ## those and the tests with real DALI, frameworks, DLIO: 4 GB
 	@$(MAKE) --no-print-directory --keep-going test-rust test-python test-stand-in test-inside
 
@@ -61,18 +61,12 @@ test-all: provide ## those and the tests with real DALI, frameworks, DLIO: 4 GB
 # object stores, a wheel, and the libraries whose fixtures are damaged.
 thorough: export FORELOAD_THOROUGH := 1
 thorough: export FORELOAD_REQUIRE_OBJECTS := 1
-thorough: export FORELOAD_REQUIRE_TORCH := 1
 thorough: export FORELOAD_REQUIRE_BINDINGS := 1
 thorough: export FORELOAD_REQUIRE_NVRTC := 1
 thorough: export FORELOAD_REQUIRE_REDIS := 1
 ifneq ($(wildcard ../shared),)
 thorough: export FORELOAD_REQUIRE_SHARED := 1
 endif
-thorough: export FORELOAD_REQUIRE_DALI := 1
-thorough: export FORELOAD_REQUIRE_DLIO := 1
-thorough: export FORELOAD_REQUIRE_FRAMEWORKS := 1
-thorough: export ELSEWHERE = $(addprefix --ignore=,$(INSIDE))
-thorough: FETCH := fetch
 thorough: provide ## all tests, none of them shortened; PART="test-rust check" runs these parts alone
 	@$(BIN)/python tests/environment/thorough.py $(PART)
 
