@@ -66,10 +66,10 @@ torch.cuda.stream = contextlib.nullcontext
 torch.nn.Module.cuda = torch.Tensor.cuda = torch.Tensor.pin_memory = lambda self, **_options: self
 torch.from_dlpack = from_stand_in
 serve.DEVICE = "cpu"
-if "torchvision" in Path(sys.argv[1]).read_text():
+if Path(sys.argv[1]).stem != "foreload_gpu":
     from torchvision import models
 else:
-    # A real torchvision brings a real nvJPEG, which would be taken for the stand-in.
+    # A real torchvision brings a real nvJPEG, which Foreload would take for the stand-in.
     models = types.ModuleType("torchvision.models")
     sys.modules["torchvision"] = types.ModuleType("torchvision")
     sys.modules["torchvision.models"] = models
