@@ -4,7 +4,7 @@ use base::error::Result;
 use base::notices::{Notice, NoticeKind, Notices};
 use data::dataset::BlockCosts;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::{BufRead, Write};
+use std::io::Write;
 
 /// Makes a progress bar over `total` `things` on stderr. It draws nothing if stderr is no terminal.
 pub(crate) fn bar(total: u64, things: &str) -> ProgressBar {
@@ -26,14 +26,6 @@ pub(crate) fn print(text: &str) -> Result<()> {
 /// Prints one JSON object to stdout.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<()> {
     print(&serde_json::to_string(value).map_err(|error| base::error::Error::Internal(error.to_string()))?)
-}
-
-/// Waits for a line on stdin, which it returns without spaces at either end. At the end of stdin there is none.
-pub(crate) fn next_line() -> Result<Option<String>> {
-    let mut line = Vec::new();
-    let read = std::io::stdin().lock().read_until(b'\n', &mut line);
-    let length = read.map_err(|error| base::error::Error::io("read", "stdin", error))?;
-    Ok((length > 0).then(|| String::from_utf8_lossy(&line).trim().to_owned()))
 }
 
 /// A text of others as it may be drawn: what would move the cursor, change colours or turn letters around is spelt out.

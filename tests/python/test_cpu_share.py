@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import foreload
@@ -36,3 +40,63 @@ def test_a_share_is_above_0_and_at_most_1(dataset: Path, wrong: object) -> None:
     """Another value is refused by its name."""
     with pytest.raises(foreload.ConfigError, match="cpu"):
         foreload.ImageLoader(dataset, cpu=wrong)
+
+
+KEEPS = """
+import sys, time
+from pathlib import Path
+import foreload
+
+def taken():
+    of_loader = [task for task in Path("/proc/self/task").iterdir()
+                 if (task / "comm").read_text().startswith("foreload")]
+    return len(of_loader), sum(int((task / "schedstat").read_text().split()[0]) / 1e9 for task in of_loader)
+
+loader = foreload.ImageLoader(sys.argv[1], batch_size=4, image_size=64, cpu=float(sys.argv[2]))
+begun = time.monotonic()
+while time.monotonic() < begun + 1.5:
+    for batch in loader:
+        pass
+print(*taken(), time.monotonic() - begun)
+"""
+
+
+def test_threads_take_no_more_than_their_share(dataset: Path) -> None:
+    """A tenth of one processor, whatever the machine has; without a share they take as much as there is."""
+    share = 0.1 / len(os.sched_getaffinity(0))
+    told = subprocess.run(
+        [sys.executable, "-c", KEEPS, dataset, str(share)], capture_output=True, text=True, check=True
+    )
+    threads, taken, passed = map(float, told.stdout.split())
+    assert threads >= 2
+    assert 0 < taken < 0.2 * passed, "twice the share: what they take at once comes on top"
+
+
+def test_loaders_amid_epochs_divide_the_processors(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As long as there are two each has half of its share."""
+    monkeypatch.setenv("FORELOAD_RUNTIME_DIR", str(tmp_path))
+
+    def loader() -> foreload.ImageLoader:
+        return foreload.ImageLoader(dataset, batch_size=4, image_size=32, cpu=1.0)
+
+    def wait_for(cores: float) -> None:
+        """Run epochs until the loader has so many; its reading thread looks every two seconds, while it reads."""
+        until = time.monotonic() + 60
+        while True:
+            for _ in (epoch := iter(one)):
+                if epoch.stats()["cores"] == cores:
+                    return
+                assert time.monotonic() < until, (epoch.stats()["cores"], cores)
+                time.sleep(0.01)
+
+    one, two = loader(), loader()
+    epoch = iter(one)
+    next(epoch)
+    alone = epoch.stats()["cores"]
+    amid = iter(two)
+    next(amid)
+    wait_for(alone / 2)
+    del amid, two
+    wait_for(alone)

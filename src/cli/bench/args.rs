@@ -71,10 +71,6 @@ pub(crate) struct BenchArgs {
     /// Print one JSON object on stdout instead of a table
     #[arg(long)]
     pub(super) json: bool,
-    /// Start each epoch when a line arrives on stdin, and end when stdin ends; print each epoch as a line of JSON
-    /// before that of --json. So a program that compares several runs can let them take turns
-    #[arg(long, requires = "json", conflicts_with_all = ["stall", "peers"])]
-    pub(super) turns: bool,
     #[command(flatten)]
     settings: Settings<BenchSettings>,
 }

@@ -32,9 +32,6 @@ impl BenchRun {
     pub(super) fn run(args: &BenchArgs, place: &BenchPlace, pipeline: &Pipeline) -> Result<Self> {
         let mut pass = Self::default();
         for number in 0..args.epochs {
-            if args.turns && output::next_line()?.is_none() {
-                break;
-            }
             pass.epoch(args, place, pipeline, number)?;
         }
         Ok(pass)
@@ -59,9 +56,7 @@ impl BenchRun {
         place.wait_for_all()?;
         self.total += epoch.stats();
         self.notices.extend(output::print_notices(pipeline.index().notices()));
-        if args.turns {
-            output::print_json(&report)?;
-        } else if !args.json {
+        if !args.json {
             output::print(&text::epoch(&report))?;
         }
         self.epochs.push(report);

@@ -30,6 +30,9 @@ pub(super) struct Directory {
     pub(super) served: ServedFiles,
 }
 
+/// The most reads of a drive that are in flight.
+const MOST_READS: usize = 64;
+
 /// The most segments that are open for other nodes.
 const MOST_SERVED: usize = 256;
 
@@ -177,7 +180,9 @@ impl CacheTier for Directory {
             first: Extent { file: FileId(0), offset: 0, length: 1 },
             bytes: self.size,
         };
-        let (slots, io, direct, depth) = (slots.clone(), self.io, self.direct, self.queue_depth);
+        // As many as a dataset on servers has in flight would be as many threads with pread.
+        let depth = self.queue_depth.min(MOST_READS);
+        let (slots, io, direct) = (slots.clone(), self.io, self.direct);
         TierReader::Waiting(Box::new(move || open_source(&source, &slots, io, direct, depth)))
     }
 

@@ -9,7 +9,6 @@ use foreload::testing::rng::{RandomKey, Use};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
@@ -245,33 +244,6 @@ fn synth_touches_nothing_that_is_there_and_leaves_nothing_half_done() {
 }
 
 #[test]
-fn epochs_begin_in_turn_and_end_with_the_input() {
-    let workshop = Workshop::new();
-    json(&workshop.synth("data", &["--images", "6", "--classes", "2"]));
-    let data = workshop.path("data");
-    let index = workshop.path("index");
-    let mut bench = Command::new(env!("CARGO_BIN_EXE_foreload"))
-        .args(["bench", data.to_str().unwrap(), "--index-dir", index.to_str().unwrap()])
-        .args(["--batch-size", "2", "--image-size", "32", "--epochs", "9", "--turns", "--json"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut asked = bench.stdin.take().unwrap();
-    let mut said = BufReader::new(bench.stdout.take().unwrap()).lines();
-    let mut next = || serde_json::from_str::<Value>(&said.next().unwrap().unwrap()).unwrap();
-    for (number, line) in ["", "next", " 3 "].into_iter().enumerate() {
-        writeln!(asked, "{line}").unwrap();
-        let epoch = next();
-        assert_eq!((&epoch["epoch"], &epoch["images"]), (&number.into(), &6.into()));
-    }
-    drop(asked);
-    let report = next();
-    assert_eq!(report["epochs"].as_array().unwrap().len(), 3);
-    assert!(bench.wait().unwrap().success());
-}
-
-#[test]
 fn bad_usage_has_exit_code_2_and_help_0() {
     let target = tempfile::tempdir().unwrap();
     let target = target.path().join("new").to_str().unwrap().to_owned();
@@ -288,7 +260,6 @@ fn bad_usage_has_exit_code_2_and_help_0() {
         &["bench", &target, "--dtype", "float8"],
         &["bench", &target, "--emulate-pfs", "open=2"],
         &["bench", &target, "--emulate-pfs", "speed=2ms"],
-        &["bench", &target, "--turns"],
         &["calibrate"],
         &["calibrate", "--seconds", "0", "--cache", &target],
         &["calibrate", &target, "--out", "machine.json"],

@@ -1,7 +1,8 @@
 //! A budget of processor time: threads note what they have taken, and rest when that was more than their share.
 
 use rustix::time::{ClockId, clock_gettime};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The time that may be taken at once, before anybody rests: hiccups even out.
@@ -14,47 +15,50 @@ const LONGEST_REST: f64 = 0.1;
 pub(in crate::pipeline) struct CpuBudget {
     /// The instant from which the account counts its times.
     origin: Instant,
+    /// The processors that may be busy on average, as the bits of an `f64`. A forked child may ask for it while another
+    /// thread of its parent held the account.
+    cores: AtomicU64,
     account: Mutex<Account>,
 }
 
 /// Time that was taken and is not paid for. Times are in seconds.
 #[derive(Debug)]
 struct Account {
-    /// The processors that may be busy on average.
-    cores: f64,
     debt: f64,
     paid_until: Duration,
 }
 
 impl Account {
-    /// Notes at `now` that `taken` seconds were taken. Returns how long to rest.
-    fn charge(&mut self, now: Duration, taken: f64) -> f64 {
+    /// Notes at `now` that `taken` seconds were taken, of `cores` processors. Returns how long to rest.
+    fn charge(&mut self, cores: f64, now: Duration, taken: f64) -> f64 {
         let passed = now.saturating_sub(self.paid_until).as_secs_f64();
         self.paid_until = self.paid_until.max(now);
         // Time that was not used is not saved up.
-        self.debt = (self.debt - passed * self.cores).max(0.0) + taken;
-        ((self.debt - BURST * self.cores) / self.cores).clamp(0.0, LONGEST_REST)
+        self.debt = (self.debt - passed * cores).max(0.0) + taken;
+        ((self.debt - BURST * cores) / cores).clamp(0.0, LONGEST_REST)
     }
 }
 
 impl CpuBudget {
     pub(super) fn new(cores: f64) -> Self {
-        let account = Account { cores, debt: 0.0, paid_until: Duration::ZERO };
-        Self { origin: Instant::now(), account: Mutex::new(account) }
+        let account = Mutex::new(Account { debt: 0.0, paid_until: Duration::ZERO });
+        Self { origin: Instant::now(), cores: AtomicU64::new(cores.to_bits()), account }
     }
 
     /// Sets how many processors may be busy on average.
     pub(super) fn set(&self, cores: f64) {
-        self.account().cores = cores;
+        self.cores.store(cores.to_bits(), Ordering::Relaxed);
     }
 
     /// How many processors may be busy on average.
     pub(in crate::pipeline) fn cores(&self) -> f64 {
-        self.account().cores
+        f64::from_bits(self.cores.load(Ordering::Relaxed))
     }
 
-    fn account(&self) -> MutexGuard<'_, Account> {
-        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Notes that `taken` was taken, and returns how long to rest.
+    fn charge(&self, taken: Duration) -> Duration {
+        let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
+        Duration::from_secs_f64(account.charge(self.cores(), self.origin.elapsed(), taken.as_secs_f64()))
     }
 }
 
@@ -74,8 +78,7 @@ impl CpuMeter {
     pub(super) fn note(&mut self) -> Duration {
         let taken = taken_by_thread();
         let more = taken.saturating_sub(std::mem::replace(&mut self.taken, taken));
-        let now = self.budget.origin.elapsed();
-        Duration::from_secs_f64(self.budget.account().charge(now, more.as_secs_f64()))
+        self.budget.charge(more)
     }
 
     /// Notes what was taken, and rests for it.
@@ -99,7 +102,7 @@ mod tests {
 
     /// What threads take that are always busy when they do not rest, in processors; in virtual time.
     fn taken(cores: f64, threads: usize) -> f64 {
-        let mut account = Account { cores, debt: 0.0, paid_until: Duration::ZERO };
+        let mut account = Account { debt: 0.0, paid_until: Duration::ZERO };
         let (mut free_at, mut taken, job) = (vec![0.0; threads], 0.0, 1e-3);
         loop {
             let next = (0..threads).min_by(|a, b| f64::total_cmp(&free_at[*a], &free_at[*b])).unwrap();
@@ -108,7 +111,7 @@ mod tests {
                 return taken / 60.0;
             }
             taken += job;
-            free_at[next] = now + account.charge(Duration::from_secs_f64(now), job);
+            free_at[next] = now + account.charge(cores, Duration::from_secs_f64(now), job);
         }
     }
 
