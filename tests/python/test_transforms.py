@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import re
 from pathlib import Path
@@ -246,10 +247,10 @@ def test_an_image_that_is_too_small_is_an_error_of_its_sample(dataset: Path) -> 
 def test_every_transform_is_explained() -> None:
     for name in T.__all__:
         made = getattr(T, name)
-        documented = made.__doc__ or ""
+        documented = inspect.getdoc(made) or ""
         assert len(documented) > 30
         for parameter in dataclasses.fields(made):
-            assert f"\n        {parameter.name}: " in documented, (name, parameter.name)
+            assert f"\n    {parameter.name}: " in documented, (name, parameter.name)
 
 
 # A value of each parameter that has no default.
