@@ -141,6 +141,9 @@ class TimmSpecs(Transform):
             except ValueError:
                 number = "a whole number" if convert is not float else "a number"
                 raise _refused(spec, f"{section!r} must have {number} after {key}") from None
+        if parameters.get("magnitude_max") == 0:
+            # 0 is the usual one, as in timm.
+            del parameters["magnitude_max"]
         return TimmRandAugment(**parameters, interpolation=interpolation, fill=fill)
 
 
@@ -149,8 +152,7 @@ _SECTIONS: dict[str, tuple[str, Any]] = {
     "n": ("num_ops", int),
     "p": ("p", float),
     "mstd": ("magnitude_std", float),
-    # 0 is the usual one, as in timm.
-    "mmax": ("magnitude_max", lambda value: int(value) or 10.0),
+    "mmax": ("magnitude_max", int),
     "inc": ("increasing", lambda value: bool(int(value))),
 }
 """The sections of a spec of timm's, with the parameter that each gives and what its value is."""
