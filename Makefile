@@ -181,7 +181,7 @@ check: test-module ## formatting, lints, house rules; compare the stub and docs/
 	bash cuda/nvjpeg-bindings/run.sh $(BIN)/python --check
 	$(BIN)/python cuda/compile.py --check
 
-stub: ## write the stub and docs/settings.md anew from the table of settings
+stub: ## write stubs and docs/settings.md anew from the tables of settings and transforms
 	FORELOAD_WRITE_STUB=1 $(CARGO_TEST) --test load settings::
 
 bindings: $(VENV)/.tools ## write nvJPEG's bindings anew from the headers in PyPI's wheels

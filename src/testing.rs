@@ -5,7 +5,7 @@
 pub mod augment {
     pub use ::pixels::augment::{
         Augmenter, Axis, DType, Fidelity, Filter, ImageTransforms, MemoryFormat, Output, Padding, Recipe,
-        Renderer, Transform, Transforms, View,
+        Renderer, Transform, Transforms, View, transforms_stub,
     };
     pub mod cuda {
         pub use ::pixels::augment::cuda::{

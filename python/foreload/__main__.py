@@ -7,7 +7,7 @@ import sys
 from typing import NoReturn
 
 from foreload import _core, recipes, transforms
-from foreload.transforms._mixing import mix_to_json
+from foreload.transforms import mix_to_json
 
 
 def _with_settings(words: list[str]) -> list[str]:

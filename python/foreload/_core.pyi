@@ -32,11 +32,8 @@ LONE_LABEL_COLUMNS: tuple[str, ...]
 DTYPES: tuple[str, ...]
 """Names of the images' element types."""
 
-INTERPOLATIONS: tuple[str, ...]
-"""Names of the ways to resample images."""
-
-PADDING_MODES: tuple[str, ...]
-"""Names of what is shown where padding is added."""
+TRANSFORMS: str
+"""The table of transforms as JSON, of which `foreload.transforms` makes its classes."""
 
 class Error(Exception):
     """Any failure of Foreload."""

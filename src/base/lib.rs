@@ -14,6 +14,7 @@ pub mod parts;
 pub mod rng;
 pub mod simd;
 pub mod slot;
+pub mod text;
 pub mod tier_name;
 pub mod trace;
 pub mod units;

@@ -40,7 +40,7 @@ mod _core {
     use base::names::NamedValue;
     use data::dataset::kind::IMAGE_EXTENSIONS;
     use data::dataset::label_column::{LABELS, MORE_LABELS};
-    use pixels::augment::{DType, Filter, Padding};
+    use pixels::augment::{DType, transforms_json};
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
     use std::path::PathBuf;
@@ -58,8 +58,7 @@ mod _core {
         module.add("LABEL_COLUMNS", PyTuple::new(module.py(), LABELS.names)?)?;
         module.add("LONE_LABEL_COLUMNS", PyTuple::new(module.py(), MORE_LABELS)?)?;
         module.add("DTYPES", names::<DType>(module.py())?)?;
-        module.add("INTERPOLATIONS", names::<Filter>(module.py())?)?;
-        module.add("PADDING_MODES", names::<Padding>(module.py())?)?;
+        module.add("TRANSFORMS", transforms_json())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 

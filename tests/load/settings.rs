@@ -1,8 +1,9 @@
-//! The table of settings and the texts that are written from it: the stub and the manual are those that `make stub`
-//! writes.
+//! The table of settings and the texts that are written from it and from that of transforms: the stubs and the manual
+//! are those that `make stub` writes.
 
 use crate::common::Dataset;
 use foreload::Labels;
+use foreload::testing::augment::transforms_stub;
 use foreload::testing::config::{
     FieldOptions, LoaderKind, LoaderOptions, SETTINGS, SettingsClass, SettingsObject, manual, parameters,
     signature, stub,
@@ -32,10 +33,7 @@ fn compare(file: &str, wanted: impl FnOnce(&str) -> String) {
     if written == wanted {
         return;
     }
-    assert!(
-        std::env::var_os(WRITES).is_some(),
-        "{file} is not what the table of settings says: run `make stub`"
-    );
+    assert!(std::env::var_os(WRITES).is_some(), "{file} is not what its table says: run `make stub`");
     std::fs::write(&path, wanted).unwrap();
 }
 
@@ -52,6 +50,11 @@ fn the_stub_is_that_of_the_table() {
             format!("{before}{begin}{}{end}{after}", stub(class))
         });
     }
+}
+
+#[test]
+fn the_stub_of_transforms_is_that_of_their_table() {
+    compare("python/foreload/transforms/_made.pyi", |_| transforms_stub());
 }
 
 #[test]

@@ -23,106 +23,24 @@ Each transform is a frozen dataclass, equal to another with the same parameters.
 
 from __future__ import annotations
 
+# `typing.get_type_hints` looks up here what the types of parameters name.
+from collections.abc import Sequence as Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from foreload.transforms._base import Transform, Views
+from foreload.transforms import _made
+from foreload.transforms._base import Mix, Transform, Views
 from foreload.transforms._base import Transforms as Transforms
+from foreload.transforms._base import mix_to_json as mix_to_json
 from foreload.transforms._base import to_json as to_json
-from foreload.transforms._containers import (
-    RandomApply,
-    RandomChoice,
-    RandomOrder,
-)
-from foreload.transforms._conversion import (
-    Normalize,
-    ToDtype,
-)
 from foreload.transforms._elsewhere import answer as _answer
-from foreload.transforms._geometry import (
-    CenterCrop,
-    Pad,
-    RandomCrop,
-    RandomHorizontalFlip,
-    RandomIoUCrop,
-    RandomResize,
-    RandomResizedCrop,
-    RandomShortestSize,
-    RandomVerticalFlip,
-    RandomZoomOut,
-    Resize,
-    ScaleJitter,
-)
-from foreload.transforms._mixing import CutMix, Mix, MixUp
-from foreload.transforms._pixels import (
-    ColorJitter,
-    GaussianBlur,
-    Grayscale,
-    RandomAdjustSharpness,
-    RandomAutocontrast,
-    RandomChannelPermutation,
-    RandomEqualize,
-    RandomErasing,
-    RandomGrayscale,
-    RandomInvert,
-    RandomPhotometricDistort,
-    RandomPosterize,
-    RandomSolarize,
-)
-from foreload.transforms._policies import (
-    AugMix,
-    AutoAugment,
-    RandAugment,
-    TimmRandAugment,
-    TrivialAugmentWide,
-)
-from foreload.transforms._warps import RandomAffine, RandomRotation
+from foreload.transforms._made import *  # noqa: F403
+from foreload.transforms._made import RandomChoice
 
 Mixing: TypeAlias = Mix | RandomChoice
 """What mixes finished images."""
 
-__all__ = [
-    "AugMix",
-    "AutoAugment",
-    "CenterCrop",
-    "ColorJitter",
-    "CutMix",
-    "GaussianBlur",
-    "Grayscale",
-    "MixUp",
-    "Normalize",
-    "Pad",
-    "RandAugment",
-    "RandomAdjustSharpness",
-    "RandomAffine",
-    "RandomApply",
-    "RandomAutocontrast",
-    "RandomChannelPermutation",
-    "RandomChoice",
-    "RandomCrop",
-    "RandomEqualize",
-    "RandomErasing",
-    "RandomGrayscale",
-    "RandomHorizontalFlip",
-    "RandomInvert",
-    "RandomIoUCrop",
-    "RandomOrder",
-    "RandomPhotometricDistort",
-    "RandomPosterize",
-    "RandomResize",
-    "RandomResizedCrop",
-    "RandomRotation",
-    "RandomShortestSize",
-    "RandomSolarize",
-    "RandomVerticalFlip",
-    "RandomZoomOut",
-    "Resize",
-    "ScaleJitter",
-    "TimmRandAugment",
-    "ToDtype",
-    "Transform",
-    "TrivialAugmentWide",
-    "Views",
-]
+__all__ = ["Transform", "Views"]
+__all__ += _made.__all__
 
 if not TYPE_CHECKING:  # Type checkers would take every name for one that is here.
 

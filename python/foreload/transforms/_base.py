@@ -1,23 +1,28 @@
-"""What all transforms have in common, the list of them, and how it reaches Foreload's core."""
+"""What the classes of transforms are derived from, and how lists of them reach Foreload's core."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from foreload._errors import config_error, json_of
 from foreload.transforms._checks import shown, whole
 from foreload.transforms._elsewhere import ANYTHING, answer
-from foreload.transforms._mixing import Mix
+
+if TYPE_CHECKING:
+    from foreload.transforms import TimmRandAugment
 
 
-@dataclass(frozen=True)
-class Transform:
-    """The base of all transforms. Make one of the others."""
+class _Checked:
+    """A dataclass whose parameters are checked, and which the core reads as an object of its name and parameters."""
 
     _checks: ClassVar[Mapping[str, Any]] = {}
     """Functions that bring each parameter into its usual form, or raise `ValueError` with what it must be."""
+    _setting: ClassVar[str] = "transforms"
+    _kind: ClassVar[str] = ""
+    """What to make instead, of a class that is only a base."""
 
     def __post_init__(self) -> None:
         """Check the parameters' types; what their values may be is checked where they are used.
@@ -26,24 +31,139 @@ class Transform:
             ConfigError: A parameter has a wrong type; the message names the transform and the parameter.
         """
         name = type(self).__name__
-        if type(self) is Transform:
-            raise config_error("transforms", "Transform: make one of its kinds, as RandomResizedCrop")
-        for parameter in fields(self):
+        if "_kind" in vars(type(self)):
+            raise config_error(self._setting, f"{name}: make one of its kinds, as {self._kind}")
+        for parameter in fields(self):  # type: ignore[arg-type]
             given = getattr(self, parameter.name)
             try:
                 usual = self._checks[parameter.name](given)
             except ValueError as error:
                 message = f"is {shown(given)}, must be {error}"
-                raise config_error("transforms", f"{name}: {parameter.name}: {message}") from None
+                raise config_error(self._setting, f"{name}: {parameter.name}: {message}") from None
             object.__setattr__(self, parameter.name, usual)
 
     def _as_json(self) -> dict[str, Any]:
-        parameters = {parameter.name: getattr(self, parameter.name) for parameter in fields(self)}
+        parameters = {parameter.name: getattr(self, parameter.name) for parameter in fields(self)}  # type: ignore[arg-type]
+        if "transforms" in parameters:
+            parameters["transforms"] = [step._as_json() for step in parameters["transforms"]]
         return {type(self).__name__: parameters}
 
 
 @dataclass(frozen=True)
-class Views:
+class Transform(_Checked):
+    """The base of all transforms. Make one of the others."""
+
+    _kind = "RandomResizedCrop"
+
+
+@dataclass(frozen=True)
+class Mix(_Checked):
+    """The base of what mixes images. Make a `MixUp` or a `CutMix`."""
+
+    _setting = "mix"
+    _kind = "MixUp"
+    _of_batches: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Container(Transform):
+    """A transform with others within it, which change pixels or mirror."""
+
+    transforms: Sequence[Any]
+
+    _may_hold: ClassVar[tuple[type, ...]] = (Transform,)
+
+    def __post_init__(self) -> None:
+        """Check the transforms, then the other parameters' types."""
+        within = list_of(self.transforms, self._may_hold, within=f"{type(self).__name__}: transforms: ")
+        object.__setattr__(self, "transforms", tuple(within))
+        super().__post_init__()
+
+
+@dataclass(frozen=True)
+class Choice(Container):
+    """A container of transforms of one image, or of those of batches."""
+
+    _may_hold: ClassVar[tuple[type, ...]] = (Transform, Mix)
+
+    def __post_init__(self) -> None:
+        """Check the types, and that transforms of an image do not stand beside those of batches."""
+        super().__post_init__()
+        if len({isinstance(step, Mix) for step in self.transforms}) > 1:
+            message = (
+                "has MixUp or CutMix, which work on batches, beside transforms of one image: make two lists"
+            )
+            raise config_error("transforms", f"RandomChoice: transforms: {message}")
+
+    @property
+    def _of_batches(self) -> bool:
+        return any(isinstance(step, Mix) for step in self.transforms)
+
+
+@dataclass(frozen=True)
+class TimmSpecs(Transform):
+    """What `RandAugment` has beside its parameters."""
+
+    @classmethod
+    def timm(
+        cls, spec: str, *, interpolation: Any = "random", fill: float | Sequence[float] = 128
+    ) -> TimmRandAugment:
+        """Make timm's RandAugment of what `rand_augment_transform` and `create_transform(auto_augment=)` take.
+
+        Args:
+            spec: `rand`, then sections after dashes: `m9`, the magnitude; `n2`, the number of operations; `p0.5`, their
+                probability; `mstd0.5`, the standard deviation of magnitudes; `mmax10`, the largest (0 is 10, too);
+                `inc1`, operations that become stronger with their magnitude. As `rand-m9-mstd0.5-inc1`.
+            interpolation: The same as for `TimmRandAugment`; `create_transform` gives the crop's.
+            fill: The same as for `TimmRandAugment`; `create_transform` gives 255 times the mean of `Normalize`.
+
+        Raises:
+            ConfigError: The spec is none of timm's, or names a set of operations (`t...`).
+        """
+        from foreload.transforms import TimmRandAugment
+
+        kind, *sections = spec.split("-") if isinstance(spec, str) else [""]
+        if kind != "rand":
+            raise _refused(spec, "must be as rand-m9-mstd0.5-inc1")
+        parameters: dict[str, Any] = {}
+        for section in sections:
+            if section.startswith("t"):
+                what = "names a set of operations: foreload has the usual one; 3-Augment is RandomChoice([Grayscale(), "
+                raise _refused(spec, f"{section!r} {what}RandomSolarize(128, p=1), GaussianBlur(...)])")
+            key, value = re.fullmatch(r"([a-z]*)(.*)", section).groups()  # type: ignore[union-attr]
+            if key not in _SECTIONS:
+                raise _refused(
+                    spec, f"{section!r} is no section, must be one of {', '.join(_SECTIONS)} and a number"
+                )
+            parameter, convert = _SECTIONS[key]
+            try:
+                parameters[parameter] = convert(value)
+            except ValueError:
+                number = "a whole number" if convert is not float else "a number"
+                raise _refused(spec, f"{section!r} must have {number} after {key}") from None
+        if parameters.get("magnitude_max") == 0:
+            # 0 is the usual one, as in timm.
+            del parameters["magnitude_max"]
+        return TimmRandAugment(**parameters, interpolation=interpolation, fill=fill)
+
+
+_SECTIONS: dict[str, tuple[str, Any]] = {
+    "m": ("magnitude", int),
+    "n": ("num_ops", int),
+    "p": ("p", float),
+    "mstd": ("magnitude_std", float),
+    "mmax": ("magnitude_max", int),
+    "inc": ("increasing", lambda value: bool(int(value))),
+}
+"""The sections of a spec of timm's, with the parameter that each gives and what its value is."""
+
+
+def _refused(spec: Any, problem: str) -> Exception:
+    return config_error("transforms", f"RandAugment.timm: {shown(spec)}: {problem}")
+
+
+@dataclass(frozen=True)
+class Views(_Checked):
     """Makes several views of each image, each an independent draw of the same list.
 
     Use it as `transforms=Views(2, [...])`, or several of them with lists of their own:
@@ -57,21 +177,7 @@ class Views:
     n: int
     transforms: Sequence[Transform]
 
-    def __post_init__(self) -> None:
-        """Check the types.
-
-        Raises:
-            ConfigError: `n` or `transforms` has a wrong type.
-        """
-        try:
-            object.__setattr__(self, "n", whole(self.n))
-        except ValueError as error:
-            raise config_error("transforms", f"Views: n: is {shown(self.n)}, must be {error}") from None
-        object.__setattr__(self, "transforms", tuple(list_of(self.transforms)))
-
-    def _as_json(self) -> dict[str, Any]:
-        steps = [step._as_json() for step in self.transforms]
-        return {"Views": {"n": self.n, "transforms": steps}}
+    _checks: ClassVar[Mapping[str, Any]] = {"n": whole, "transforms": lambda given: tuple(list_of(given))}
 
 
 Transforms: TypeAlias = Sequence[Transform] | Views | Sequence[Views]
@@ -128,3 +234,22 @@ def _document(transforms: Transforms) -> Any:
         return transforms._as_json()
     # The core refuses Views beside other transforms.
     return [step._as_json() for step in list_of(transforms, (Transform, Views))]
+
+
+def mix_to_json(mix: Any) -> str:
+    """Return the JSON that Foreload's core reads: a list of objects of a name and parameters.
+
+    Raises:
+        ConfigError: `mix` is neither a `MixUp`, a `CutMix` nor a `RandomChoice` of these, nor a list of one.
+    """
+    steps = [mix] if hasattr(mix, "_as_json") else mix
+    if isinstance(steps, Iterable) and not isinstance(steps, str):
+        steps = list(steps)
+        if all(hasattr(step, "_as_json") and not isinstance(step, type) for step in steps):
+            return json_of("mix", lambda: [step._as_json() for step in steps])
+        torchvision = [s for s in steps if type(s).__module__.startswith("torchvision.transforms")]
+        if torchvision:
+            message = "is torchvision's; foreload.transforms has it by the same name"
+            raise config_error("mix", f"{type(torchvision[0]).__name__}: {message}")
+    must = "must be a list of one of foreload.transforms.MixUp, CutMix, or RandomChoice of these"
+    raise config_error("mix", f"is {shown(mix)}, {must}")

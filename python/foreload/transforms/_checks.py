@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from foreload._core import DTYPES
@@ -51,39 +52,61 @@ def items_of(given: Any) -> list[Any] | None:
     return list(given) if is_list else None
 
 
-def wholes(given: Any) -> list[int]:
-    """Return one whole number or several as a list, which is empty if anything else is among them."""
+def wholes(given: Any, lengths: tuple[int, ...], what: str) -> tuple[int, ...]:
+    """Return one whole number or several, if there are as many as one of `lengths`."""
     items = items_of(given)
     try:
-        return [whole(given)] if items is None else list(map(whole, items))
+        listed = (whole(given),) if items is None else tuple(map(whole, items))
     except ValueError:
-        return []
+        raise ValueError(what) from None
+    if lengths and len(listed) not in lengths:
+        raise ValueError(what)
+    return listed
 
 
-def number(given: Any) -> float:
+def one_or_all(listed: tuple[Any, ...]) -> Any:
+    """Return the only one of a tuple, or the tuple."""
+    return listed[0] if len(listed) == 1 else listed
+
+
+def number(given: Any, what: str = "a number") -> float:
     """Return a number."""
     if not is_number(given):
-        raise ValueError("a number")
+        raise ValueError(what)
     return float(given)
 
 
-def numbers_of(count: int, what: str) -> Any:
-    """Return a check for a sequence of `count` numbers."""
+# That it is above 0 the core checks.
+above_0 = partial(number, what="a number above 0")
+
+
+def classes(given: Any) -> int:
+    """Return a number of classes."""
+    if not isinstance(given, numbers.Integral) or isinstance(given, bool):
+        raise ValueError("a whole number, or None")
+    return int(given)
+
+
+def numbers_of(count: int | None, what: str) -> Any:
+    """Return a check for a sequence of `count` numbers, or of any number of them."""
 
     def check(given: Any) -> tuple[float, ...]:
         items = items_of(given)
-        if items is None or len(items) != count or not all(map(is_number, items)):
+        if items is None or len(items) != (count or len(items)) or not all(map(is_number, items)):
             raise ValueError(what)
         return tuple(map(float, items))
 
     return check
 
 
+two_numbers = partial(numbers_of, 2)
+three_numbers = partial(numbers_of, 3)
+list_of_numbers = partial(numbers_of, None)
+
+
 def sides(given: Any) -> tuple[int, int]:
     """Return height and width; one number is a square."""
-    listed = wholes(given)
-    if len(listed) not in (1, 2):
-        raise ValueError("a number of pixels, or a height and a width")
+    listed = wholes(given, (1, 2), "a number of pixels, or a height and a width")
     return listed[0], listed[-1]
 
 
@@ -98,41 +121,27 @@ def resize_sides(given: Any) -> int | tuple[int, int] | None:
 
 def lengths(given: Any) -> tuple[int, ...]:
     """Return lengths of which one is drawn; a number is the only one."""
-    items = items_of(given)
-    try:
-        return (whole(given),) if items is None else tuple(map(whole, items))
-    except ValueError:
-        raise ValueError("a whole number of pixels, or a list of such") from None
+    return wholes(given, (), "a whole number of pixels, or a list of such")
 
 
-def rectangle(given: Any) -> tuple[int, int]:
+def rectangle(given: Any) -> tuple[int, ...]:
     """Return a width and a height."""
-    listed = wholes(items_of(given) or ())
-    if len(listed) != 2:
-        raise ValueError("two whole numbers of pixels, a width and a height")
-    return listed[0], listed[1]
+    return wholes(given, (2,), "two whole numbers of pixels, a width and a height")
 
 
-def margins(given: Any) -> int | tuple[int, int] | tuple[int, int, int, int]:
+def margins(given: Any) -> int | tuple[int, ...]:
     """Return pixels around an image, from torchvision's sequences of one, two or four numbers."""
-    listed = wholes(given)
-    if len(listed) == 1:
-        return listed[0]
-    if len(listed) not in (2, 4):
-        raise ValueError(
-            "a whole number of pixels, or two (left and right, top and bottom), or four (left, top, right, bottom)"
-        )
-    return tuple(listed)  # type: ignore[return-value]
+    what = "a whole number of pixels, or two (left and right, top and bottom), or four (left, top, right, bottom)"
+    return one_or_all(wholes(given, (1, 2, 4), what))
 
 
-def fill(given: Any) -> int | tuple[int, int, int]:
+def fill(given: Any) -> int | tuple[int, ...]:
     """Return grey levels; None is 0, as in torchvision."""
-    if given is None:
-        return 0
-    listed = wholes(given)
-    if len(listed) not in (1, 3) or max(listed) > 255:
-        raise ValueError("a grey level from 0 to 255, or three of R, G and B")
-    return listed[0] if len(listed) == 1 else (listed[0], listed[1], listed[2])
+    what = "a grey level from 0 to 255, or three of R, G and B"
+    levels = wholes(0 if given is None else given, (1, 3), what)
+    if max(levels) > 255:
+        raise ValueError(what)
+    return one_or_all(levels)
 
 
 def truth(given: Any) -> bool:
@@ -147,13 +156,14 @@ def optional(check: Any) -> Any:
     return lambda given: None if given is None else check(given)
 
 
-def one_of(known: Iterable[str]) -> Any:
-    """Return a check for a text; an enumeration such as torchvision's InterpolationMode counts by its value."""
+def one_of(names: str) -> Any:
+    """Return a check for one of some names; an enumeration such as torchvision's InterpolationMode is its value."""
+    known = names.split(", ")
 
     def check(given: Any) -> str:
         value = getattr(given, "value", given)
         if value not in known:
-            raise ValueError(f"one of {', '.join(known)}")
+            raise ValueError(f"one of {names}")
         return value
 
     return check
@@ -168,70 +178,47 @@ def dtype(given: Any) -> str:
     return name
 
 
-def spread(given: Any) -> float | tuple[float, float]:
-    """Return one number, or the least and the largest of those that are drawn."""
+def floats(given: Any, lengths: tuple[int, ...], what: str) -> tuple[float, ...]:
+    """Return one number as the only one, or a sequence of as many as one of `lengths`."""
     items = items_of(given)
-    if items is not None and len(items) == 1:
-        items = [items[0], items[0]]
-    if items is None and is_number(given):
-        return float(given)
-    if items is None or len(items) != 2 or not all(map(is_number, items)):
-        raise ValueError("a number, or two: the least and the largest")
-    return float(items[0]), float(items[1])
+    listed = [given] if items is None else items
+    if (items is not None and len(items) not in lengths) or not all(map(is_number, listed)):
+        raise ValueError(what)
+    return tuple(map(float, listed))
 
 
-def kernel_size(given: Any) -> int | tuple[int, int]:
+def spread(given: Any) -> float | tuple[float, ...]:
+    """Return one number, or the least and the largest of those that are drawn."""
+    ends = floats(given, (1, 2), "a number, or two: the least and the largest")
+    return ends * 2 if len(ends) == 1 and items_of(given) is not None else one_or_all(ends)
+
+
+def kernel_size(given: Any) -> int | tuple[int, ...]:
     """Return the size of a filter; one number is that along x and y."""
-    sizes = wholes(given)
-    if len(sizes) not in (1, 2):
-        raise ValueError("an odd number of pixels, or two, along x and y")
-    return sizes[0] if sizes[0] == sizes[-1] else (sizes[0], sizes[1])
+    sizes = wholes(given, (1, 2), "an odd number of pixels, or two, along x and y")
+    return sizes[0] if sizes[0] == sizes[-1] else sizes
 
 
-def erasing_value(given: Any) -> float | tuple[float, float, float] | str:
+def erasing_value(given: Any) -> float | tuple[float, ...] | str:
     """Return what is written to a rectangle; torchvision's sequence of one number is that number, timm's "pixel" is
     torchvision's "random"."""
     if isinstance(given, str):
-        return one_of(("random", "pixel", "color"))(given).replace("pixel", "random")
-    items = items_of(given)
-    values = [given] if items is None else items
-    if len(values) not in (1, 3) or not all(map(is_number, values)):
-        raise ValueError('a number, or three for R, G and B, or "random", "pixel" or "color"')
-    return float(values[0]) if len(values) == 1 else (float(values[0]), float(values[1]), float(values[2]))
+        return one_of("random, pixel, color")(given).replace("pixel", "random")
+    what = 'a number, or three for R, G and B, or "random", "pixel" or "color"'
+    return one_or_all(floats(given, (1, 3), what))
 
 
-def list_of_numbers(what: str) -> Any:
-    """Return a check for a sequence of any number of numbers."""
-
-    def check(given: Any) -> tuple[float, ...]:
-        items = items_of(given)
-        if items is None or not all(map(is_number, items)):
-            raise ValueError(what)
-        return tuple(map(float, items))
-
-    return check
-
-
-weights = list_of_numbers("a list of weights, one for each transform")
-overlaps = list_of_numbers("a list of overlaps, or None")
-
-
-def fill_values(given: Any) -> float | tuple[float, float, float]:
+def fill_values(given: Any) -> float | tuple[float, ...]:
     """Return what a warp shows outside of the image; a sequence of one number is that number."""
-    items = items_of(given)
-    values = [given] if items is None else items
-    if len(values) not in (1, 3) or not all(map(is_number, values)):
-        raise ValueError("a number from 0 to 255, or three of R, G and B, or None")
-    return float(values[0]) if len(values) == 1 else (float(values[0]), float(values[1]), float(values[2]))
+    return one_or_all(floats(given, (1, 3), "a number from 0 to 255, or three of R, G and B, or None"))
 
 
 def shear(given: Any) -> float | tuple[float, ...]:
     """Return the angles of a shear: one number, or bounds along x, or along x and y."""
-    items = items_of(given)
-    if items is None and is_number(given):
-        return float(given)
-    if items is None or len(items) not in (2, 4) or not all(map(is_number, items)):
-        raise ValueError(
-            "a number of degrees, or two (the bounds along x), or four (and those along y), or None"
-        )
-    return tuple(map(float, items))
+    what = "a number of degrees, or two (the bounds along x), or four (and those along y), or None"
+    return one_or_all(floats(given, (2, 4), what))
+
+
+def anything(given: Any) -> Any:
+    """Return what is checked elsewhere."""
+    return given

@@ -46,4 +46,4 @@ def answer(name: str, known: Collection[str]) -> str:
         return TORCHVISION.format(name=name)
     lower = {of.lower(): of for of in known}
     near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.7)
-    return f"is {lower[near[0]]} meant?" if near else f"there are {', '.join(known)}"
+    return f"is {lower[near[0]]} meant?" if near else f"there are {', '.join(sorted(known))}"

@@ -26,6 +26,7 @@ pub use recipe::{BadParameter, CROP_RATIO, CROP_SCALE, Sides};
 pub use recipe::{CenterCrop, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToDtype, WholeResize};
 pub use recipe::{DrawnView, DrawnViews, LARGEST_SIDE, RecipeKeys, RecipeView};
 pub use recipe::{ImageTransforms, Recipe, Renderer, Transform, Transforms};
+pub use recipe::{transforms_json, transforms_stub};
 pub use render::Augmenter;
 pub use size::ImageSize;
 pub use view::{Axis, Filter, Padding, View};

@@ -1,6 +1,7 @@
 //! The documents that explain the settings: Python's docstrings, signatures and stub, and `docs/settings.md`.
 
 use super::{LoaderKind, Setting, SettingsObject, Topic};
+use base::text::wrapped;
 
 /// The largest number of columns of a line, as everywhere in this project.
 const WIDTH: usize = 120;
@@ -303,24 +304,5 @@ fn object_section(keyword: &str) -> Vec<String> {
     lines.extend(wrapped(&format!("`{}=None` · {}", object.keyword(), object.may_be()), "", "", WIDTH));
     lines.push(String::new());
     lines.extend(wrapped(&format!("{} {}", object.doc(), calls.join(" ")), "", "", WIDTH));
-    lines
-}
-
-/// Wraps a text into lines of at most `width` columns. The first begins with `first`, the others with `other`.
-fn wrapped(text: &str, first: &str, other: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    let mut line = first.to_owned();
-    let mut empty = true;
-    for word in text.split_whitespace() {
-        if !empty && line.chars().count() + 1 + word.chars().count() > width {
-            lines.push(std::mem::replace(&mut line, other.to_owned()));
-            empty = true;
-        }
-        if !std::mem::replace(&mut empty, false) {
-            line.push(' ');
-        }
-        line += word;
-    }
-    lines.push(line);
     lines
 }

@@ -5,7 +5,7 @@
 //! three planes of the output's size; which of them an instruction reads and writes is decided here, too.
 
 use super::super::ops::{
-    ErasedBy, Erasure, LevelTables, PixelOp, Rectangle, RowShift, Sampler, Warp, blur_weights, mix_shares,
+    ErasedBy, Erasure, LevelTables, OpCode, PixelOp, Rectangle, RowShift, Sampler, Warp, mix_shares,
 };
 use super::super::{DrawnView, RecipeView};
 use super::views::ProgramsAt;
@@ -18,37 +18,6 @@ pub(super) const SPAN_BYTES: usize = size_of::<[u32; 3]>();
 
 /// The most sets that an operation works with, in which it leaves one. A blur has two between its passes.
 const SETS_OF_OPS: usize = 3;
-
-/// The codes of instructions, in the order of `cuda/ops/program.cuh`, which says what words they have.
-#[derive(Debug, Clone, Copy)]
-#[repr(u32)]
-enum OpCode {
-    Table,
-    Contrast,
-    Autocontrast,
-    Equalize,
-    Grey,
-    Saturation,
-    Hue,
-    Permute,
-    Fill,
-    Store,
-    Sharpness,
-    Blur,
-    Move,
-    Warp,
-    Shift,
-    Mix,
-    Erase,
-    Noise,
-}
-
-impl OpCode {
-    /// Whether an instruction can write into the set that it reads: it sees each pixel by itself.
-    fn is_in_place(self) -> bool {
-        (self as u32) < Self::Sharpness as u32
-    }
-}
 
 /// The most sets that images of `view` work with.
 pub(super) fn most_sets(view: &RecipeView) -> usize {
@@ -175,18 +144,18 @@ impl Sets {
 
 /// The levels of an image at some point of its program.
 #[derive(Debug, Clone, Copy)]
-struct HeldLevels {
+pub(in crate::augment) struct HeldLevels {
     set: u32,
     /// Whether they are needed once more, so that nothing may be written over them.
     are_kept: bool,
 }
 
 /// Writes the program of one image.
-struct ProgramWriter<'a> {
+pub(in crate::augment) struct ProgramWriter<'a> {
     words: &'a mut Vec<u32>,
     sets: &'a mut Sets,
     /// The columns and the rows.
-    size: (u32, u32),
+    pub(in crate::augment) size: (u32, u32),
 }
 
 impl ProgramWriter<'_> {
@@ -209,68 +178,29 @@ impl ProgramWriter<'_> {
                 }
                 levels = self.tables(&tables, levels);
             } else {
-                levels = self.operation(op, levels);
+                levels = op.write(self, levels);
             }
         }
         levels
     }
 
-    /// Writes an operation that is no table.
-    fn operation(&mut self, op: &PixelOp, levels: HeldLevels) -> HeldLevels {
-        let shares = |factor: &f64| [*factor as f32, (1.0 - factor) as f32].map(f32::to_bits);
-        match op {
-            PixelOp::RgbToGrayscale => self.instruction(OpCode::Grey, levels, []),
-            PixelOp::AdjustContrast { contrast_factor } => {
-                self.instruction(OpCode::Contrast, levels, shares(contrast_factor))
-            }
-            PixelOp::AdjustSaturation { saturation_factor } => {
-                self.instruction(OpCode::Saturation, levels, shares(saturation_factor))
-            }
-            PixelOp::AdjustHue { hue_factor } => {
-                self.instruction(OpCode::Hue, levels, [(*hue_factor as f32).to_bits()])
-            }
-            PixelOp::AdjustSharpness { sharpness_factor } => {
-                self.instruction(OpCode::Sharpness, levels, [shares(sharpness_factor)[1]])
-            }
-            PixelOp::Autocontrast => self.instruction(OpCode::Autocontrast, levels, []),
-            PixelOp::Equalize => self.instruction(OpCode::Equalize, levels, []),
-            PixelOp::PermuteChannels { permutation } => {
-                self.instruction(OpCode::Permute, levels, [bytes(*permutation)])
-            }
-            PixelOp::GaussianBlur { kernel_size, sigma } => {
-                let [across, down] = [0, 1].map(|axis| blur_weights(kernel_size[axis], sigma[axis]));
-                self.blur(levels, &across, &down)
-            }
-            PixelOp::HorizontalFlip => self.moved(levels, [[-1, 0, self.size.0 as i32 - 1], [0, 1, 0]]),
-            PixelOp::VerticalFlip => self.moved(levels, [[1, 0, 0], [0, -1, self.size.1 as i32 - 1]]),
-            PixelOp::Erase { rectangle, v } => {
-                let words = self.rectangle(rectangle).into_iter().chain([bytes(*v)]);
-                self.instruction(OpCode::Fill, levels, words)
-            }
-            PixelOp::Augmix { weights, chains } => self.augmix(levels, weights, chains),
-            PixelOp::Affine(_) | PixelOp::Rotate { .. } => match Warp::of(op, self.size) {
-                Some(warp) => self.warp(levels, &warp),
-                None => levels,
-            },
-            PixelOp::AdjustBrightness { .. }
-            | PixelOp::Invert
-            | PixelOp::Posterize { .. }
-            | PixelOp::Solarize { .. }
-            | PixelOp::SolarizeAdd { .. } => match LevelTables::of(op) {
-                Some(tables) => self.tables(&tables, levels),
-                None => levels,
-            },
-        }
-    }
-
-    fn tables(&mut self, LevelTables(channels): &LevelTables, levels: HeldLevels) -> HeldLevels {
+    pub(in crate::augment) fn tables(
+        &mut self,
+        LevelTables(channels): &LevelTables,
+        levels: HeldLevels,
+    ) -> HeldLevels {
         let are_alike = channels[1..].iter().all(|channel| *channel == channels[0]);
         let channels = if are_alike { &channels[..1] } else { channels };
         let words = channels.as_flattened().as_chunks().0.iter().map(|four| u32::from_le_bytes(*four));
         self.instruction(OpCode::Table, levels, words)
     }
 
-    fn blur(&mut self, levels: HeldLevels, across: &[u16], down: &[u16]) -> HeldLevels {
+    pub(in crate::augment) fn blur(
+        &mut self,
+        levels: HeldLevels,
+        across: &[u16],
+        down: &[u16],
+    ) -> HeldLevels {
         // If one weight is all of them, nothing changes.
         if across.len() == 1 && down.len() == 1 {
             return levels;
@@ -285,11 +215,15 @@ impl ProgramWriter<'_> {
     }
 
     /// Moves pixels by whole numbers: what is shown at (x, y) comes from these multiples of x, y and 1.
-    fn moved(&mut self, levels: HeldLevels, from: [[i32; 3]; 2]) -> HeldLevels {
+    pub(in crate::augment) fn moved(&mut self, levels: HeldLevels, from: [[i32; 3]; 2]) -> HeldLevels {
         self.instruction(OpCode::Move, levels, from.as_flattened().iter().map(|&number| number as u32))
     }
 
-    fn warp(&mut self, levels: HeldLevels, Warp { matrix, shift, sampler, fill, .. }: &Warp) -> HeldLevels {
+    pub(in crate::augment) fn warp(
+        &mut self,
+        levels: HeldLevels,
+        Warp { matrix, shift, sampler, fill, .. }: &Warp,
+    ) -> HeldLevels {
         let is_filled = u32::from(fill.is_some());
         let fill = [is_filled].into_iter().chain(fill.unwrap_or_default().map(f32::to_bits));
         if let Some(RowShift { along, per_row, down }) = *shift {
@@ -305,7 +239,12 @@ impl ProgramWriter<'_> {
         self.instruction(OpCode::Warp, levels, matrix.chain([sampler]).chain(fill))
     }
 
-    fn augmix(&mut self, levels: HeldLevels, weights: &[f64], chains: &[Vec<PixelOp>]) -> HeldLevels {
+    pub(in crate::augment) fn augmix(
+        &mut self,
+        levels: HeldLevels,
+        weights: &[f64],
+        chains: &[Vec<PixelOp>],
+    ) -> HeldLevels {
         let (of_image, weights) = mix_shares(weights);
         let image = HeldLevels { are_kept: true, ..levels };
         let made: Vec<_> = chains.iter().map(|ops| self.operations(ops, image).set).collect();
@@ -332,14 +271,14 @@ impl ProgramWriter<'_> {
     }
 
     /// The first row and column of a rectangle and their numbers, as far as the image has them.
-    fn rectangle(&self, &Rectangle { i, j, h, w }: &Rectangle) -> [u32; 4] {
+    pub(in crate::augment) fn rectangle(&self, &Rectangle { i, j, h, w }: &Rectangle) -> [u32; 4] {
         let (width, height) = self.size;
         let (i, j) = (i.min(height), j.min(width));
         [i, j, h.min(height - i), w.min(width - j)]
     }
 
     /// Writes an instruction, and returns where its result is.
-    fn instruction(
+    pub(in crate::augment) fn instruction(
         &mut self,
         code: OpCode,
         levels: HeldLevels,
@@ -360,9 +299,4 @@ impl ProgramWriter<'_> {
         self.words.extend(words);
         self.words[head + 1] = (self.words.len() - head) as u32;
     }
-}
-
-/// Three bytes in a word, the first one lowest.
-fn bytes([first, second, third]: [u8; 3]) -> u32 {
-    u32::from_le_bytes([first, second, third, 0])
 }

@@ -12,6 +12,7 @@ mod request;
 pub use draw::{DrawnMix, MixKeys, MixRegion};
 pub use pixels::{MixWeights, mix_images};
 pub use request::Mixing;
+pub(super) use request::{CutMix, MixUp};
 
 /// The places of a ring, which one rank has of each batch, but for fewer at the end of an epoch. Two would do for each
 /// image to have a partner, but of such a pair both mixtures lie in one batch, and networks learn less from them: with

@@ -1,34 +1,56 @@
 //! How a user asks for the images of a batch to be mixed: MixUp, CutMix, or a choice among such, with torchvision v2's
 //! names, parameters and defaults.
 
+use crate::augment::recipe::table::{ParameterKind, parameter_types, transform};
 use crate::augment::recipe::{BadParameter, check_choice};
 use base::error::{Error, Result};
 use base::json;
 use serde::{Deserialize, Serialize};
 use serde_json::Number;
 
+parameter_types! {
+    Number: ParameterKind::new("int", "classes");
+}
+
+transform! {
+    /// Blends each image with its partner: λ·image + (1 - λ)·partner, and their labels alike.
+    ///
+    /// λ is drawn for each global batch from Beta(alpha, alpha), as in Zhang et al., "mixup: Beyond Empirical Risk
+    /// Minimization".
+    #[derive(Serialize)]
+    pub(in crate::augment) MixUp(Mix) {
+        /// Both parameters of the Beta distribution, above 0.
+        alpha: f64 = 1.0, checked_by("above_0");
+        /// The length of the soft labels, float32 [n, num_classes]. None: class numbers are not mixed, and
+        /// `Batch.mixed` has those of the partners, and λ.
+        num_classes: Option<Number> = null;
+    }
+}
+
+transform! {
+    /// Pastes a rectangle of the partner into each image, and mixes their labels by the areas.
+    ///
+    /// λ and the rectangle are drawn for each global batch, λ from Beta(alpha, alpha). The sides of the rectangle are
+    /// √(1 - λ) of the image's, its centre is any pixel, and λ becomes the share of the image that is left; as in
+    /// torchvision, and in Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable
+    /// Features".
+    #[derive(Serialize)]
+    pub(in crate::augment) CutMix(Mix) {
+        /// Both parameters of the Beta distribution, above 0.
+        alpha: f64 = 1.0, checked_by("above_0");
+        /// The length of the soft labels, as of `MixUp`.
+        num_classes: Option<Number> = null;
+    }
+}
+
 /// A transform of a batch, as it is written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 enum MixTransform {
     /// Blends two images.
-    MixUp {
-        /// Both parameters of the Beta distribution of the image's share.
-        #[serde(default = "one")]
-        alpha: f64,
-        /// The length of the soft labels; `None`: labels are not mixed, but handed over with the partners'.
-        #[serde(default)]
-        num_classes: Option<Number>,
-    },
+    MixUp(MixUp),
     /// Pastes a rectangle of the partner.
-    CutMix {
-        /// Both parameters of the Beta distribution of the share of the image that stays.
-        #[serde(default = "one")]
-        alpha: f64,
-        /// The length of the soft labels, as of `MixUp`.
-        #[serde(default)]
-        num_classes: Option<Number>,
-    },
+    CutMix(CutMix),
     /// One of several for each batch.
     RandomChoice {
         /// The transforms to choose from.
@@ -37,10 +59,6 @@ enum MixTransform {
         #[serde(default)]
         p: Option<Vec<f64>>,
     },
-}
-
-fn one() -> f64 {
-    1.0
 }
 
 /// How the images of a batch are mixed: one of the [choices](MixChoice), at random.
@@ -113,9 +131,9 @@ impl Mixing {
         let total: f64 = (0..transforms.len()).map(weight).sum();
         let (mut choices, mut sum, mut lengths) = (Vec::<MixChoice>::new(), 0.0, Vec::new());
         for (number, transform) in transforms.iter().enumerate() {
-            let (kind, &alpha, num_classes) = match transform {
-                MixTransform::MixUp { alpha, num_classes } => (MixKind::MixUp, alpha, num_classes),
-                MixTransform::CutMix { alpha, num_classes } => (MixKind::CutMix, alpha, num_classes),
+            let (kind, alpha, num_classes) = match transform {
+                MixTransform::MixUp(mix) => (MixKind::MixUp, mix.alpha, &mix.num_classes),
+                MixTransform::CutMix(mix) => (MixKind::CutMix, mix.alpha, &mix.num_classes),
                 MixTransform::RandomChoice { .. } => {
                     let message = "RandomChoice: holds a RandomChoice, must hold MixUp and CutMix alone";
                     return Err(refused(message.into()));

@@ -10,11 +10,6 @@ use super::{PixelOp, mirror};
 pub(in crate::augment) type Corners = [f64; 4];
 
 impl PixelOp {
-    /// Whether masks and boxes must follow.
-    pub(in crate::augment) fn moves_pixels(&self) -> bool {
-        matches!(self, Self::HorizontalFlip | Self::VerticalFlip | Self::Affine(_) | Self::Rotate { .. })
-    }
-
     /// Moves the values of a mask of the image's `size`, width and height: a warp shows the nearest ones, and `fill`
     /// where there are none.
     pub(in crate::augment) fn move_mask(&self, values: &mut Vec<u16>, size: (u32, u32), fill: u16) {

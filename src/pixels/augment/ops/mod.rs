@@ -2,6 +2,9 @@
 //! before. They work on grey levels of the output's size, and are what torchvision v2's functions of the same names
 //! make of uint8 tensors.
 //!
+//! All that the rest of the project must know of an operation is in this file: its parameters, what the CPU does, what a
+//! program for a GPU says, and whether masks and boxes follow. Its arithmetic is in the file of its kind.
+//!
 //! The list is data: the CPU's kernels here and `cuda/ops/` run it by the same arithmetic, to the same bits, and
 //! `ImageLoader.view` shows it, so that anybody can replay it.
 
@@ -28,7 +31,6 @@ mod tests;
 mod warp;
 
 pub(super) use augmix::shares as mix_shares;
-pub(super) use blur::weights as blur_weights;
 pub(super) use erase::erase;
 pub(super) use pass::PixelPass;
 pub use replay::replay;
@@ -37,6 +39,8 @@ pub(super) use table::LevelTables;
 pub(super) use warp::{Sampler, Warp};
 
 use super::Filter;
+use super::cuda::{HeldLevels, ProgramWriter};
+use pass::{PendingLevels, Scratch, channels};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// One operation, by the name and the parameters of a function of `torchvision.transforms.v2.functional`.
@@ -136,6 +140,169 @@ pub enum PixelOp {
         /// The chains.
         chains: Vec<Vec<PixelOp>>,
     },
+}
+
+impl PixelOp {
+    /// Whether masks and boxes must follow, as `follow.rs` says.
+    pub(super) fn moves_pixels(&self) -> bool {
+        matches!(self, Self::HorizontalFlip | Self::VerticalFlip | Self::Affine(_) | Self::Rotate { .. })
+    }
+
+    /// Applies the operation to the levels of an image of `size`, width and height.
+    fn run(&self, scratch: &mut Scratch, levels: &mut PendingLevels<'_>, size: (u32, u32)) {
+        let (level, width, height) = (levels.level, size.0 as usize, size.1 as usize);
+        match self {
+            PixelOp::AdjustBrightness { .. }
+            | PixelOp::Invert
+            | PixelOp::Posterize { .. }
+            | PixelOp::Solarize { .. }
+            | PixelOp::SolarizeAdd { .. } => levels.look_up(LevelTables::of(self)),
+            PixelOp::AdjustContrast { contrast_factor } => {
+                let [red, green, blue] = levels.channels();
+                let pixels = red.len();
+                let mean = statistics::mean(statistics::grey_sum(level, red, green, blue), pixels);
+                levels.look_up(Some(LevelTables::contrast(*contrast_factor, mean)));
+            }
+            PixelOp::Autocontrast => {
+                let extremes = levels.channels().map(|plane| statistics::extremes(level, plane));
+                levels.look_up(Some(LevelTables::autocontrast(extremes)));
+            }
+            PixelOp::Equalize => {
+                let histograms = levels.channels().map(|plane| statistics::histogram(plane));
+                levels.look_up(Some(LevelTables::equalize(&histograms)));
+            }
+            PixelOp::HorizontalFlip => mirror::left_right(levels.unchanged(), width),
+            PixelOp::VerticalFlip => {
+                for plane in channels(levels.unchanged()) {
+                    mirror::top_bottom(plane, width);
+                }
+            }
+            PixelOp::RgbToGrayscale => {
+                let [red, green, blue] = levels.channels();
+                grey::to_grey(level, red, green, blue);
+            }
+            PixelOp::AdjustSaturation { saturation_factor } => {
+                let [red, green, blue] = levels.channels();
+                let (of_level, of_grey) = (*saturation_factor as f32, (1.0 - saturation_factor) as f32);
+                grey::saturate(level, red, green, blue, of_level, of_grey);
+            }
+            PixelOp::AdjustHue { hue_factor } => {
+                let [red, green, blue] = levels.channels();
+                hue::turn(level, red, green, blue, *hue_factor as f32);
+            }
+            PixelOp::PermuteChannels { permutation } => {
+                scratch.replace(levels.planes(), |from, to| mirror::permute(from, *permutation, to));
+            }
+            PixelOp::Affine(_) | PixelOp::Rotate { .. } => {
+                if let Some(warp) = Warp::of(self, size) {
+                    scratch.warp(level, &warp, size, levels.planes());
+                }
+            }
+            PixelOp::AdjustSharpness { sharpness_factor } => {
+                let of_smooth = (1.0 - sharpness_factor) as f32;
+                scratch.replace(levels.planes(), |from, to| {
+                    for (from, to) in channels(from).into_iter().zip(channels(to)) {
+                        sharpness::sharpen(level, from, to, width, of_smooth);
+                    }
+                });
+            }
+            PixelOp::GaussianBlur { kernel_size, sigma } => {
+                let weights = [0, 1].map(|axis| blur::weights(kernel_size[axis], sigma[axis]));
+                if weights.iter().any(|weights| weights.len() > 1) {
+                    let weights = weights.each_ref().map(|weights| &weights[..]);
+                    scratch.blur.run(level, levels.channels(), (width, height), weights);
+                }
+            }
+            PixelOp::Erase { rectangle, v } => {
+                erase::erase_levels(levels.planes(), (width, height), *rectangle, *v);
+            }
+            PixelOp::Augmix { weights, chains } => scratch.mix(level, weights, chains, size, levels.planes()),
+        }
+    }
+
+    /// Writes the operation into the program of an image for a GPU, and returns where its result is.
+    pub(super) fn write(&self, to: &mut ProgramWriter<'_>, levels: HeldLevels) -> HeldLevels {
+        let shares = |factor: &f64| [*factor as f32, (1.0 - factor) as f32].map(f32::to_bits);
+        match self {
+            PixelOp::RgbToGrayscale => to.instruction(OpCode::Grey, levels, []),
+            PixelOp::AdjustContrast { contrast_factor } => {
+                to.instruction(OpCode::Contrast, levels, shares(contrast_factor))
+            }
+            PixelOp::AdjustSaturation { saturation_factor } => {
+                to.instruction(OpCode::Saturation, levels, shares(saturation_factor))
+            }
+            PixelOp::AdjustHue { hue_factor } => {
+                to.instruction(OpCode::Hue, levels, [(*hue_factor as f32).to_bits()])
+            }
+            PixelOp::AdjustSharpness { sharpness_factor } => {
+                to.instruction(OpCode::Sharpness, levels, [shares(sharpness_factor)[1]])
+            }
+            PixelOp::Autocontrast => to.instruction(OpCode::Autocontrast, levels, []),
+            PixelOp::Equalize => to.instruction(OpCode::Equalize, levels, []),
+            PixelOp::PermuteChannels { permutation } => {
+                to.instruction(OpCode::Permute, levels, [bytes(*permutation)])
+            }
+            PixelOp::GaussianBlur { kernel_size, sigma } => {
+                let [across, down] = [0, 1].map(|axis| blur::weights(kernel_size[axis], sigma[axis]));
+                to.blur(levels, &across, &down)
+            }
+            PixelOp::HorizontalFlip => to.moved(levels, [[-1, 0, to.size.0 as i32 - 1], [0, 1, 0]]),
+            PixelOp::VerticalFlip => to.moved(levels, [[1, 0, 0], [0, -1, to.size.1 as i32 - 1]]),
+            PixelOp::Erase { rectangle, v } => {
+                let words = to.rectangle(rectangle).into_iter().chain([bytes(*v)]);
+                to.instruction(OpCode::Fill, levels, words)
+            }
+            PixelOp::Augmix { weights, chains } => to.augmix(levels, weights, chains),
+            PixelOp::Affine(_) | PixelOp::Rotate { .. } => match Warp::of(self, to.size) {
+                Some(warp) => to.warp(levels, &warp),
+                None => levels,
+            },
+            PixelOp::AdjustBrightness { .. }
+            | PixelOp::Invert
+            | PixelOp::Posterize { .. }
+            | PixelOp::Solarize { .. }
+            | PixelOp::SolarizeAdd { .. } => match LevelTables::of(self) {
+                Some(tables) => to.tables(&tables, levels),
+                None => levels,
+            },
+        }
+    }
+}
+
+/// Three bytes in a word, the first one lowest.
+fn bytes([first, second, third]: [u8; 3]) -> u32 {
+    u32::from_le_bytes([first, second, third, 0])
+}
+
+/// The codes of instructions, in the order of `cuda/ops/program.cuh`, which says what words they have.
+#[derive(Debug, Clone, Copy)]
+#[repr(u32)]
+pub(super) enum OpCode {
+    Table,
+    Contrast,
+    Autocontrast,
+    Equalize,
+    Grey,
+    Saturation,
+    Hue,
+    Permute,
+    Fill,
+    Store,
+    Sharpness,
+    Blur,
+    Move,
+    Warp,
+    Shift,
+    Mix,
+    Erase,
+    Noise,
+}
+
+impl OpCode {
+    /// Whether an instruction can write into the set that it reads: it sees each pixel by itself.
+    pub(super) fn is_in_place(self) -> bool {
+        (self as u32) < Self::Sharpness as u32
+    }
 }
 
 /// The parameters of torchvision's `affine`.

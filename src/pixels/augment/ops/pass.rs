@@ -1,10 +1,10 @@
 //! Runs the operations of one image on its grey levels.
 
-use super::blur::{self, Blur};
+use super::blur::Blur;
 use super::resample::WarpScratch;
 use super::table::LevelTables;
 use super::warp::Warp;
-use super::{PixelOp, augmix, erase, grey, hue, mirror, resample, sharpness, shear, shift, statistics};
+use super::{PixelOp, augmix, resample, shear, shift};
 use base::simd::Level;
 
 /// Three planes of grey levels, R, G and B, and what operations need beside them. Each thread has one.
@@ -17,13 +17,13 @@ pub(in crate::augment) struct PixelPass {
 
 /// Memory that operations work in.
 #[derive(Debug, Default)]
-struct Scratch {
+pub(super) struct Scratch {
     /// Planes that take the place of the image's where an operation cannot write into what it reads.
     planes: Vec<u8>,
     warp: WarpScratch,
     /// Columns that a shear moves together.
     strip: Vec<[u8; shear::STRIP]>,
-    blur: Blur,
+    pub(super) blur: Blur,
     /// What chains of AugMix made.
     chains: Vec<Vec<u8>>,
 }
@@ -50,14 +50,14 @@ impl PixelPass {
 }
 
 /// The levels of an image, and tables that they are still to be looked up in: those that follow each other are one.
-struct PendingLevels<'a> {
-    level: Level,
+pub(super) struct PendingLevels<'a> {
+    pub(super) level: Level,
     planes: &'a mut Vec<u8>,
     tables: Option<LevelTables>,
 }
 
 impl PendingLevels<'_> {
-    fn look_up(&mut self, next: Option<LevelTables>) {
+    pub(super) fn look_up(&mut self, next: Option<LevelTables>) {
         self.tables = match (self.tables.take(), next) {
             (Some(before), Some(next)) => Some(before.then(&next)),
             (before, next) => next.or(before),
@@ -65,7 +65,7 @@ impl PendingLevels<'_> {
     }
 
     /// The levels as they are by now.
-    fn planes(&mut self) -> &mut Vec<u8> {
+    pub(super) fn planes(&mut self) -> &mut Vec<u8> {
         if let Some(tables) = self.tables.take() {
             tables.apply(self.level, channels(self.planes));
         }
@@ -73,96 +73,27 @@ impl PendingLevels<'_> {
     }
 
     /// The planes of R, G and B as they are by now.
-    fn channels(&mut self) -> [&mut [u8]; 3] {
+    pub(super) fn channels(&mut self) -> [&mut [u8]; 3] {
         channels(self.planes())
     }
 
     /// The levels before what they are still to be looked up in, for what moves levels and changes none.
-    fn unchanged(&mut self) -> &mut Vec<u8> {
+    pub(super) fn unchanged(&mut self) -> &mut Vec<u8> {
         self.planes
     }
 }
 
 impl Scratch {
-    /// Applies operations in order. Each has its place here: a new one does not compile without.
+    /// Applies operations in order.
     fn apply(&mut self, level: Level, ops: &[PixelOp], size: (u32, u32), planes: &mut Vec<u8>) {
-        let (width, height) = (size.0 as usize, size.1 as usize);
         let mut levels = PendingLevels { level, planes, tables: None };
         for op in ops {
-            match op {
-                PixelOp::AdjustBrightness { .. }
-                | PixelOp::Invert
-                | PixelOp::Posterize { .. }
-                | PixelOp::Solarize { .. }
-                | PixelOp::SolarizeAdd { .. } => levels.look_up(LevelTables::of(op)),
-                PixelOp::AdjustContrast { contrast_factor } => {
-                    let [red, green, blue] = levels.channels();
-                    let pixels = red.len();
-                    let mean = statistics::mean(statistics::grey_sum(level, red, green, blue), pixels);
-                    levels.look_up(Some(LevelTables::contrast(*contrast_factor, mean)));
-                }
-                PixelOp::Autocontrast => {
-                    let extremes = levels.channels().map(|plane| statistics::extremes(level, plane));
-                    levels.look_up(Some(LevelTables::autocontrast(extremes)));
-                }
-                PixelOp::Equalize => {
-                    let histograms = levels.channels().map(|plane| statistics::histogram(plane));
-                    levels.look_up(Some(LevelTables::equalize(&histograms)));
-                }
-                PixelOp::HorizontalFlip => mirror::left_right(levels.unchanged(), width),
-                PixelOp::VerticalFlip => {
-                    for plane in channels(levels.unchanged()) {
-                        mirror::top_bottom(plane, width);
-                    }
-                }
-                PixelOp::RgbToGrayscale => {
-                    let [red, green, blue] = levels.channels();
-                    grey::to_grey(level, red, green, blue);
-                }
-                PixelOp::AdjustSaturation { saturation_factor } => {
-                    let [red, green, blue] = levels.channels();
-                    let (of_level, of_grey) = (*saturation_factor as f32, (1.0 - saturation_factor) as f32);
-                    grey::saturate(level, red, green, blue, of_level, of_grey);
-                }
-                PixelOp::AdjustHue { hue_factor } => {
-                    let [red, green, blue] = levels.channels();
-                    hue::turn(level, red, green, blue, *hue_factor as f32);
-                }
-                PixelOp::PermuteChannels { permutation } => {
-                    self.replace(levels.planes(), |from, to| mirror::permute(from, *permutation, to));
-                }
-                PixelOp::Affine(_) | PixelOp::Rotate { .. } => {
-                    if let Some(warp) = Warp::of(op, size) {
-                        self.warp(level, &warp, size, levels.planes());
-                    }
-                }
-                PixelOp::AdjustSharpness { sharpness_factor } => {
-                    let of_smooth = (1.0 - sharpness_factor) as f32;
-                    self.replace(levels.planes(), |from, to| {
-                        for (from, to) in channels(from).into_iter().zip(channels(to)) {
-                            sharpness::sharpen(level, from, to, width, of_smooth);
-                        }
-                    });
-                }
-                PixelOp::GaussianBlur { kernel_size, sigma } => {
-                    let weights = [0, 1].map(|axis| blur::weights(kernel_size[axis], sigma[axis]));
-                    if weights.iter().any(|weights| weights.len() > 1) {
-                        let weights = weights.each_ref().map(|weights| &weights[..]);
-                        self.blur.run(level, levels.channels(), (width, height), weights);
-                    }
-                }
-                PixelOp::Erase { rectangle, v } => {
-                    erase::erase_levels(levels.planes(), (width, height), *rectangle, *v);
-                }
-                PixelOp::Augmix { weights, chains } => {
-                    self.mix(level, weights, chains, size, levels.planes())
-                }
-            }
+            op.run(self, &mut levels, size);
         }
         levels.planes();
     }
 
-    fn warp(&mut self, level: Level, warp: &Warp, size: (u32, u32), planes: &mut Vec<u8>) {
+    pub(super) fn warp(&mut self, level: Level, warp: &Warp, size: (u32, u32), planes: &mut Vec<u8>) {
         let sides = (size.0 as usize, size.1 as usize);
         if let Some(shift) = warp.shift {
             self.replace(planes, |from, to| shift::shift(level, shift, warp.fill, sides, from, to));
@@ -175,7 +106,7 @@ impl Scratch {
         }
     }
 
-    fn mix(
+    pub(super) fn mix(
         &mut self,
         level: Level,
         weights: &[f64],
@@ -194,7 +125,7 @@ impl Scratch {
     }
 
     /// Puts what `make` makes of planes in their place.
-    fn replace(&mut self, planes: &mut Vec<u8>, make: impl FnOnce(&mut [u8], &mut [u8])) {
+    pub(super) fn replace(&mut self, planes: &mut Vec<u8>, make: impl FnOnce(&mut [u8], &mut [u8])) {
         self.planes.resize(planes.len(), 0);
         make(planes, &mut self.planes);
         std::mem::swap(planes, &mut self.planes);
@@ -202,7 +133,7 @@ impl Scratch {
 }
 
 /// The planes of R, G and B.
-fn channels(planes: &mut [u8]) -> [&mut [u8]; 3] {
+pub(super) fn channels(planes: &mut [u8]) -> [&mut [u8]; 3] {
     let pixels = planes.len() / 3;
     let (red, others) = planes.split_at_mut(pixels);
     let (green, blue) = others.split_at_mut(pixels);

@@ -25,9 +25,10 @@ pub use drawn::{DrawnView, DrawnViews};
 pub use renderer::Renderer;
 pub use request::{ImageTransforms, Transforms};
 pub use transform::Transform;
-pub(crate) use transform::check_choice;
 pub use transform::{BadParameter, CROP_RATIO, CROP_SCALE, LARGEST_SIDE, Sides};
 pub use transform::{CenterCrop, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToDtype, WholeResize};
+pub(crate) use transform::{check_choice, table};
+pub use transform::{transforms_json, transforms_stub};
 
 use super::{DType, Fidelity, ImageSize, MemoryFormat, Output};
 use base::error::{Error, Result};

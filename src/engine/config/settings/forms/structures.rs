@@ -225,7 +225,7 @@ impl Form<Mixing> for MixList {
     }
 
     fn text_by(&self) -> Option<(&'static str, &'static str)> {
-        Some(("foreload.transforms._mixing", "mix_to_json"))
+        Some(("foreload.transforms", "mix_to_json"))
     }
 }
 

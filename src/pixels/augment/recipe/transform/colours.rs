@@ -1,23 +1,20 @@
 //! Transforms of colours: grey, jitter, the order of the channels.
 
-use super::values::{BadParameter, Spread, half, ordered, probability};
+use super::table::transform;
+use super::values::{BadParameter, Spread, ordered, probability};
 use super::{PixelDraw, PixelTransform};
 use crate::augment::ops::PixelOp;
 use crate::augment::recipe::distributions::shuffle;
 use base::rng::RandomStream;
-use serde::Deserialize;
 
-/// Makes colours grey.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Grayscale {
-    /// The channels of the result: 3.
-    #[serde(default = "three")]
-    num_output_channels: u32,
-}
-
-fn three() -> u32 {
-    3
+transform! {
+    /// Converts to grey: .2989 R + .587 G + .114 B, truncated, as torchvision does with uint8 tensors.
+    ///
+    /// It comes after the geometry and before `ToDtype`.
+    pub Grayscale {
+        /// 3, unlike torchvision's default of 1: images keep R, G and B, which become equal.
+        num_output_channels: u32 = 3;
+    }
 }
 
 impl PixelTransform for Grayscale {
@@ -41,17 +38,12 @@ impl PixelTransform for Grayscale {
     }
 }
 
-/// Makes colours grey at random.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomGrayscale {
-    /// The probability of grey.
-    #[serde(default = "tenth")]
-    p: f64,
-}
-
-fn tenth() -> f64 {
-    0.1
+transform! {
+    /// Converts to grey at random, as `Grayscale` does.
+    pub RandomGrayscale {
+        /// The probability of grey.
+        p: f64 = 0.1;
+    }
 }
 
 impl PixelTransform for RandomGrayscale {
@@ -64,22 +56,20 @@ impl PixelTransform for RandomGrayscale {
     }
 }
 
-/// Changes brightness, contrast, saturation and hue by random factors, in random order.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ColorJitter {
-    /// The factors of brightness: how far they go from 1, or the least and the largest.
-    #[serde(default)]
-    brightness: Option<Spread>,
-    /// The factors of contrast, likewise.
-    #[serde(default)]
-    contrast: Option<Spread>,
-    /// The factors of saturation, likewise.
-    #[serde(default)]
-    saturation: Option<Spread>,
-    /// The shares of a full turn of the hue: how far they go from 0, or the least and the largest.
-    #[serde(default)]
-    hue: Option<Spread>,
+transform! {
+    /// Changes brightness, contrast, saturation and hue by random factors, in an order that is random, too.
+    ///
+    /// What is None does not change. A factor with equal bounds is fixed: `ColorJitter(brightness=(1.5, 1.5))`.
+    pub ColorJitter {
+        /// How far the factor may go from 1, but not below 0; or its bounds, from 0 on.
+        brightness: Option<Spread> = null;
+        /// The same, of contrast.
+        contrast: Option<Spread> = null;
+        /// The same, of saturation.
+        saturation: Option<Spread> = null;
+        /// How far the hue may turn, as a share of a full turn from 0 to 0.5; or its bounds, from -0.5 to 0.5.
+        hue: Option<Spread> = null;
+    }
 }
 
 /// What factors of brightness, contrast and saturation must be.
@@ -156,37 +146,22 @@ fn between(stream: &mut RandomStream, [low, high]: [f64; 2]) -> f64 {
     stream.uniform(low, high)
 }
 
-/// The distortion of colours of SSD.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomPhotometricDistort {
-    /// The least and the largest factor of brightness.
-    #[serde(default = "distorted_brightness")]
-    brightness: [f64; 2],
-    /// The least and the largest factor of contrast.
-    #[serde(default = "distorted_contrast")]
-    contrast: [f64; 2],
-    /// The least and the largest factor of saturation.
-    #[serde(default = "distorted_contrast")]
-    saturation: [f64; 2],
-    /// The least and the largest share of a full turn.
-    #[serde(default = "distorted_hue")]
-    hue: [f64; 2],
-    /// The probability of each change.
-    #[serde(default = "half")]
-    p: f64,
-}
-
-fn distorted_brightness() -> [f64; 2] {
-    [0.875, 1.125]
-}
-
-fn distorted_contrast() -> [f64; 2] {
-    [0.5, 1.5]
-}
-
-fn distorted_hue() -> [f64; 2] {
-    [-0.05, 0.05]
+transform! {
+    /// Distorts colours as SSD does: brightness, contrast, saturation and hue, and the order of the channels.
+    ///
+    /// Contrast changes before saturation and hue, or after them, each with probability 1/2.
+    pub RandomPhotometricDistort {
+        /// The bounds of the factor of brightness, from 0 on.
+        brightness: [f64; 2] = [0.875, 1.125], must("two numbers, the least and the largest factor");
+        /// The bounds of the factor of contrast.
+        contrast: [f64; 2] = [0.5, 1.5], must("two numbers, the least and the largest factor");
+        /// The bounds of the factor of saturation.
+        saturation: [f64; 2] = [0.5, 1.5], must("two numbers, the least and the largest factor");
+        /// The bounds of the turn of the hue, as a share of a full turn, from -0.5 to 0.5.
+        hue: [f64; 2] = [-0.05, 0.05], must("two numbers, the least and the largest turn");
+        /// The probability of each change.
+        p: f64 = 0.5;
+    }
 }
 
 impl PixelTransform for RandomPhotometricDistort {
@@ -216,10 +191,10 @@ impl PixelTransform for RandomPhotometricDistort {
     }
 }
 
-/// Puts the channels into random order.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomChannelPermutation {}
+transform! {
+    /// Puts the channels into random order.
+    pub RandomChannelPermutation {}
+}
 
 impl PixelTransform for RandomChannelPermutation {
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {

@@ -1,18 +1,18 @@
 //! Transforms that apply some of others, in some order.
 
-use super::values::{BadParameter, check_choice, half, probability};
+use super::table::transform;
+use super::values::{BadParameter, check_choice, probability};
 use super::{PixelDraw, PixelPlace, PixelTransform, Transform};
 use crate::augment::recipe::distributions::shuffle;
-use serde::Deserialize;
 
-/// Applies all of a list, or none, at random.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomApply {
-    transforms: Vec<Transform>,
-    /// The probability of all.
-    #[serde(default = "half")]
-    p: f64,
+transform! {
+    /// Applies all transforms of a list, or none of them, at random.
+    pub RandomApply(Container) {
+        /// Transforms that change pixels, flips, and other lists of such.
+        transforms: Vec<Transform>;
+        /// The probability that they are applied.
+        p: f64 = 0.5;
+    }
 }
 
 impl PixelTransform for RandomApply {
@@ -33,14 +33,15 @@ impl PixelTransform for RandomApply {
     }
 }
 
-/// Applies one of a list.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomChoice {
-    transforms: Vec<Transform>,
-    /// The weight of each; without, all are equally likely.
-    #[serde(default)]
-    p: Option<Vec<f64>>,
+transform! {
+    /// Applies one transform of a list.
+    pub RandomChoice(Choice) {
+        /// Transforms that change pixels, flips, and other lists of such; or for `mix=` of a loader `MixUp` and
+        /// `CutMix`, of which one is drawn for each batch.
+        transforms: Vec<Transform>, typed("Sequence[Transform] | Sequence[Mix]");
+        /// The weight of each, which need not add up to 1. None: all are equally likely.
+        p: Option<Vec<f64>> = null, must("a list of weights, one for each transform");
+    }
 }
 
 impl PixelTransform for RandomChoice {
@@ -70,11 +71,12 @@ impl PixelTransform for RandomChoice {
     }
 }
 
-/// Applies all of a list in random order.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomOrder {
-    transforms: Vec<Transform>,
+transform! {
+    /// Applies all transforms of a list in random order.
+    pub RandomOrder(Container) {
+        /// Transforms that change pixels, flips, and other lists of such.
+        transforms: Vec<Transform>;
+    }
 }
 
 impl PixelTransform for RandomOrder {

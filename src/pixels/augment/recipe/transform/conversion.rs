@@ -1,22 +1,18 @@
 //! The element type and scale of the result, which every list has.
 
+use super::table::transform;
 use super::values::BadParameter;
 use crate::augment::DType;
-use serde::Deserialize;
 
-/// Converts the element type.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ToDtype {
-    /// The element type of the result.
-    pub dtype: DType,
-    /// Whether floats are scaled to 0..1; otherwise they stay in 0..255.
-    #[serde(default = "yes")]
-    pub scale: bool,
-}
-
-fn yes() -> bool {
-    true
+transform! {
+    /// Converts the images' element type.
+    pub ToDtype {
+        /// `float32`, `float16`, `bfloat16` or `uint8`, as a text or as NumPy's or torch's type.
+        pub dtype: DType;
+        /// True: floats have values of 0..1, unlike torchvision's default. False: they have values of 0..255, also for
+        /// `Normalize`.
+        pub scale: bool = true;
+    }
 }
 
 impl ToDtype {
@@ -25,14 +21,14 @@ impl ToDtype {
     }
 }
 
-/// Subtracts the mean and divides by the deviation.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Normalize {
-    /// The mean of each channel.
-    pub mean: [f32; 3],
-    /// The standard deviation of each channel.
-    pub std: [f32; 3],
+transform! {
+    /// Subtracts the mean of each channel and divides by the standard deviation.
+    pub Normalize {
+        /// The means of R, G and B, on the scale of the values, which is 0..1 after `ToDtype(dtype)`.
+        pub mean: [f32; 3], must("three numbers, for R, G and B");
+        /// The standard deviations of R, G and B, on the same scale.
+        pub std: [f32; 3], must("three numbers, for R, G and B");
+    }
 }
 
 impl Normalize {

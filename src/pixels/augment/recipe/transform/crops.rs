@@ -1,17 +1,17 @@
 //! Transforms that take a part of an image, and pad what is too small for that.
 
+use super::table::transform;
 use super::values::{BadParameter, FillLevels, Margins, Sides};
 use super::{GeometryBuilder, GeometryDraw, GeometryTransform};
 use crate::augment::recipe::torchvision::{centre_padding, centred, random_place};
 use crate::augment::{ImageSize, Padding};
-use serde::Deserialize;
 
-/// Takes the middle. A smaller image is padded with black.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CenterCrop {
-    /// The output's size.
-    pub size: Sides,
+transform! {
+    /// Crops the middle of an image; a smaller image is padded with black.
+    pub CenterCrop {
+        /// The output's size in pixels: the side of a square, or (height, width).
+        pub size: Sides;
+    }
 }
 
 impl GeometryTransform for CenterCrop {
@@ -49,24 +49,24 @@ impl GeometryTransform for CenterCrop {
     }
 }
 
-/// Pads, and takes a part at a random place.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomCrop {
-    /// The output's size.
-    size: Sides,
-    /// The pixels that are added before the crop.
-    #[serde(default)]
-    padding: Option<Margins>,
-    /// Whether a smaller image gets as many pixels as it lacks, on each of both sides.
-    #[serde(default)]
-    pad_if_needed: bool,
-    /// The grey levels of constant padding.
-    #[serde(default)]
-    fill: FillLevels,
-    /// What the added pixels show.
-    #[serde(default)]
-    padding_mode: Padding,
+transform! {
+    /// Pads an image, and crops a part of it at a random place.
+    ///
+    /// The sample of an image that is smaller than the crop fails, unless `pad_if_needed` is set.
+    pub RandomCrop {
+        /// The output's size in pixels: the side of a square, or (height, width).
+        size: Sides;
+        /// The pixels added before the crop: on all sides; or (left and right, top and bottom); or (left, top, right,
+        /// bottom).
+        padding: Option<Margins> = null;
+        /// Whether a smaller image is padded on both sides by what it lacks.
+        pad_if_needed: bool = false;
+        /// The grey level of added pixels, or the levels of R, G and B; for `constant`.
+        fill: FillLevels = 0;
+        /// `constant`; `edge`, the nearest pixel; `reflect`, mirrored without repeating the outermost pixel;
+        /// `symmetric`, mirrored with it.
+        padding_mode: Padding = "constant";
+    }
 }
 
 impl RandomCrop {

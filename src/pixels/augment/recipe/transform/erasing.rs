@@ -1,6 +1,7 @@
 //! Overwrites a random rectangle: of grey levels, or of finished values.
 
-use super::values::{BadParameter, bounds, half, ordered, probability};
+use super::table::{ParameterKind, parameter_types, transform};
+use super::values::{BadParameter, bounds, ordered, probability};
 use super::{PixelDraw, PixelPlace, PixelTransform};
 use crate::augment::ImageSize;
 use crate::augment::ops::{ErasedBy, Erasure, PixelOp, Rectangle};
@@ -11,30 +12,24 @@ use serde::Deserialize;
 /// The number of attempts at a rectangle that fits, before nothing is erased.
 const TRIES: usize = 10;
 
-/// Overwrites a random rectangle at random (Zhong et al., "Random Erasing Data Augmentation", 2017).
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomErasing {
-    /// The probability of a rectangle.
-    #[serde(default = "half")]
-    p: f64,
-    /// Bounds of the rectangle's share of the area.
-    #[serde(default = "erased_scale")]
-    scale: [f64; 2],
-    /// Bounds of the rectangle's height / width, as torchvision has it.
-    #[serde(default = "erased_ratio")]
-    ratio: (f64, f64),
-    /// What is written.
-    #[serde(default)]
-    value: ErasingValue,
-}
-
-fn erased_scale() -> [f64; 2] {
-    [0.02, 0.33]
-}
-
-fn erased_ratio() -> (f64, f64) {
-    (0.3, 3.3)
+// Zhong et al., "Random Erasing Data Augmentation", 2017.
+transform! {
+    /// Overwrites a random rectangle, at random. An image gets none if ten attempts do not fit into it.
+    ///
+    /// It may stand anywhere after the geometry, and `value` is on the scale of the values there: grey levels before
+    /// `ToDtype`, floats after it, normalised ones after `Normalize`.
+    pub RandomErasing {
+        /// The probability of a rectangle.
+        p: f64 = 0.5;
+        /// The bounds of its share of the image's area, which is uniform between them.
+        scale: [f64; 2] = [0.02, 0.33], must("two numbers, the least and the largest share of the area");
+        /// The bounds of its height / width, which is log-uniform between them.
+        ratio: (f64, f64) = [0.3, 3.3], must("two numbers, the least and the largest height / width");
+        /// What is written: a number; three, for R, G and B; `random`, a standard normal number for each value, which
+        /// timm calls `pixel` (either is taken); or `color`, one for each channel of the rectangle, timm's `rand`.
+        /// Normal numbers are for floats.
+        value: ErasingValue = 0.0;
+    }
 }
 
 /// What is written, on the scale of the values at the transform's place.
@@ -49,10 +44,8 @@ enum ErasingValue {
     Noise(ErasingNoise),
 }
 
-impl Default for ErasingValue {
-    fn default() -> Self {
-        Self::One(0.0)
-    }
+parameter_types! {
+    ErasingValue: ParameterKind::new("float | Sequence[float] | str", "erasing_value");
 }
 
 /// What has a normal number of its own.

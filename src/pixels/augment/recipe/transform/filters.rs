@@ -1,20 +1,21 @@
 //! Transforms that make each pixel of its neighbours.
 
-use super::values::{BadParameter, LARGEST_SIDE, Spread, half, ordered, probability, within};
+use super::table::{ParameterKind, parameter_types, transform};
+use super::values::{BadParameter, LARGEST_SIDE, Spread, ordered, probability, within};
 use super::{PixelDraw, PixelPlace, PixelTransform};
 use crate::augment::ImageSize;
 use crate::augment::ops::PixelOp;
 use serde::Deserialize;
 
-/// Blurs by a Gaussian filter of random width.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GaussianBlur {
-    /// The number of pixels along x and y that the filter covers.
-    kernel_size: KernelSize,
-    /// The standard deviation in pixels, or the least and the largest.
-    #[serde(default = "blur_sigma")]
-    sigma: Spread,
+transform! {
+    /// Blurs by a Gaussian filter of random width. Beyond its borders the image is mirrored.
+    pub GaussianBlur {
+        /// The number of pixels along x and y that the filter covers, odd; or (along x, along y). An image must be
+        /// larger than half of it.
+        kernel_size: KernelSize;
+        /// The standard deviation in pixels; or its bounds, between which it is uniform.
+        sigma: Spread = [0.1, 2.0];
+    }
 }
 
 /// The size of a filter.
@@ -27,8 +28,8 @@ enum KernelSize {
     Both([u32; 2]),
 }
 
-fn blur_sigma() -> Spread {
-    Spread::Both([0.1, 2.0])
+parameter_types! {
+    KernelSize: ParameterKind::new("int | Sequence[int]", "kernel_size");
 }
 
 impl GaussianBlur {
@@ -82,15 +83,14 @@ impl PixelTransform for GaussianBlur {
     }
 }
 
-/// Sharpens or smooths at random.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomAdjustSharpness {
-    /// From 0 on: 0 smooths, 1 changes nothing, 2 sharpens.
-    sharpness_factor: f64,
-    /// The probability of a change.
-    #[serde(default = "half")]
-    p: f64,
+transform! {
+    /// Sharpens or smooths at random.
+    pub RandomAdjustSharpness {
+        /// From 0 on: 0 smooths, 1 changes nothing, 2 sharpens.
+        sharpness_factor: f64;
+        /// The probability of a change.
+        p: f64 = 0.5;
+    }
 }
 
 impl PixelTransform for RandomAdjustSharpness {

@@ -1,17 +1,16 @@
 //! Transforms that mirror at random. They can be exchanged with most others of geometry, and come as operations on
 //! pixels behind those that mind places.
 
-use super::values::{BadParameter, half, probability};
+use super::table::transform;
+use super::values::{BadParameter, probability};
 use super::{GeometryBuilder, GeometryDraw, GeometryTransform};
-use serde::Deserialize;
 
-/// Mirrors left and right at random.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomHorizontalFlip {
-    /// The probability of mirroring.
-    #[serde(default = "half")]
-    pub p: f64,
+transform! {
+    /// Mirrors left and right at random.
+    pub RandomHorizontalFlip {
+        /// The probability that an image is mirrored.
+        pub p: f64 = 0.5;
+    }
 }
 
 impl GeometryTransform for RandomHorizontalFlip {
@@ -32,13 +31,12 @@ impl GeometryTransform for RandomHorizontalFlip {
     }
 }
 
-/// Mirrors top and bottom at random.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomVerticalFlip {
-    /// The probability of mirroring.
-    #[serde(default = "half")]
-    pub p: f64,
+transform! {
+    /// Mirrors top and bottom at random.
+    pub RandomVerticalFlip {
+        /// The probability that an image is mirrored.
+        pub p: f64 = 0.5;
+    }
 }
 
 impl GeometryTransform for RandomVerticalFlip {

@@ -1,10 +1,10 @@
 //! The crop that is chosen by the boxes of a sample, as SSD trains with it.
 
+use super::table::transform;
 use super::values::{BadParameter, bounds};
 use super::{GeometryBuilder, GeometryDraw, GeometryTransform};
 use crate::augment::ImageSize;
 use base::rng::RandomStream;
-use serde::Deserialize;
 
 /// The number of times that an option is chosen before the image stays whole. torchvision chooses for ever, so that an
 /// image of which no crop suits hangs it unless some option is 1. With its own options the chance to get here is 2e-7.
@@ -13,29 +13,26 @@ const MOST_CHOICES: usize = 100;
 /// The most trials for an option.
 const MOST_TRIALS: u32 = 1000;
 
-/// Crops a part that shares enough of its area with one of the sample's boxes.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RandomIoUCrop {
-    /// The least share of a side.
-    min_scale: f64,
-    /// The largest share of a side.
-    max_scale: f64,
-    /// The least width / height.
-    min_aspect_ratio: f64,
-    /// The largest width / height.
-    max_aspect_ratio: f64,
-    /// The overlaps of which one is asked for: the area that crop and box share, by that which they cover together.
-    /// From 1 on an option leaves the image as it is.
-    sampler_options: Option<Vec<f64>>,
-    /// The crops that are tried for an option.
-    trials: u32,
-}
-
-impl Default for RandomIoUCrop {
-    fn default() -> Self {
-        let (min_scale, max_scale, min_aspect_ratio, max_aspect_ratio) = (0.3, 1.0, 0.5, 2.0);
-        Self { min_scale, max_scale, min_aspect_ratio, max_aspect_ratio, sampler_options: None, trials: 40 }
+transform! {
+    /// Crops a part that shares enough of its area with one of the sample's boxes, as SSD does.
+    ///
+    /// The boxes are the one field of `fields.Boxes` that follows the image. Those whose centre is outside of the crop
+    /// become zeros and keep their rows. An image without a box whose centre is inside of it stays whole.
+    pub RandomIoUCrop {
+        /// The least share of the image's width, and of its height.
+        min_scale: f64 = 0.3;
+        /// The largest share, at most 1.
+        max_scale: f64 = 1.0;
+        /// The least width / height of the crop.
+        min_aspect_ratio: f64 = 0.5;
+        /// The largest width / height of the crop.
+        max_aspect_ratio: f64 = 2.0;
+        /// The overlaps, of which one is drawn that crop and box must have: the area that they share, by that which
+        /// they cover together. From 1 on it leaves the image whole. None means 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1.
+        sampler_options: Option<Vec<f64>> = null, must("a list of overlaps, or None");
+        /// The crops that are tried before another overlap is drawn, at most 1000. After 100 overlaps the image stays
+        /// whole.
+        trials: u32 = 40;
     }
 }
 
@@ -164,13 +161,17 @@ mod tests {
 
     const SIZE: ImageSize = ImageSize { width: 100, height: 80 };
 
+    fn crop(parameters: &str) -> RandomIoUCrop {
+        serde_json::from_str(parameters).unwrap()
+    }
+
     fn stream(number: u64) -> RandomStream {
         RandomKey::new(b"iou", 1, 0, Use::Augment).stream(number)
     }
 
     #[test]
     fn a_crop_suits_a_box_and_drops_those_whose_centre_is_outside() {
-        let half = RandomIoUCrop { sampler_options: Some(vec![0.5]), ..Default::default() };
+        let half = crop(r#"{"sampler_options": [0.5]}"#);
         let boxes = [[10.0, 10.0, 60.0, 70.0], [80.0, 5.0, 95.0, 20.0], [0.0; 4]];
         let mut dropped = [0; 3];
         for number in 0..200 {
@@ -190,7 +191,7 @@ mod tests {
     #[test]
     fn hostile_boxes_leave_the_image_whole() {
         let (nan, huge) = (f32::NAN, f32::MAX);
-        let never = RandomIoUCrop { sampler_options: Some(vec![0.99]), trials: 5, ..Default::default() };
+        let never = crop(r#"{"sampler_options": [0.99], "trials": 5}"#);
         for boxes in [
             &[][..],
             &[[nan; 4], [nan, 0.0, 10.0, 10.0]],
@@ -201,7 +202,7 @@ mod tests {
         ] {
             assert_eq!(never.draw(&mut stream(1), SIZE, boxes), None, "{boxes:?}");
         }
-        let any = RandomIoUCrop { sampler_options: Some(vec![0.0]), ..Default::default() };
+        let any = crop(r#"{"sampler_options": [0.0]}"#);
         // A side of such images becomes nothing, by which torchvision would divide.
         assert_eq!(
             any.draw(&mut stream(1), ImageSize { width: 9, height: 1 }, &[[2.0, 0.0, 7.0, 1.0]]),

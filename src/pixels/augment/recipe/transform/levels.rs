@@ -1,17 +1,16 @@
 //! Transforms of grey levels, the same for every pixel of a channel.
 
-use super::values::{BadParameter, half, probability, within};
+use super::table::transform;
+use super::values::{BadParameter, probability, within};
 use super::{PixelDraw, PixelTransform};
 use crate::augment::ops::PixelOp;
-use serde::Deserialize;
 
-/// Makes the negative at random.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomInvert {
-    /// The probability of the negative.
-    #[serde(default = "half")]
-    p: f64,
+transform! {
+    /// Makes the negative at random: level x becomes 255 - x.
+    pub RandomInvert {
+        /// The probability of the negative.
+        p: f64 = 0.5;
+    }
 }
 
 impl PixelTransform for RandomInvert {
@@ -24,15 +23,14 @@ impl PixelTransform for RandomInvert {
     }
 }
 
-/// Keeps the highest bits of levels at random.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomPosterize {
-    /// The number of bits, 0 to 8.
-    bits: u32,
-    /// The probability of keeping no others.
-    #[serde(default = "half")]
-    p: f64,
+transform! {
+    /// Keeps the highest bits of each level, at random.
+    pub RandomPosterize {
+        /// The number of bits that are kept, 0 to 8.
+        bits: u32;
+        /// The probability that only these are kept.
+        p: f64 = 0.5;
+    }
 }
 
 impl PixelTransform for RandomPosterize {
@@ -46,15 +44,14 @@ impl PixelTransform for RandomPosterize {
     }
 }
 
-/// Inverts the high levels at random.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomSolarize {
-    /// The first level that is inverted, 0 to 255.
-    threshold: f64,
-    /// The probability of inverting.
-    #[serde(default = "half")]
-    p: f64,
+transform! {
+    /// Inverts levels from a threshold on, at random.
+    pub RandomSolarize {
+        /// The first level that is inverted, 0 to 255.
+        threshold: f64;
+        /// The probability of inverting.
+        p: f64 = 0.5;
+    }
 }
 
 impl PixelTransform for RandomSolarize {
@@ -68,13 +65,12 @@ impl PixelTransform for RandomSolarize {
     }
 }
 
-/// Stretches the levels of each channel at random.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomAutocontrast {
-    /// The probability of stretching.
-    #[serde(default = "half")]
-    p: f64,
+transform! {
+    /// Stretches the levels of each channel to 0..255, at random.
+    pub RandomAutocontrast {
+        /// The probability of stretching.
+        p: f64 = 0.5;
+    }
 }
 
 impl PixelTransform for RandomAutocontrast {
@@ -87,13 +83,12 @@ impl PixelTransform for RandomAutocontrast {
     }
 }
 
-/// Makes the histogram of each channel even at random.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomEqualize {
-    /// The probability of an even histogram.
-    #[serde(default = "half")]
-    p: f64,
+transform! {
+    /// Makes the histogram of each channel even, at random.
+    pub RandomEqualize {
+        /// The probability of an even histogram.
+        p: f64 = 0.5;
+    }
 }
 
 impl PixelTransform for RandomEqualize {

@@ -15,6 +15,7 @@ mod levels;
 mod pads;
 mod policies;
 mod resizes;
+pub(crate) mod table;
 mod values;
 mod warps;
 
@@ -22,6 +23,7 @@ pub use conversion::{Normalize, ToDtype};
 pub use crops::CenterCrop;
 pub use flips::RandomHorizontalFlip;
 pub use resizes::{RandomResizedCrop, WholeResize};
+pub use table::{transforms_json, transforms_stub};
 
 pub(crate) use values::check_choice;
 pub use values::{BadParameter, LARGEST_SIDE, Sides};
@@ -29,6 +31,7 @@ pub use values::{BadParameter, LARGEST_SIDE, Sides};
 use super::draw::PixelDraw;
 use super::geometry::{GeometryBuilder, GeometryDraw};
 use crate::augment::ImageSize;
+use crate::augment::mix::{CutMix, MixUp};
 use colours::{ColorJitter, Grayscale, RandomChannelPermutation, RandomGrayscale, RandomPhotometricDistort};
 use containers::{RandomApply, RandomChoice, RandomOrder, all_suit};
 use crops::RandomCrop;
@@ -39,8 +42,9 @@ use iou_crop::RandomIoUCrop;
 use levels::{RandomAutocontrast, RandomEqualize, RandomInvert, RandomPosterize, RandomSolarize};
 use pads::{Pad, RandomZoomOut};
 use policies::{AugMix, AutoAugment, RandAugment, TimmRandAugment, TrivialAugmentWide};
-use resizes::{RandomResize, RandomShortestSize, ScaleJitter};
+use resizes::{RandomResize, RandomShortestSize, ScaleJitter, WholeResize as Resize};
 use serde::Deserialize;
+use table::TransformRow;
 use warps::{RandomAffine, RandomRotation};
 
 /// The default bounds of a random crop's share of the image's area.
@@ -48,85 +52,6 @@ pub const CROP_SCALE: (f64, f64) = (0.08, 1.0);
 
 /// The default bounds of a random crop's width / height.
 pub const CROP_RATIO: (f64, f64) = (3.0 / 4.0, 4.0 / 3.0);
-
-/// One transform of a list. Each variant has the name and the parameters of a class of torchvision v2.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub enum Transform {
-    /// Crops a part of random area and shape, and resizes it.
-    RandomResizedCrop(RandomResizedCrop),
-    /// Resizes the whole image.
-    Resize(WholeResize),
-    /// Resizes the whole image to a random size.
-    RandomResize(RandomResize),
-    /// Resizes the whole image to one of several sizes.
-    RandomShortestSize(RandomShortestSize),
-    /// Resizes the whole image to a random multiple of the largest size that fits into a rectangle.
-    ScaleJitter(ScaleJitter),
-    /// Takes the middle. A smaller image is padded with black.
-    CenterCrop(CenterCrop),
-    /// Pads, and takes a part at a random place.
-    RandomCrop(RandomCrop),
-    /// Adds pixels around the image.
-    Pad(Pad),
-    /// Puts the image at a random place of a larger canvas at random.
-    RandomZoomOut(RandomZoomOut),
-    /// Crops a part that suits the boxes of the sample.
-    RandomIoUCrop(RandomIoUCrop),
-    /// Mirrors left and right at random.
-    RandomHorizontalFlip(RandomHorizontalFlip),
-    /// Mirrors top and bottom at random.
-    RandomVerticalFlip(RandomVerticalFlip),
-    /// Makes colours grey.
-    Grayscale(Grayscale),
-    /// Makes colours grey at random.
-    RandomGrayscale(RandomGrayscale),
-    /// Changes brightness, contrast, saturation and hue by random factors, in random order.
-    ColorJitter(ColorJitter),
-    /// The distortion of colours of SSD.
-    RandomPhotometricDistort(RandomPhotometricDistort),
-    /// Puts the channels into random order.
-    RandomChannelPermutation(RandomChannelPermutation),
-    /// Makes the negative at random.
-    RandomInvert(RandomInvert),
-    /// Keeps the highest bits of levels at random.
-    RandomPosterize(RandomPosterize),
-    /// Inverts the high levels at random.
-    RandomSolarize(RandomSolarize),
-    /// Stretches the levels of each channel at random.
-    RandomAutocontrast(RandomAutocontrast),
-    /// Makes the histogram of each channel even at random.
-    RandomEqualize(RandomEqualize),
-    /// Sharpens or smooths at random.
-    RandomAdjustSharpness(RandomAdjustSharpness),
-    /// Blurs by a Gaussian filter of random width.
-    GaussianBlur(GaussianBlur),
-    /// Rotates by a random angle.
-    RandomRotation(RandomRotation),
-    /// Rotates, moves, scales and shears by random amounts.
-    RandomAffine(RandomAffine),
-    /// Applies one of the pairs of operations of a policy.
-    AutoAugment(AutoAugment),
-    /// Applies some operations of one strength.
-    RandAugment(RandAugment),
-    /// Applies one operation of random strength.
-    TrivialAugmentWide(TrivialAugmentWide),
-    /// Mixes an image with what chains of operations make of it.
-    AugMix(AugMix),
-    /// Applies some operations, as timm does.
-    TimmRandAugment(TimmRandAugment),
-    /// Overwrites a random rectangle at random.
-    RandomErasing(RandomErasing),
-    /// Applies all of a list, or none, at random.
-    RandomApply(RandomApply),
-    /// Applies one of a list.
-    RandomChoice(RandomChoice),
-    /// Applies all of a list in random order.
-    RandomOrder(RandomOrder),
-    /// Converts the element type.
-    ToDtype(ToDtype),
-    /// Subtracts the mean and divides by the deviation.
-    Normalize(Normalize),
-}
 
 /// What a transform of geometry says of itself. A list folds all of these into one view.
 pub(in crate::augment::recipe) trait GeometryTransform {
@@ -206,7 +131,7 @@ pub(in crate::augment::recipe) struct PixelPlace {
     pub(in crate::augment::recipe) size: Option<ImageSize>,
 }
 
-/// Gives each transform its name, and says what it is: geometry; the type of the result; or what changes pixels behind
+/// Makes the type of all transforms and the table of them, and says what each is: geometry; the type of the result; or what changes pixels behind
 /// the geometry. Of these it says which mind places: what they draw treats left and right, or top and bottom,
 /// differently, so that mirroring cannot be moved across it. Each is in one of the lists; those that hold others mind
 /// places where one of these does.
@@ -218,6 +143,30 @@ macro_rules! kinds {
         pixels, by their places: $($placed:ident),+;
         pixels, as others do: $($holder:ident),+ $(,)?
     ) => {
+        /// One transform of a list. Each variant has the name and the parameters of a class of torchvision v2.
+        #[derive(Debug, Clone, PartialEq, Deserialize)]
+        #[allow(missing_docs, reason = "each has the comment of its type")]
+        pub enum Transform {
+            $($geometry($geometry),)+
+            $($alike($alike),)+
+            $($placed($placed),)+
+            $($holder($holder),)+
+            $($typed($typed),)+
+        }
+
+        /// The table of all transforms, in the order in which messages list them.
+        fn transform_table() -> Vec<TransformRow> {
+            vec![
+                $(TransformRow::of::<$geometry>(stringify!($geometry)),)+
+                $(TransformRow::of::<$alike>(stringify!($alike)),)+
+                $(TransformRow::of::<$placed>(stringify!($placed)),)+
+                $(TransformRow::of::<$holder>(stringify!($holder)),)+
+                $(TransformRow::of::<$typed>(stringify!($typed)),)+
+                TransformRow::of::<MixUp>("MixUp"),
+                TransformRow::of::<CutMix>("CutMix"),
+            ]
+        }
+
         impl Transform {
             /// The name that torchvision gives the transform, by which its random numbers are keyed, too.
             pub fn name(&self) -> &'static str {

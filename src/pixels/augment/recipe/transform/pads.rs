@@ -1,23 +1,21 @@
 //! Transforms that add pixels around an image.
 
-use super::values::{BadParameter, FillLevels, LARGEST_SIDE, Margins, half, probability};
+use super::table::transform;
+use super::values::{BadParameter, FillLevels, LARGEST_SIDE, Margins, probability};
 use super::{GeometryBuilder, GeometryDraw, GeometryTransform};
 use crate::augment::recipe::torchvision::zoomed_out;
 use crate::augment::{ImageSize, Padding};
-use serde::Deserialize;
 
-/// Adds pixels around the image.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Pad {
-    /// The number of pixels to add.
-    padding: Margins,
-    /// The grey levels of constant padding.
-    #[serde(default)]
-    fill: FillLevels,
-    /// What the added pixels show.
-    #[serde(default)]
-    padding_mode: Padding,
+transform! {
+    /// Adds pixels around the image.
+    pub Pad {
+        /// The pixels added: on all sides; or (left and right, top and bottom); or (left, top, right, bottom).
+        padding: Margins;
+        /// The same as for `RandomCrop`.
+        fill: FillLevels = 0;
+        /// The same as for `RandomCrop`.
+        padding_mode: Padding = "constant";
+    }
 }
 
 impl GeometryTransform for Pad {
@@ -47,23 +45,16 @@ impl GeometryTransform for Pad {
     }
 }
 
-/// Puts the image at a random place of a larger canvas at random.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomZoomOut {
-    /// The grey levels of the canvas.
-    #[serde(default)]
-    fill: FillLevels,
-    /// Bounds of the canvas' sides, as multiples of the image's.
-    #[serde(default = "zoom_range")]
-    side_range: (f64, f64),
-    /// The probability of that.
-    #[serde(default = "half")]
-    p: f64,
-}
-
-fn zoom_range() -> (f64, f64) {
-    (1.0, 4.0)
+transform! {
+    /// Puts the image at a random place of a larger canvas at random.
+    pub RandomZoomOut {
+        /// The same as for `RandomCrop`.
+        fill: FillLevels = 0;
+        /// The bounds of the canvas' sides as multiples of the image's, at least 1.
+        side_range: (f64, f64) = [1.0, 4.0], must("two numbers, the least and the largest multiple");
+        /// The probability that an image gets a canvas.
+        p: f64 = 0.5;
+    }
 }
 
 impl GeometryTransform for RandomZoomOut {

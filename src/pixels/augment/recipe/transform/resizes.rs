@@ -1,34 +1,25 @@
 //! Transforms that resize.
 
+use super::table::transform;
 use super::values::{BadParameter, LARGEST_SIDE, Lengths, Sides, bounds, check_length};
-use super::{CROP_RATIO, CROP_SCALE, GeometryBuilder, GeometryDraw, GeometryTransform};
+use super::{GeometryBuilder, GeometryDraw, GeometryTransform};
 use crate::augment::recipe::torchvision::{jittered, random_resized_crop, resized, with_short_side};
 use crate::augment::{Filter, ImageSize};
-use serde::Deserialize;
 
-/// Crops a part of random area and shape, and resizes it.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomResizedCrop {
-    /// The output's size.
-    pub size: Sides,
-    /// Bounds of the crop's share of the area.
-    #[serde(default = "crop_scale")]
-    pub scale: (f64, f64),
-    /// Bounds of the crop's width / height.
-    #[serde(default = "crop_ratio")]
-    pub ratio: (f64, f64),
-    /// How the pixels are resampled.
-    #[serde(default)]
-    pub interpolation: Filter,
-}
-
-fn crop_scale() -> (f64, f64) {
-    CROP_SCALE
-}
-
-fn crop_ratio() -> (f64, f64) {
-    CROP_RATIO
+transform! {
+    /// Crops a part of random area and shape at a random place, and resizes it.
+    pub RandomResizedCrop {
+        /// The output's size in pixels: the side of a square, or (height, width).
+        pub size: Sides;
+        /// The bounds of the crop's share of the image's area, which is uniform between them.
+        pub scale: (f64, f64) = [0.08, 1.0], must("two numbers, the least and the largest share of the area");
+        /// The bounds of the crop's width / height, which is log-uniform between them.
+        pub ratio: (f64, f64) = [0.75, 1.3333333333333333],
+            must("two numbers, the least and the largest width / height");
+        /// `bilinear`, `bicubic`, `lanczos` (all antialiased, as torchvision's `antialias=True`), `nearest` or
+        /// `nearest-exact`; or torchvision's `InterpolationMode`.
+        pub interpolation: Filter = "bilinear";
+    }
 }
 
 impl GeometryTransform for RandomResizedCrop {
@@ -49,19 +40,17 @@ impl GeometryTransform for RandomResizedCrop {
     }
 }
 
-/// Resizes the whole image.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WholeResize {
-    /// The size after the resize, where one number is the length of the shorter side. `None` needs `max_size`, which is
-    /// then the length of the longer side.
-    pub size: Option<Sides>,
-    /// The longest that the longer side may become.
-    #[serde(default)]
-    pub max_size: Option<u32>,
-    /// How the pixels are resampled.
-    #[serde(default)]
-    pub interpolation: Filter,
+transform! {
+    /// Resizes the whole image.
+    pub WholeResize {
+        /// The length of the shorter side in pixels, which keeps the shape; or (height, width). None with `max_size`:
+        /// the longer side becomes that long.
+        pub size: Option<Sides>, checked_by("resize_sides");
+        /// The same as for `RandomResizedCrop`.
+        pub interpolation: Filter = "bilinear";
+        /// The most pixels of the longer side, where `size` is the length of the shorter side.
+        pub max_size: Option<u32> = null;
+    }
 }
 
 impl WholeResize {
@@ -115,17 +104,16 @@ impl GeometryTransform for WholeResize {
     }
 }
 
-/// Resizes the whole image to a random size.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomResize {
-    /// The least length of the shorter side.
-    min_size: u32,
-    /// The first length that is too long.
-    max_size: u32,
-    /// How the pixels are resampled.
-    #[serde(default)]
-    interpolation: Filter,
+transform! {
+    /// Resizes the whole image so that its shorter side has a random length.
+    pub RandomResize {
+        /// The least length in pixels.
+        min_size: u32;
+        /// The first length that is too long: the longest is one less, as in torchvision.
+        max_size: u32;
+        /// The same as for `RandomResizedCrop`.
+        interpolation: Filter = "bilinear";
+    }
 }
 
 impl GeometryTransform for RandomResize {
@@ -147,18 +135,16 @@ impl GeometryTransform for RandomResize {
     }
 }
 
-/// Resizes the whole image to one of several sizes.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomShortestSize {
-    /// The lengths of the shorter side, of which one is drawn.
-    min_size: Lengths,
-    /// The longest that the longer side may become.
-    #[serde(default)]
-    max_size: Option<u32>,
-    /// How the pixels are resampled.
-    #[serde(default)]
-    interpolation: Filter,
+transform! {
+    /// Resizes the whole image so that its shorter side has one of several lengths.
+    pub RandomShortestSize {
+        /// The lengths in pixels, each as likely as any other; or the only one.
+        min_size: Lengths;
+        /// The most pixels of the longer side, to which an image is shrunk where it would be longer.
+        max_size: Option<u32> = null;
+        /// The same as for `RandomResizedCrop`.
+        interpolation: Filter = "bilinear";
+    }
 }
 
 impl GeometryTransform for RandomShortestSize {
@@ -178,22 +164,16 @@ impl GeometryTransform for RandomShortestSize {
     }
 }
 
-/// Resizes the whole image to a random multiple of the largest size that fits into a rectangle.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ScaleJitter {
-    /// The width and the height of the rectangle.
-    target_size: [u32; 2],
-    /// Bounds of the multiple.
-    #[serde(default = "jitter_range")]
-    scale_range: (f64, f64),
-    /// How the pixels are resampled.
-    #[serde(default)]
-    interpolation: Filter,
-}
-
-fn jitter_range() -> (f64, f64) {
-    (0.1, 2.0)
+transform! {
+    /// Resizes the whole image to a random multiple of the largest size that fits into a rectangle.
+    pub ScaleJitter {
+        /// The rectangle's (width, height) in pixels: in this order, as torchvision computes it.
+        target_size: [u32; 2];
+        /// The bounds of the multiple, which is uniform between them.
+        scale_range: (f64, f64) = [0.1, 2.0], must("two numbers, the least and the largest multiple");
+        /// The same as for `RandomResizedCrop`.
+        interpolation: Filter = "bilinear";
+    }
 }
 
 impl GeometryTransform for ScaleJitter {

@@ -1,7 +1,17 @@
 //! The values that parameters of transforms take, in the forms in which users give them, and what they may be.
 
+use super::table::{ParameterKind, parameter_types};
 use crate::augment::ImageSize;
 use serde::Deserialize;
+
+parameter_types! {
+    Sides: ParameterKind::new("int | Sequence[int]", "sides");
+    Lengths: ParameterKind::new("int | Sequence[int]", "lengths");
+    Margins: ParameterKind::new("int | Sequence[int]", "margins");
+    FillLevels: ParameterKind::new("int | Sequence[int]", "fill");
+    Spread: ParameterKind::new("float | Sequence[float]", "spread");
+    FillValues: ParameterKind::new("float | Sequence[float]", "fill_values");
+}
 
 /// The longest side of an output image in pixels. One image with such sides already has 805 MB of grey levels.
 pub const LARGEST_SIDE: u32 = 16_384;
@@ -102,12 +112,6 @@ pub(super) enum FillLevels {
     One(u8),
     /// The levels of R, G and B.
     Three([u8; 3]),
-}
-
-impl Default for FillLevels {
-    fn default() -> Self {
-        Self::One(0)
-    }
 }
 
 impl FillLevels {
@@ -261,9 +265,4 @@ pub(crate) fn check_choice(transforms: usize, weights: Option<&[f64]>) -> Result
         return wrong(format!("is {weights:?}, must be weights from 0 on, not all 0"));
     }
     Ok(())
-}
-
-/// The default probability of most transforms.
-pub(super) fn half() -> f64 {
-    0.5
 }

@@ -1,5 +1,6 @@
 //! Transforms that turn, shear, scale and move an image, at the output's size.
 
+use super::table::{ParameterKind, parameter_types, transform};
 use super::values::{BadParameter, FillValues, Spread, ordered};
 use super::{PixelDraw, PixelTransform};
 use crate::augment::ops::{Affine, PixelOp, WarpSampling};
@@ -7,50 +8,43 @@ use crate::augment::{Filter, ImageSize};
 use base::names::NamedValue;
 use serde::Deserialize;
 
-/// Rotates by a random angle.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomRotation {
-    /// How far the angle goes from 0, or the least and the largest; in degrees, counter-clockwise.
-    degrees: Spread,
-    /// How pixels are found.
-    #[serde(default = "nearest")]
-    interpolation: Filter,
-    /// Whether the image becomes large enough for all of it: no.
-    #[serde(default)]
-    expand: bool,
-    /// The fixed point in pixels from the left and the top; without, the centre.
-    #[serde(default)]
-    center: Option<[f64; 2]>,
-    /// What is shown outside of the image.
-    #[serde(default = "black")]
-    fill: Option<FillValues>,
+transform! {
+    /// Rotates by a random angle. The image keeps its size.
+    pub RandomRotation {
+        /// How far the angle goes from 0, or its bounds; in degrees, counter-clockwise.
+        degrees: Spread;
+        /// `nearest`, `bilinear` or `bicubic`, without antialiasing; or torchvision's `InterpolationMode`.
+        interpolation: Filter = "nearest", must("nearest, bilinear, bicubic");
+        /// False: all images of a batch have one size, which a rotation keeps.
+        expand: bool = false;
+        /// The fixed point (x, y) in pixels, from the image's left and top. None: the centre.
+        center: Option<[f64; 2]> = null, must("two numbers of pixels, x and y, or None");
+        /// What is shown outside of the image: one value of 0..255, or three for R, G and B. None: black, which
+        /// `bilinear` and `bicubic` mix with the image at its border, as torchvision does.
+        fill: Option<FillValues> = 0;
+    }
 }
 
-/// Rotates, moves, scales and shears by random amounts.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomAffine {
-    /// How far the angle goes from 0, or the least and the largest; in degrees, clockwise.
-    degrees: Spread,
-    /// How far the image moves along x and y, as shares of its width and height.
-    #[serde(default)]
-    translate: Option<[f64; 2]>,
-    /// The least and the largest factor of the size.
-    #[serde(default)]
-    scale: Option<[f64; 2]>,
-    /// The angles in degrees by which it is sheared.
-    #[serde(default)]
-    shear: Option<ShearAngles>,
-    /// How pixels are found.
-    #[serde(default = "nearest")]
-    interpolation: Filter,
-    /// What is shown outside of the image.
-    #[serde(default = "black")]
-    fill: Option<FillValues>,
-    /// The fixed point in pixels from the left and the top; without, the centre.
-    #[serde(default)]
-    center: Option<[f64; 2]>,
+transform! {
+    /// Rotates, moves, scales and shears by random amounts. The image keeps its size.
+    pub RandomAffine {
+        /// How far the angle goes from 0, or its bounds; in degrees, clockwise.
+        degrees: Spread;
+        /// How far the image moves along x and y, as shares of its width and height; a whole number of pixels is drawn.
+        /// None: it does not move.
+        translate: Option<[f64; 2]> = null, must("two shares, of width and height, or None");
+        /// The bounds of the factor of its size. None: it is not scaled.
+        scale: Option<[f64; 2]> = null, must("two numbers, the least and the largest factor, or None");
+        /// How far it is sheared along x from 0, or the bounds of that; or four numbers, the bounds along x, then along
+        /// y; in degrees. None: it is not sheared.
+        shear: Option<ShearAngles> = null;
+        /// The same as for `RandomRotation`.
+        interpolation: Filter = "nearest", must("nearest, bilinear, bicubic");
+        /// The same as for `RandomRotation`.
+        fill: Option<FillValues> = 0;
+        /// The same as for `RandomRotation`.
+        center: Option<[f64; 2]> = null, must("two numbers of pixels, x and y, or None");
+    }
 }
 
 /// The angles by which an image is sheared, in degrees.
@@ -68,12 +62,8 @@ enum ShearAngles {
     Four([f64; 4]),
 }
 
-pub(super) fn nearest() -> Filter {
-    Filter::Nearest
-}
-
-fn black() -> Option<FillValues> {
-    Some(FillValues::One(0.0))
+parameter_types! {
+    ShearAngles: ParameterKind::new("float | Sequence[float]", "shear");
 }
 
 /// Checks how a warp finds pixels, and what it shows outside.

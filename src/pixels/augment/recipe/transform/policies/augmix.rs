@@ -1,5 +1,6 @@
 //! AugMix: an image, mixed with what several chains of operations make of it.
 
+use super::super::table::transform;
 use super::super::values::{BadParameter, FillValues};
 use super::super::{PixelDraw, PixelTransform};
 use super::magnitudes::{
@@ -9,54 +10,26 @@ use crate::augment::ops::PixelOp;
 use crate::augment::recipe::distributions::dirichlet;
 use crate::augment::{Filter, ImageSize};
 use base::rng::RandomStream;
-use serde::Deserialize;
 
-/// Mixes an image with what chains of operations make of it (Hendrycks et al., "AugMix: A Simple Data Processing Method
-/// to Improve Robustness and Uncertainty", 2019).
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AugMix {
-    /// How many of the ten magnitudes are drawn from, the weakest first.
-    #[serde(default = "three")]
-    severity: u32,
-    /// The number of chains.
-    #[serde(default = "three")]
-    mixture_width: u32,
-    /// The number of operations of a chain; 1 to 3 at random where it is not above 0.
-    #[serde(default = "any_depth")]
-    chain_depth: i32,
-    /// The parameter of the distributions of weights.
-    #[serde(default = "one")]
-    alpha: f64,
-    /// Whether brightness, colour, contrast and sharpness are among the operations.
-    #[serde(default = "yes")]
-    all_ops: bool,
-    /// How warps find pixels.
-    #[serde(default = "bilinear")]
-    interpolation: Filter,
-    /// What warps show outside of the image.
-    #[serde(default)]
-    fill: Option<FillValues>,
-}
-
-fn three() -> u32 {
-    3
-}
-
-fn any_depth() -> i32 {
-    -1
-}
-
-fn one() -> f64 {
-    1.0
-}
-
-fn yes() -> bool {
-    true
-}
-
-fn bilinear() -> Filter {
-    Filter::Bilinear
+// Hendrycks et al., "AugMix: A Simple Data Processing Method to Improve Robustness and Uncertainty", 2019.
+transform! {
+    /// Mixes an image with what several chains of operations make of it (Hendrycks et al., 2019).
+    pub AugMix {
+        /// How many of ten strengths are drawn from, the weakest first.
+        severity: u32 = 3;
+        /// The number of chains, at most 16.
+        mixture_width: u32 = 3;
+        /// The number of operations of a chain, at most 16. Where it is not above 0: 1 to 3, at random.
+        chain_depth: i32 = -1;
+        /// The parameter of the distributions of weights, Beta for the image and Dirichlet for the chains.
+        alpha: f64 = 1.0;
+        /// Whether brightness, colour, contrast and sharpness are among the operations.
+        all_ops: bool = true;
+        /// The same as for `RandomRotation`; here `bilinear` by default.
+        interpolation: Filter = "bilinear", must("nearest, bilinear, bicubic");
+        /// The same as for `RandomRotation`; here None by default.
+        fill: Option<FillValues> = null;
+    }
 }
 
 /// The number of magnitudes.

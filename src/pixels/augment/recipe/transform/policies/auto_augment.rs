@@ -1,7 +1,7 @@
 //! AutoAugment: one of 25 pairs of operations that were found by search.
 
+use super::super::table::{ParameterKind, parameter_types, transform};
 use super::super::values::{BadParameter, FillValues};
-use super::super::warps::nearest;
 use super::super::{PixelDraw, PixelTransform};
 use super::magnitudes::PolicyOp::{
     AutoContrast, Brightness, Color, Contrast, Equalize, Invert, Posterize, Rotate, Sharpness, ShearX,
@@ -11,34 +11,34 @@ use super::magnitudes::{MagnitudeBin, PolicyMagnitude, PolicyOp, PolicyWarp};
 use super::rand_augment::MAGNITUDES;
 use crate::augment::Filter;
 use base::names::named;
-use serde::Deserialize;
 
-/// Applies one of the pairs of operations of a policy (Cubuk et al., "AutoAugment: Learning Augmentation Policies from
-/// Data", 2018).
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AutoAugment {
-    /// The dataset for which the policy was found.
-    #[serde(default)]
-    policy: AutoAugmentPolicy,
-    /// How warps find pixels.
-    #[serde(default = "nearest")]
-    interpolation: Filter,
-    /// What warps show outside of the image.
-    #[serde(default)]
-    fill: Option<FillValues>,
+// Cubuk et al., "AutoAugment: Learning Augmentation Policies from Data", 2018.
+transform! {
+    /// Applies one of 25 pairs of operations that were found by search (Cubuk et al., 2018).
+    pub AutoAugment {
+        /// The dataset for which they were found: `imagenet`, `cifar10` or `svhn`; or torchvision's
+        /// `AutoAugmentPolicy`.
+        policy: AutoAugmentPolicy = "imagenet";
+        /// The same as for `RandomRotation`.
+        interpolation: Filter = "nearest", must("nearest, bilinear, bicubic");
+        /// The same as for `RandomRotation`; here None by default.
+        fill: Option<FillValues> = null;
+    }
 }
 
 /// The dataset for which a policy was found.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AutoAugmentPolicy {
-    #[default]
     ImageNet,
     Cifar10,
     Svhn,
 }
 
 named!(AutoAugmentPolicy: "imagenet" => ImageNet, "cifar10" => Cifar10, "svhn" => Svhn);
+
+parameter_types! {
+    AutoAugmentPolicy: ParameterKind::names::<AutoAugmentPolicy>("Any");
+}
 
 /// An operation, its probability, and the number of its magnitude, which is 0 for one without magnitudes.
 type PolicyStep = (PolicyOp, f64, u32);

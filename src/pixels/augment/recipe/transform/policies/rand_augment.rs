@@ -1,62 +1,43 @@
 //! RandAugment and TrivialAugment: some operations of a table, all of them equally likely.
 
+use super::super::table::transform;
 use super::super::values::{BadParameter, FillValues};
-use super::super::warps::nearest;
 use super::super::{PixelDraw, PixelTransform};
 use super::magnitudes::{
     LargestTranslation, MagnitudeBin, MagnitudeTable, PolicyMagnitude, PolicyOp, PolicyWarp,
 };
 use crate::augment::Filter;
-use serde::Deserialize;
 
-/// Applies some operations of one strength (Cubuk et al., "RandAugment: Practical automated data augmentation with a
-/// reduced search space", 2019).
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandAugment {
-    /// The number of operations.
-    #[serde(default = "two")]
-    num_ops: u32,
-    /// The number of the magnitude, from 0.
-    #[serde(default = "nine")]
-    magnitude: u32,
-    /// The number of magnitudes.
-    #[serde(default = "thirty_one")]
-    num_magnitude_bins: u32,
-    /// How warps find pixels.
-    #[serde(default = "nearest")]
-    interpolation: Filter,
-    /// What warps show outside of the image.
-    #[serde(default)]
-    fill: Option<FillValues>,
+// Cubuk et al., "RandAugment: Practical automated data augmentation with a reduced search space", 2019.
+transform! {
+    /// Applies some of 14 operations, all of one strength (Cubuk et al., 2019).
+    ///
+    /// `RandAugment.timm` makes timm's, which has another distribution.
+    pub RandAugment(TimmSpecs) {
+        /// The number of operations; one may be drawn several times.
+        num_ops: u32 = 2;
+        /// The number of the strength, from 0.
+        magnitude: u32 = 9;
+        /// The number of strengths, at least 2.
+        num_magnitude_bins: u32 = 31;
+        /// The same as for `RandomRotation`.
+        interpolation: Filter = "nearest", must("nearest, bilinear, bicubic");
+        /// The same as for `RandomRotation`; here None by default.
+        fill: Option<FillValues> = null;
+    }
 }
 
-/// Applies one operation of random strength (Müller and Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art Data
-/// Augmentation", 2021).
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TrivialAugmentWide {
-    /// The number of magnitudes.
-    #[serde(default = "thirty_one")]
-    num_magnitude_bins: u32,
-    /// How warps find pixels.
-    #[serde(default = "nearest")]
-    interpolation: Filter,
-    /// What warps show outside of the image.
-    #[serde(default)]
-    fill: Option<FillValues>,
-}
-
-fn two() -> u32 {
-    2
-}
-
-fn nine() -> u32 {
-    9
-}
-
-fn thirty_one() -> u32 {
-    31
+// Müller and Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation", 2021.
+transform! {
+    /// Applies one of 14 operations, of random strength (Müller and Hutter, 2021).
+    pub TrivialAugmentWide {
+        /// The number of strengths, at least 2.
+        num_magnitude_bins: u32 = 31;
+        /// The same as for `RandomRotation`.
+        interpolation: Filter = "nearest", must("nearest, bilinear, bicubic");
+        /// The same as for `RandomRotation`; here None by default.
+        fill: Option<FillValues> = null;
+    }
 }
 
 /// The largest number of operations on one image, and of magnitudes.

@@ -1,6 +1,7 @@
 //! timm's RandAugment, which has another distribution than torchvision's: fifteen operations, each applied with a
 //! probability, whose strengths have a normal distribution.
 
+use super::super::table::{ParameterKind, parameter_types, transform};
 use super::super::values::{BadParameter, FillValues, probability, within};
 use super::super::{PixelDraw, PixelTransform};
 use super::magnitudes::PolicyWarp;
@@ -9,56 +10,35 @@ use crate::augment::recipe::distributions::normal;
 use crate::augment::{Filter, ImageSize};
 use base::names::named;
 use base::rng::RandomStream;
-use serde::Deserialize;
 
-/// Applies some operations, as timm's `rand_augment_transform` does.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TimmRandAugment {
-    /// The number of operations that are drawn.
-    #[serde(default = "two")]
-    num_ops: u32,
-    /// The mean of magnitudes.
-    #[serde(default = "ten")]
-    magnitude: f64,
-    /// The standard deviation of magnitudes; above 100 they are uniform from 0 to `magnitude`.
-    #[serde(default)]
-    magnitude_std: f64,
-    /// The largest magnitude.
-    #[serde(default = "ten")]
-    magnitude_max: f64,
-    /// Whether all operations become stronger with their magnitude.
-    #[serde(default)]
-    increasing: bool,
-    /// The probability of each operation that is drawn.
-    #[serde(default = "half")]
-    p: f64,
-    /// How warps find pixels.
-    #[serde(default)]
-    interpolation: TimmInterpolation,
-    /// What warps show outside of the image.
-    #[serde(default = "grey")]
-    fill: FillValues,
-}
-
-fn two() -> u32 {
-    2
-}
-
-fn ten() -> f64 {
-    SCALE
-}
-
-fn half() -> f64 {
-    0.5
-}
-
-fn grey() -> FillValues {
-    FillValues::One(128.0)
+transform! {
+    /// Applies some of 15 operations, as timm's `rand_augment_transform` does; `RandAugment.timm` makes it of a spec.
+    ///
+    /// Each operation that is drawn is applied with a probability, and has a magnitude of its own from a normal
+    /// distribution. What operations do is what torchvision's do to tensors; images move by fractions of pixels as
+    /// timm's do, by at most 45 % of their size.
+    pub TimmRandAugment {
+        /// The number of operations that are drawn; one may be drawn several times.
+        num_ops: u32 = 2;
+        /// The mean of magnitudes; 10 is the full strength.
+        magnitude: f64 = 10.0;
+        /// The standard deviation of magnitudes. Above 100 they are uniform from 0 to `magnitude`.
+        magnitude_std: f64 = 0.0;
+        /// The largest magnitude.
+        magnitude_max: f64 = 10.0;
+        /// Whether posterising, solarising and the factors of colours, too, become stronger with the magnitude.
+        increasing: bool = false;
+        /// The probability of each operation that is drawn.
+        p: f64 = 0.5;
+        /// The same as for `RandomRotation`; or `random`, bilinear or bicubic, each time at random.
+        interpolation: TimmInterpolation = "random";
+        /// What warps show outside of the image: one value of 0..255, or three for R, G and B.
+        fill: FillValues = 128;
+    }
 }
 
 /// How the warps of timm's policies find pixels.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TimmInterpolation {
     /// By the nearest one.
     Nearest,
@@ -67,11 +47,14 @@ enum TimmInterpolation {
     /// By a bicubic filter.
     Bicubic,
     /// By a bilinear or a bicubic filter, each time at random.
-    #[default]
     Random,
 }
 
 named!(TimmInterpolation: "nearest" => Nearest, "bilinear" => Bilinear, "bicubic" => Bicubic, "random" => Random);
+
+parameter_types! {
+    TimmInterpolation: ParameterKind::names::<TimmInterpolation>("Any");
+}
 
 /// The magnitude that is the full strength of most operations.
 const SCALE: f64 = 10.0;
