@@ -6,11 +6,12 @@ use super::super::convert::{Conversion, ConversionResult, MOST_HEAD, most_bytes}
 use super::super::copies::CopyFault;
 use super::super::counters::count;
 use super::Store;
-use super::directory::pages;
 use super::open_segment::OpenSegment;
-use super::segment::{SegmentError, footer_bytes};
+use super::segment::footer_bytes;
 use super::unit::UnitClaim;
 use super::write_buffer::WriteBuffer;
+use crate::segments::footer::SegmentError;
+use crate::segments::pages;
 use base::crc::checksum;
 use base::error::{Error, Result};
 use data::dataset::Stamp;
