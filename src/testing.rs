@@ -163,7 +163,7 @@ pub mod tier {
     pub use ::store::tier::{CacheStats, FillChoice, FormChoice, Machine, TierOptions, TierStats, Verify};
     pub mod store {
         pub use ::base::crc::checksum;
-        pub use ::store::io::drive::WriteFaults;
+        pub use ::store::segments::drive::WriteFaults;
         pub use ::store::tier::copies::{CopyFault, Location, Offer};
         pub use ::store::tier::store::{Store, StoreOptions};
         pub mod inspect {

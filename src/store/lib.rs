@@ -8,4 +8,5 @@
 
 pub mod io;
 pub mod peers;
+pub mod segments;
 pub mod tier;

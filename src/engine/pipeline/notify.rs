@@ -247,9 +247,7 @@ impl PipelineShared {
     /// Warns that samples lie in compressed blocks which are unpacked again and again, where no cache keeps the samples
     /// and their order is one at random.
     pub(super) fn notify_blocks(&self) {
-        let room = self.config.cache.iter().flat_map(|cache| &cache.tiers).map(|tier| match tier {
-            TierOptions::Ram { size, .. } | TierOptions::Directory { size, .. } => *size,
-        });
+        let room = self.config.cache.iter().flat_map(|cache| &cache.tiers).map(TierOptions::size);
         let index = &self.index;
         if self.config.shuffling != Shuffling::On
             || !index.has_blocks()
@@ -294,7 +292,7 @@ impl PipelineShared {
             let stats = cached.tier(tier.name());
             let room = stats.quota.min(left);
             left -= stats.held_bytes.min(left);
-            let TierOptions::Directory { path, .. } = tier else { continue };
+            let Some(path) = tier.directory() else { continue };
             if stats.dropped_full == 0 || stats.held_bytes as f64 >= AS_PLANNED * room as f64 {
                 continue;
             }

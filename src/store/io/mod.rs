@@ -2,14 +2,11 @@
 //! with pread.
 
 mod blocks;
-pub mod drive;
 pub mod fault;
 mod files;
 mod group;
 mod mixed;
-pub mod nameless;
 mod near;
-pub mod numbered;
 mod open;
 mod own_thread;
 mod pfs;

@@ -8,7 +8,7 @@ mod keep;
 mod open;
 
 use super::convert::{Converter, FormChoice};
-use super::copies::{CacheTier, CopyFault, Location};
+use super::copies::{CacheTier, CopyFault, LocalTier, Location, Publish};
 use super::fill::{Fill, FillChoice};
 use super::peers::{CacheShelf, PeerMesh, PeersOptions, SharedJob};
 use super::reader::TieredReader;
@@ -123,7 +123,7 @@ struct KeptTier {
 impl KeptTier {
     /// The bytes of samples that fit, less what is lost to the ends of many small segments.
     fn room(&self) -> u64 {
-        self.tier.capacity() / 10 * 9
+        self.tier.parts().capacity() / 10 * 9
     }
 }
 
@@ -244,7 +244,8 @@ impl Cache {
         if lacks_room && self.mesh.as_ref().is_some_and(|mesh| mesh.is_first) {
             self.make_room_for_own();
         }
-        self.tiers.iter().for_each(|kept| kept.tier.begin(schedule, first_step));
+        let nodes = self.tiers().filter_map(|tier| tier.parts().nodes);
+        nodes.for_each(|nodes| nodes.begin(schedule, first_step));
         // What is kept for a later use, or by one node of several, is kept as it is read.
         let keeps_first = (0..self.tiers.len()).any(|place| self.fills_ahead(place));
         let mut staging = self.staging();
@@ -259,18 +260,18 @@ impl Cache {
 
     /// Writes what was taken and waits to be written together. What is full or has failed stays so.
     pub(super) fn publish(&self) {
-        self.tiers.iter().for_each(|kept| kept.tier.publish());
+        self.local_tiers().for_each(|(_, local)| local.publish(Publish::Soon));
     }
 
     /// Ends the reads of an epoch: samples that wait to be written together are written now, for the next epoch and for
     /// other processes.
     pub fn end(&self) {
-        self.tiers.iter().for_each(|kept| kept.tier.seal());
+        self.local_tiers().for_each(|(_, local)| local.publish(Publish::AtEnd));
     }
 
     /// Waits until all that was kept so far can be read from the tiers.
     pub fn flush(&self) {
-        self.tiers.iter().for_each(|kept| kept.tier.flush());
+        self.local_tiers().for_each(|(_, local)| local.publish(Publish::Now));
     }
 
     /// Says in words how the cache is filled, which forms copies have, and why; empty before the first epoch.
@@ -286,13 +287,13 @@ impl Cache {
     /// The latest error that stopped nothing.
     pub fn last_error(&self) -> Option<String> {
         let own = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        own.or_else(|| self.tiers.iter().find_map(|kept| kept.tier.last_error()))
+        own.or_else(|| self.local_tiers().find_map(|(_, local)| local.counters().last_error()))
     }
 
     /// Forgets the latest error, when another epoch begins.
     pub fn forget_error(&self) {
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        self.tiers.iter().for_each(|kept| kept.tier.forget_error());
+        self.local_tiers().for_each(|(_, local)| local.counters().forget_error());
     }
 
     /// The counters since the cache was opened, and the gauges.
@@ -303,7 +304,7 @@ impl Cache {
 
     /// What was asked of each of the job's nodes since the cache was opened, by their names.
     pub fn peers(&self) -> Vec<(String, PeerStats)> {
-        self.tiers.iter().flat_map(|kept| kept.tier.peers()).collect()
+        self.tiers().filter_map(|tier| tier.parts().nodes).flat_map(|nodes| nodes.peers()).collect()
     }
 
     /// Where the samples of the job are kept; `None` where nodes do not share their caches.
@@ -352,6 +353,16 @@ impl Cache {
         &*self.tiers[place].tier
     }
 
+    /// The tiers that have room on this node, and their places in the list.
+    pub(super) fn local_tiers(&self) -> impl Iterator<Item = (TierPlace, &dyn LocalTier)> {
+        self.tiers().enumerate().filter_map(|(place, tier)| Some((place, tier.parts().local?)))
+    }
+
+    /// Whether the tier in this place is the caches of the job's other nodes.
+    pub(super) fn is_of_nodes(&self, place: TierPlace) -> bool {
+        self.tier(place).parts().nodes.is_some()
+    }
+
     /// The first tier that has a copy of a sample, and where.
     pub(super) fn locate(&self, sample: u64) -> Option<(TierPlace, Location)> {
         self.tiers().enumerate().find_map(|(place, tier)| Some((place, tier.locate(sample)?)))
@@ -361,7 +372,8 @@ impl Cache {
     pub(super) fn wants(&self, sample: u64) -> bool {
         match self.claimed_by(sample) {
             Some(place) => {
-                self.tier(place).wants(sample) || self.rules.whole().is_some_and(|whole| self.takes(whole))
+                self.tier(place).parts().nodes.is_some_and(|nodes| nodes.wants(sample))
+                    || self.rules.whole().is_some_and(|whole| self.takes(whole))
             }
             None => (0..self.tiers.len()).any(|place| self.takes(place)),
         }
@@ -374,7 +386,7 @@ impl Cache {
     /// Has copies checked once more before they are used, as if a run began: for a loader that has come since.
     pub fn doubt(&self) {
         if self.verify() != Verify::Never {
-            self.tiers().for_each(CacheTier::doubt);
+            self.local_tiers().for_each(|(_, local)| local.doubt());
         }
     }
 

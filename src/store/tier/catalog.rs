@@ -1,11 +1,12 @@
 //! Which sample is where in which segment: about 26 bytes of memory for a cached sample, half a byte for each other. A
 //! segment is a file of the store, or a block of memory. The store keeps outlines beside it (`store/outlines.rs`).
 
+use super::copies::Location;
 use base::parts::RawOutline;
-use data::dataset::{FileVersion, Stamp};
+use data::dataset::{Extent, FileId, FileVersion, Stamp};
 use pixels::decode::FileForm;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 
 /// The number by which the catalog knows a segment. It is the [`data::dataset::FileId`] that readers know it by, and
 /// is given only once, so that no reader can take one segment for another.
@@ -375,6 +376,23 @@ impl Catalog {
     /// The segments that nothing is read from any more, because later ones have all that they had.
     pub(in crate::tier) fn superseded(&self) -> impl Iterator<Item = SegmentIndex> {
         self.live().filter(|(_, segment)| segment.is_superseded()).map(|(segment_index, _)| segment_index)
+    }
+
+    /// The location of a sample's copy, as readers know it, if there is one.
+    pub(in crate::tier) fn location(&self, sample: u64) -> Option<Location> {
+        let (place, checked) = self.locate(sample)?;
+        let extent =
+            Extent { file: FileId(place.segment), offset: place.offset.into(), length: place.length };
+        Some(Location { extent, crc: Some(place.crc), version: Some(place.version()), checked })
+    }
+
+    /// The bytes of the segments that can be read, by group.
+    pub(in crate::tier) fn groups(&self) -> BTreeMap<u64, u64> {
+        let mut groups = BTreeMap::new();
+        for (_, segment) in self.live() {
+            *groups.entry(segment.group).or_default() += segment.bytes;
+        }
+        groups
     }
 
     /// The number of samples that can be located, and the bytes of the segments they are in.

@@ -1,10 +1,10 @@
 //! What all tiers that keep copies have in common: how a copy is found, offered, read and found wrong.
 //!
-//! The [`super::Cache`] has a list of such tiers, from the fastest to the slowest, and knows nothing else of them. To
-//! add one, implement [`CacheTier`], and open it in `cache/open.rs`.
+//! The [`super::Cache`] has a list of such tiers, from the fastest to the slowest, and knows nothing else of them. Each
+//! is a [`CacheTier`], and says by its [`TierParts`] what else it can do. CONTRIBUTING.md says how to add one.
 
 use super::convert::{Conversion, ConversionResult};
-use super::counters::CopyStats;
+use super::counters::{CopyCounters, CopyStats};
 use crate::io::{ListeningReader, Reader, Waker};
 use crate::peers::{CopyBytes, PeerStats};
 use base::crc::checksum;
@@ -67,45 +67,16 @@ pub enum CopyFault {
     Unconfirmed,
 }
 
-/// A tier that keeps copies of samples nearer than the source. All methods but [`CacheTier::flush`] and
-/// [`CacheTier::read_blocking`] return at once, and any thread may call them.
-pub trait CacheTier: Send + Sync {
+/// A tier that keeps copies of samples nearer than the source. All methods return at once, and any thread may call them.
+pub(super) trait CacheTier: Send + Sync {
     /// What statistics and logs call it.
     fn name(&self) -> TierName;
 
-    /// The bytes that it may hold in all.
-    fn capacity(&self) -> u64;
-
-    /// Whether all ranks of the node have it together; else each process has its own.
-    fn is_shared(&self) -> bool;
+    /// What else the tier can do.
+    fn parts(&self) -> TierParts<'_>;
 
     /// The location of a sample's copy, if there is one.
     fn locate(&self, sample: u64) -> Option<Location>;
-
-    /// The outline of a sample's packed copy at `location`, where that is known and the tier's reader may read parts of
-    /// the copy alone.
-    fn outline(&self, _sample: u64, _location: &Location) -> Option<RawOutline> {
-        None
-    }
-
-    /// Whether the tier is the caches of the job's other nodes. Then it has no room of its own, and says by
-    /// [`CacheTier::claims`] which samples the tiers of this node leave to it.
-    fn spans_nodes(&self) -> bool {
-        false
-    }
-
-    /// Whether a sample is to be kept by this tier and no other.
-    fn claims(&self, _sample: u64) -> bool {
-        false
-    }
-
-    /// Whether the tier would keep this sample, if it were offered now.
-    fn wants(&self, _sample: u64) -> bool {
-        self.is_open()
-    }
-
-    /// Notes that an epoch of this schedule begins, at this step.
-    fn begin(&self, _schedule: &Schedule, _first_step: u64) {}
 
     /// Whether the tier takes samples now.
     fn is_open(&self) -> bool;
@@ -118,26 +89,58 @@ pub trait CacheTier: Send + Sync {
     /// was read.
     fn offer(&self, group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer;
 
-    /// Whether a sample of so many bytes that is offered now is kept or refused without waiting for memory.
-    fn offers_at_once(&self, _group: u64, _length: u32) -> bool {
-        true
-    }
-
     /// Notes that the copy of a sample at `location` is the source's: it need not be checked again in this run.
     fn confirm(&self, sample: u64, location: &Location);
-
-    /// Has every copy checked once more before it is used again, as if a run began.
-    fn doubt(&self);
 
     /// Notes that the copy of a sample at `location` is not the source's any more: it is forgotten.
     fn outdate(&self, sample: u64, location: &Location);
 
-    /// Removes a file of copies soon, which an earlier run kept and other nodes are to keep now. A tier without copies
-    /// of earlier runs has none.
-    fn forget(&self, _file: FileId) {}
-
     /// Notes that a located sample could not be read or was wrong: it is forgotten, with what lies beside it.
     fn damaged(&self, sample: u64, location: Location, why: CopyFault);
+
+    /// The counters and gauges.
+    fn stats(&self) -> CopyStats;
+
+    /// Who reads its copies into slots of the pool.
+    fn reader(&self, slots: &SlotPool) -> TierReader;
+}
+
+/// What a tier can do beside what every tier does; `None` is what it cannot.
+#[derive(Clone, Copy, Default)]
+pub(super) struct TierParts<'a> {
+    /// It has room on this node. Unless it is `shared`, that is this process's own.
+    pub local: Option<&'a dyn LocalTier>,
+    /// All ranks of the node have it together, and the next run has it again.
+    pub shared: Option<&'a dyn SharedTier>,
+    /// Its copies can be brought to another form.
+    pub convertible: Option<&'a dyn ConvertibleTier>,
+    /// It is the caches of the job's other nodes.
+    pub nodes: Option<&'a dyn NodesTier>,
+}
+
+impl TierParts<'_> {
+    /// The bytes that the tier may hold in all, on this node.
+    pub(super) fn capacity(&self) -> u64 {
+        self.local.map_or(0, LocalTier::capacity)
+    }
+}
+
+/// When a tier is to publish what it has taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Publish {
+    /// Soon, however little it is.
+    Soon,
+    /// Soon, because an epoch ends; the tier then tries again to fill where something had stopped that.
+    AtEnd,
+    /// Now: the call waits until it is done or given up.
+    Now,
+}
+
+/// The part of a tier that has room on this node. All methods but [`LocalTier::read_blocking`] and, with
+/// [`Publish::Now`], [`LocalTier::publish`] return at once.
+pub(super) trait LocalTier: Send + Sync {
+    /// The bytes that it may hold in all.
+    fn capacity(&self) -> u64;
 
     /// The bytes held of each group.
     fn groups(&self) -> BTreeMap<u64, u64>;
@@ -145,57 +148,14 @@ pub trait CacheTier: Send + Sync {
     /// Removes all samples of a group soon.
     fn evict_group(&self, group: u64);
 
-    /// Brings the copies of one file of copies, or block of memory, to another form. Unlike other methods it takes its
-    /// time. A tier without copies of its own has nothing to convert.
-    fn convert(&self, _conversion: &mut Conversion<'_>) -> ConversionResult {
-        ConversionResult::Nothing
-    }
+    /// Publishes what was taken.
+    fn publish(&self, when: Publish);
 
-    /// Leaves room for the conversion of a file of copies, if that is `wanted`. Returns whether the tier is large
-    /// enough for that.
-    fn leave_spare(&self, _wanted: bool) -> bool {
-        true
-    }
+    /// Has every copy checked once more before it is used again, as if a run began.
+    fn doubt(&self);
 
-    /// Publishes what was taken soon, however little.
-    fn publish(&self) {}
-
-    /// Publishes what was taken soon, and tries again to fill where something had stopped that; meant for the end of an
-    /// epoch.
-    fn seal(&self) {}
-
-    /// Publishes what was taken, and waits until that is done or given up.
-    fn flush(&self) {}
-
-    /// The bytes that were taken and cannot be located yet, at most.
-    fn unpublished(&self) -> u64 {
-        0
-    }
-
-    /// Claims unit `unit` of this dataset for staging; `None` when another process has it. The claim ends with what is
-    /// returned, or with the process.
-    fn claim_unit(&self, _unit: u64) -> Option<Box<dyn Any + Send>> {
-        Some(Box::new(()))
-    }
-
-    /// The counters and gauges.
-    fn stats(&self) -> CopyStats;
-
-    /// The latest failure that stopped nothing.
-    fn last_error(&self) -> Option<String> {
-        None
-    }
-
-    /// What was asked of each of the job's nodes, by their names, where the tier is those.
-    fn peers(&self) -> Vec<(String, PeerStats)> {
-        Vec::new()
-    }
-
-    /// Forgets the latest error, so that [`CacheTier::last_error`] has later ones only.
-    fn forget_error(&self) {}
-
-    /// Who reads its copies into slots of the pool.
-    fn reader(&self, slots: &SlotPool) -> TierReader;
+    /// Whether a sample of so many bytes that is offered now is kept or refused without waiting for memory.
+    fn offers_at_once(&self, group: u64, length: u32) -> bool;
 
     /// Reads a copy on the calling thread.
     ///
@@ -208,13 +168,58 @@ pub trait CacheTier: Send + Sync {
     /// # Errors
     /// What is wrong with the copy; `None` where it is this process that lacks something.
     fn bytes_of(&self, location: &Location) -> Result<CopyBytes, Option<CopyFault>>;
+
+    /// What it counts, with its latest failure that stopped nothing.
+    fn counters(&self) -> &CopyCounters;
+}
+
+/// The part of a tier that the ranks of a node share, and that is kept for the next run.
+pub(super) trait SharedTier: Send + Sync {
+    /// Claims unit `unit` of this dataset for staging; `None` when another process has it. The claim ends with what is
+    /// returned, or with the process.
+    fn claim_unit(&self, unit: u64) -> Option<Box<dyn Any + Send>>;
+
+    /// The bytes that were taken and cannot be located yet, at most.
+    fn unpublished(&self) -> u64;
+
+    /// Removes a file of copies soon, which an earlier run kept and other nodes are to keep now.
+    fn forget(&self, file: FileId);
+
+    /// The outline of a sample's packed copy at `location`, where that is known and the tier's reader may read parts of
+    /// the copy alone.
+    fn outline(&self, sample: u64, location: &Location) -> Option<RawOutline>;
+}
+
+/// The part of a tier whose copies can be brought to another form.
+pub(super) trait ConvertibleTier: Send + Sync {
+    /// Brings the copies of one file of copies, or block of memory, to another form. It takes its time.
+    fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult;
+
+    /// Leaves room for the conversion of a file of copies, if that is `wanted`. Returns whether the tier is large
+    /// enough for that.
+    fn leave_spare(&self, wanted: bool) -> bool;
+}
+
+/// The part of a tier that is the caches of the job's other nodes.
+pub(super) trait NodesTier: Send + Sync {
+    /// Whether a sample is to be kept by this tier and by none of this node's.
+    fn claims(&self, sample: u64) -> bool;
+
+    /// Whether the tier would keep this sample, if it were offered now.
+    fn wants(&self, sample: u64) -> bool;
+
+    /// Notes that an epoch of this schedule begins, at this step.
+    fn begin(&self, schedule: &Schedule, first_step: u64);
+
+    /// What was asked of each of the job's nodes, by their names.
+    fn peers(&self) -> Vec<(String, PeerStats)>;
 }
 
 /// Opens a reader, whose first answer calls the waker while it listens.
-pub type OpenListening = dyn FnOnce(Waker) -> Result<Box<dyn ListeningReader>>;
+pub(super) type OpenListening = dyn FnOnce(Waker) -> Result<Box<dyn ListeningReader>>;
 
 /// Who reads the copies of a tier.
-pub enum TierReader {
+pub(super) enum TierReader {
     /// A reader that waits for its reads itself; it is to be opened by the thread that drives it.
     Waiting(Box<dyn FnOnce() -> Result<Box<dyn Reader>> + Send>),
     /// A reader that somebody else works for.

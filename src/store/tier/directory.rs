@@ -1,18 +1,15 @@
 //! The tier in a directory on a local drive: the [`Store`], which all ranks of a node share, as one tier of the list.
 
-use super::convert::{Conversion, ConversionResult};
-use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader};
-use super::counters::CopyStats;
+use super::copies::{CacheTier, CopyFault, LocalTier, Location, Offer, Publish, TierParts, TierReader};
+use super::counters::{CopyCounters, CopyStats};
 use super::reader::fault;
 use super::store::Store;
 use crate::io::{DataSource, Direct, Files, IoChoice, open_source, read_blocking};
 use crate::peers::CopyBytes;
 use base::error::{Error, Result};
-use base::parts::RawOutline;
 use base::slot::SlotPool;
 use base::tier_name::TierName;
 use data::dataset::{Extent, FileId, FileVersion};
-use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::PathBuf;
@@ -76,20 +73,17 @@ impl CacheTier for Directory {
         self.name
     }
 
-    fn capacity(&self) -> u64 {
-        self.size
-    }
-
-    fn is_shared(&self) -> bool {
-        true
+    fn parts(&self) -> TierParts<'_> {
+        TierParts {
+            local: Some(self),
+            shared: Some(&*self.store),
+            convertible: Some(&*self.store),
+            ..TierParts::default()
+        }
     }
 
     fn locate(&self, sample: u64) -> Option<Location> {
         self.store.locate(sample)
-    }
-
-    fn outline(&self, sample: u64, location: &Location) -> Option<RawOutline> {
-        self.store.outline(sample, location)
     }
 
     fn is_open(&self) -> bool {
@@ -108,68 +102,16 @@ impl CacheTier for Directory {
         self.store.confirm(sample, location);
     }
 
-    fn doubt(&self) {
-        self.store.doubt();
-    }
-
     fn outdate(&self, sample: u64, location: &Location) {
         self.store.outdate(sample, location);
-    }
-
-    fn forget(&self, file: FileId) {
-        self.store.forget(file);
     }
 
     fn damaged(&self, sample: u64, location: Location, why: CopyFault) {
         self.store.damaged(sample, location, why);
     }
 
-    fn groups(&self) -> BTreeMap<u64, u64> {
-        self.store.groups()
-    }
-
-    fn evict_group(&self, group: u64) {
-        self.store.evict_group(group);
-    }
-
-    fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
-        self.store.convert(conversion)
-    }
-
-    fn leave_spare(&self, wanted: bool) -> bool {
-        self.store.leave_spare(wanted)
-    }
-
-    fn publish(&self) {
-        self.store.publish();
-    }
-
-    fn seal(&self) {
-        self.store.seal();
-    }
-
-    fn flush(&self) {
-        self.store.flush();
-    }
-
-    fn unpublished(&self) -> u64 {
-        2 * self.store.segment_bytes()
-    }
-
-    fn claim_unit(&self, unit: u64) -> Option<Box<dyn Any + Send>> {
-        self.store.claim_unit(unit).map(|claim| Box::new(claim) as Box<dyn Any + Send>)
-    }
-
     fn stats(&self) -> CopyStats {
         self.store.stats()
-    }
-
-    fn last_error(&self) -> Option<String> {
-        self.store.last_error()
-    }
-
-    fn forget_error(&self) {
-        self.store.forget_error();
     }
 
     fn reader(&self, slots: &SlotPool) -> TierReader {
@@ -184,6 +126,41 @@ impl CacheTier for Directory {
         let depth = self.queue_depth.min(MOST_READS);
         let (slots, io, direct) = (slots.clone(), self.io, self.direct);
         TierReader::Waiting(Box::new(move || open_source(&source, &slots, io, direct, depth)))
+    }
+}
+
+impl LocalTier for Directory {
+    fn capacity(&self) -> u64 {
+        self.size
+    }
+
+    fn groups(&self) -> BTreeMap<u64, u64> {
+        self.store.groups()
+    }
+
+    fn evict_group(&self, group: u64) {
+        self.store.evict_group(group);
+    }
+
+    fn publish(&self, when: Publish) {
+        match when {
+            Publish::Soon => self.store.publish(),
+            Publish::AtEnd => self.store.seal(),
+            Publish::Now => self.store.flush(),
+        }
+    }
+
+    fn doubt(&self) {
+        self.store.doubt();
+    }
+
+    /// The drive's buffers are there from the beginning.
+    fn offers_at_once(&self, _group: u64, _length: u32) -> bool {
+        true
+    }
+
+    fn counters(&self) -> &CopyCounters {
+        self.store.counters()
     }
 
     fn read_blocking(&self, location: &Location) -> Result<Vec<u8>> {

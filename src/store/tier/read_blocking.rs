@@ -48,12 +48,15 @@ impl Cache {
 
     /// Reads a copy's bytes; `None` when they cannot be read or are wrong.
     fn read_copy(&self, sample: u64, place: TierPlace, location: Location) -> Option<Vec<u8>> {
-        let fault = match self.tier(place).read_blocking(&location) {
-            Ok(bytes) if location.is_copy(&bytes) => {
+        // Nobody waits for a single sample of another node: it is read from the source.
+        let read = self.tier(place).parts().local.map(|local| local.read_blocking(&location));
+        let fault = match read.transpose() {
+            Ok(None) => Some(CopyFault::Gone),
+            Ok(Some(bytes)) if location.is_copy(&bytes) => {
                 self.arrived(sample, &bytes, SampleOrigin::Copy(place), location.version);
                 return Some(bytes);
             }
-            Ok(_) => Some(CopyFault::Checksum),
+            Ok(Some(_)) => Some(CopyFault::Checksum),
             Err(error) => fault(&error),
         };
         self.fell_back(sample, place, location, fault);
@@ -65,7 +68,8 @@ impl Cache {
         if location.extent.length as usize == bytes.len() {
             return location.is_copy(bytes);
         }
-        let copy = self.tier(place).read_blocking(location).ok().filter(|copy| location.is_copy(copy));
+        let copy = self.tier(place).parts().local.and_then(|local| local.read_blocking(location).ok());
+        let copy = copy.filter(|copy| location.is_copy(copy));
         copy.is_some_and(|copy| {
             FileRestorer::default().restore(form_of(&copy), &copy).is_ok_and(|file| file == bytes)
         })

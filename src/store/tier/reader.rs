@@ -242,7 +242,7 @@ impl TieredReader {
             Some(slot) => {
                 // Another node that has nothing is pushed the sample. If it did not give it in time, that would only
                 // make it later.
-                let may_have_it = self.cache.tier(place).spans_nodes() && fault != Some(CopyFault::Gone);
+                let may_have_it = self.cache.is_of_nodes(place) && fault != Some(CopyFault::Gone);
                 let at_source = if may_have_it { SampleOrigin::SourceUnpushed } else { SampleOrigin::Source };
                 let lookup = self.cache.route_without_copy(extent.file);
                 self.follow(token, AskedSample { at_source, ..asked }, slot, lookup);
@@ -267,8 +267,7 @@ impl TieredReader {
 
     /// Whether there are reads in flight from copies of this node's own.
     fn own_copies_in_flight(&self) -> bool {
-        let places = self.cache.tiers().enumerate().filter(|(_, tier)| !tier.spans_nodes());
-        places.into_iter().any(|(place, _)| self.readers.get(of(place)).in_flight() > 0)
+        self.cache.local_tiers().any(|(place, _)| self.readers.get(of(place)).in_flight() > 0)
     }
 
     /// The reads in flight from copies, each of which may have to be read from the source instead.

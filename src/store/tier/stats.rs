@@ -273,7 +273,7 @@ impl UseCounters {
             unconvertible_samples,
             held_samples,
             held_bytes,
-            quota: tier.capacity(),
+            quota: tier.parts().capacity(),
         }
     }
 }

@@ -10,20 +10,20 @@
 //! One process has the directory, so what is used is a sum that this process keeps: the pages of every file, those
 //! being written included, are counted before a byte is written and until the file is gone.
 
-use super::format::{VERSION, u32_at, u64_at};
+use super::format::VERSION;
 use super::{SegmentOptions, StoreFull};
 use base::error::{Error, Result};
-use base::slot::PAGE;
+use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use store::io::drive::{Drive, start_writeback};
-use store::io::{nameless, numbered};
+use store::segments::drive::Drive;
+use store::segments::lock_file::{LockFormat, LockState, NEXT_AT, RUN_AT};
+use store::segments::{PAGE, nameless, numbered, remove};
 
-/// The lock file holds: magic, version u32, run u32, next segment's number u64.
-const MAGIC: [u8; 8] = *b"FLSTREAM";
-const HEADER: usize = 24;
+/// What the lock file is like.
+const LOCK_FORMAT: LockFormat<24> = LockFormat { magic: *b"FLSTREAM", version: VERSION };
 /// The name of the lock file.
 const LOCK: &str = "lock";
 /// The extension of segments.
@@ -32,17 +32,6 @@ pub(super) const SEGMENT: &str = "seg";
 pub(super) const SNAPSHOT: &str = "snap";
 /// The extension of files that are not whole yet.
 const TEMPORARY: &str = "tmp";
-
-/// The number of pages that `bytes` take.
-pub(super) fn pages(bytes: u64) -> u64 {
-    bytes.div_ceil(PAGE as u64)
-}
-
-/// A file of the directory that is found there: its number and its bytes.
-pub(super) struct FoundFile {
-    pub number: u64,
-    pub bytes: u64,
-}
 
 /// A directory that this process has for itself.
 pub(super) struct RecordDirectory {
@@ -83,17 +72,25 @@ impl RecordDirectory {
             Err(TryLockError::Error(error)) => return Err(Error::io("lock", at, error)),
         }
         let (run, next) = read_lock(&lock, &at, &path)?;
-        let (quota, drive) = (options.quota / PAGE as u64, Drive::new(options.faults));
+        let (quota, drive) = (options.quota / PAGE, Drive::new(options.faults));
         // The lock file has a page.
         let process = std::process::id();
         let mut directory = Self { path, lock, run, next, quota, used: 1, nameless: false, drive, process };
-        for name in directory.names()? {
-            if name.ends_with(".tmp") {
-                directory.remove_file(&name)?;
-            }
-        }
+        directory.remove_unfinished()?;
         directory.nameless = options.nameless && directory.can_be_nameless()?;
         Ok(directory)
+    }
+
+    /// Removes what was not whole when the last process ended.
+    fn remove_unfinished(&self) -> Result<()> {
+        let failed = |error| Error::io("list", &self.path, error);
+        for entry in fs::read_dir(&self.path).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name().into_string().unwrap_or_default();
+            if name.ends_with(".tmp") {
+                self.remove_file(&name)?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether the file system can write files that have no name, and name them.
@@ -108,26 +105,9 @@ impl RecordDirectory {
         }
     }
 
-    fn names(&self) -> Result<Vec<String>> {
-        let listed = fs::read_dir(&self.path).and_then(|entries| {
-            entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<io::Result<Vec<_>>>()
-        });
-        let names = listed.map_err(|error| Error::io("list", &self.path, error))?;
-        Ok(names.into_iter().filter_map(|name| name.into_string().ok()).collect())
-    }
-
-    /// The files with this extension, in the order of their numbers.
-    pub(super) fn files(&self, extension: &str) -> Result<Vec<FoundFile>> {
-        let mut found = Vec::new();
-        for name in self.names()? {
-            if let Some(number) = numbered::parse(&name, extension) {
-                let path = self.path.join(name);
-                let bytes = fs::metadata(&path).map_err(|error| Error::io("look at", &path, error))?.len();
-                found.push(FoundFile { number, bytes });
-            }
-        }
-        found.sort_by_key(|file| file.number);
-        Ok(found)
+    /// The files with this extension: their numbers, rising, and their bytes.
+    pub(super) fn files(&self, extension: &str) -> Result<BTreeMap<u64, u64>> {
+        numbered::files(&self.path, extension, |_| None)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -155,12 +135,11 @@ impl RecordDirectory {
     /// There are not so many.
     pub(super) fn reserve(&mut self, pages: u64, spare: u64) -> Result<(), StoreFull> {
         if pages > 0 && self.used + pages + spare > self.quota {
-            let page = PAGE as u64;
             return Err(StoreFull {
                 path: self.path.clone(),
-                wanted: pages * page,
-                free: self.quota.saturating_sub(self.used + spare) * page,
-                quota: self.quota * page,
+                wanted: pages * PAGE,
+                free: self.quota.saturating_sub(self.used + spare) * PAGE,
+                quota: self.quota * PAGE,
             });
         }
         self.used += pages;
@@ -184,7 +163,7 @@ impl RecordDirectory {
 
     /// A number that no segment has ever had.
     pub(super) fn next_number(&mut self) -> Result<u64> {
-        let written = self.lock.write_all_at(&(self.next + 1).to_le_bytes(), 16);
+        let written = self.lock.write_all_at(&(self.next + 1).to_le_bytes(), NEXT_AT);
         written.map_err(|error| Error::io("write", self.path.join(LOCK), error))?;
         self.next += 1;
         Ok(self.next - 1)
@@ -197,7 +176,7 @@ impl RecordDirectory {
 
     /// Notes the run that the directory is of.
     pub(super) fn set_run(&mut self, run: u32) -> Result<()> {
-        let written = self.lock.write_all_at(&run.to_le_bytes(), 12).and_then(|()| self.lock.sync_data());
+        let written = self.lock.write_all_at(&run.to_le_bytes(), RUN_AT).and_then(|()| self.lock.sync_data());
         written.map_err(|error| Error::io("write", self.path.join(LOCK), error))?;
         self.run = run;
         Ok(())
@@ -217,12 +196,10 @@ impl RecordDirectory {
         Ok(UnnamedFile { file, path, temporary: Some(temporary) })
     }
 
-    /// Writes all bytes at `offset`, and has the kernel begin to bring them to the drive.
+    /// Writes all bytes at `offset`.
     pub(super) fn write(&mut self, file: &UnnamedFile, bytes: &[u8], offset: u64) -> Result<()> {
         let written = self.drive.write(&file.file, bytes, offset);
-        written.map_err(|error| Error::io("write", &file.path, error))?;
-        start_writeback(&file.file, offset, bytes.len() as u64);
-        Ok(())
+        written.map_err(|error| Error::io("write", &file.path, error))
     }
 
     /// Gives a file its name, in place of the file that has it, if there is one. A file that is to be `safe` is on the
@@ -279,10 +256,7 @@ impl RecordDirectory {
 
     fn remove_file(&self, name: &str) -> Result<()> {
         let path = self.path.join(name);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path, error)),
-            _ => Ok(()),
-        }
+        remove(&path).map(drop).map_err(|error| Error::io("remove", path, error))
     }
 }
 
@@ -311,38 +285,34 @@ fn temporary(path: &Path) -> PathBuf {
 
 /// The run that a directory of a store is of, which another process may have; `None` where it is none of a store.
 pub(super) fn run_of(directory: &Path) -> Option<u32> {
-    let mut bytes = [0; HEADER];
-    File::open(directory.join(LOCK)).and_then(|lock| lock.read_exact_at(&mut bytes, 0)).ok()?;
-    (bytes[..8] == MAGIC && u32_at(&bytes, 8) == VERSION).then(|| u32_at(&bytes, 12))
+    match File::open(directory.join(LOCK)).and_then(|lock| LOCK_FORMAT.read(&lock)).ok()? {
+        LockState::Ours { run, .. } => Some(run),
+        _ => None,
+    }
 }
 
 /// Reads the run and the next segment's number from a lock file, or writes the file where it is new.
 fn read_lock(lock: &File, at: &Path, directory: &Path) -> Result<(u32, u64)> {
-    let size = lock.metadata().map_err(|error| Error::io("read", at, error))?.len();
     let refused = |path: &Path, message: &str| {
         let message = format!("{} {message}: choose another directory", path.display());
         Err(Error::Unavailable(message))
     };
-    let mut bytes = [0; HEADER];
-    if size == 0 {
-        // What other programs keep here under such names must not be taken for damaged segments, which are removed.
-        let names = fs::read_dir(directory).map_err(|error| Error::io("list", directory, error))?;
-        let mut extensions = names.filter_map(|entry| entry.ok()?.path().extension().map(ToOwned::to_owned));
-        if extensions.any(|found| [SEGMENT, SNAPSHOT, TEMPORARY].iter().any(|own| found == *own)) {
-            return refused(directory, "has files that may be another program's");
+    match LOCK_FORMAT.read(lock).map_err(|error| Error::io("read", at, error))? {
+        LockState::Ours { run, next } => Ok((run, next)),
+        LockState::Foreign => refused(at, "is not Foreload's, or is damaged"),
+        LockState::OtherVersion(version) => {
+            refused(directory, &format!("has format {version}, this program's is {VERSION}"))
         }
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[16] = 1;
-        lock.write_all_at(&bytes, 0).map_err(|error| Error::io("write", at, error))?;
-        return Ok((0, 1));
+        LockState::New => {
+            // What other programs keep here under such names must not be taken for damaged segments, which are removed.
+            let names = fs::read_dir(directory).map_err(|error| Error::io("list", directory, error))?;
+            let mut extensions =
+                names.filter_map(|entry| entry.ok()?.path().extension().map(ToOwned::to_owned));
+            if extensions.any(|found| [SEGMENT, SNAPSHOT, TEMPORARY].iter().any(|own| found == *own)) {
+                return refused(directory, "has files that may be another program's");
+            }
+            LOCK_FORMAT.initialise(lock).map_err(|error| Error::io("write", at, error))?;
+            Ok((0, 1))
+        }
     }
-    if size != HEADER as u64 || lock.read_exact_at(&mut bytes, 0).is_err() || bytes[..8] != MAGIC {
-        return refused(at, "is not Foreload's, or is damaged");
-    }
-    let version = u32_at(&bytes, 8);
-    if version != VERSION {
-        return refused(directory, &format!("has format {version}, this program's is {VERSION}"));
-    }
-    Ok((u32_at(&bytes, 12), u64_at(&bytes, 16).max(1)))
 }

@@ -1,12 +1,13 @@
 //! A segment that is being written.
 
 use super::RecordPlace;
-use super::directory::{RecordDirectory, SEGMENT, UnnamedFile, pages};
+use super::directory::{RecordDirectory, SEGMENT, UnnamedFile};
 use super::format::{encode_footer, file_bytes};
 use super::rows::{RecordRow, RecordRows};
 use base::error::{Error, Result};
 use data::dataset::Stamp;
 use std::os::unix::fs::FileExt;
+use store::segments::pages;
 
 /// How many bytes wait at most before they are written.
 const WRITE_BUFFER: usize = 1 << 20;

@@ -1,7 +1,7 @@
 //! Directories of other ranks, read without having them: their processes may be gone, or at work there.
 
 use super::directory::{SEGMENT, SNAPSHOT, run_of};
-use super::format::{FooterFault, read_footer};
+use super::format::read_footer;
 use super::snapshots;
 use crate::ids::IdSet;
 use crate::record::Record;
@@ -11,7 +11,8 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use store::io::numbered;
+use store::segments::footer::SegmentError;
+use store::segments::numbered;
 
 /// How often segments are looked for again, because some were written anew meanwhile.
 const LOOK_AGAIN: u32 = 5;
@@ -84,8 +85,8 @@ impl ForeignStore {
         let rows = match read_footer(&file, size, number) {
             Ok(rows) => rows,
             // Its samples are missing, as if they were damaged themselves.
-            Err(FooterFault::Damaged(_)) => return Ok(true),
-            Err(FooterFault::Io(error)) => return Err(failed(error)),
+            Err(SegmentError::Damaged(_)) => return Ok(true),
+            Err(SegmentError::Io(error)) => return Err(failed(error)),
         };
         for row in rows.iter().rev().filter(|row| wanted.contains(&row.id)).collect::<Vec<_>>() {
             let mut bytes = vec![0; row.length as usize];
@@ -102,17 +103,9 @@ impl ForeignStore {
 
     /// The numbers of the segments that are there, rising.
     fn segments(&self) -> Result<Vec<u64>> {
-        let failed = |error| Error::io("list", &self.path, error);
-        let entries = match fs::read_dir(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(failed)?,
-        };
-        let mut numbers = Vec::new();
-        for entry in entries {
-            let name = entry.map_err(failed)?.file_name();
-            numbers.extend(name.to_str().and_then(|name| numbered::parse(name, SEGMENT)));
+        match numbered::files(&self.path, SEGMENT, |_| Some(0)) {
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+            found => Ok(found?.into_keys().collect()),
         }
-        numbers.sort_unstable();
-        Ok(numbers)
     }
 }

@@ -34,12 +34,11 @@ use super::record::Record;
 use base::crc::checksum;
 use base::error::{DecodeError, Error, Result};
 use base::notices::{NoticeKind, Notices};
-use base::slot::PAGE;
 use data::dataset::{Extent, Stamp};
-use directory::{RecordDirectory, SEGMENT, SNAPSHOT, pages};
+use directory::{RecordDirectory, SEGMENT, SNAPSHOT};
 use draft::SegmentDraft;
 use files::SegmentFiles;
-use format::{FooterFault, file_bytes, read_footer};
+use format::{file_bytes, read_footer};
 use rows::{RecordRow, RecordRows};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -47,7 +46,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::io::Files;
-use store::io::drive::WriteFaults;
+use store::segments::drive::WriteFaults;
+use store::segments::footer::SegmentError;
+use store::segments::{PAGE, pages};
 
 /// The smallest quota: some of the smallest segments.
 const SMALLEST_QUOTA: u64 = 1 << 20;
@@ -164,9 +165,9 @@ impl SegmentStore {
             snapshot_pages: pages(options.snapshot_bytes),
             directory,
         };
-        for file in store.directory.files(SNAPSHOT)? {
-            store.snapshots.insert(file.number, pages(file.bytes));
-            store.directory.count(pages(file.bytes));
+        for (number, bytes) in store.directory.files(SNAPSHOT)? {
+            store.snapshots.insert(number, pages(bytes));
+            store.directory.count(pages(bytes));
         }
         store.find_segments()?;
         Ok(store)
@@ -175,19 +176,19 @@ impl SegmentStore {
     /// Finds the segments that are there, and checks their ends.
     fn find_segments(&mut self) -> Result<()> {
         let mut damaged = Vec::new();
-        for found in self.directory.files(SEGMENT)? {
-            self.directory.take_number(found.number);
-            self.directory.count(pages(found.bytes));
-            match self.load(found.number, found.bytes) {
+        for (number, bytes) in self.directory.files(SEGMENT)? {
+            self.directory.take_number(number);
+            self.directory.count(pages(bytes));
+            match self.load(number, bytes) {
                 Ok(()) => {}
-                Err(FooterFault::Damaged(what)) => {
-                    self.directory.remove(found.number, SEGMENT)?;
-                    self.directory.release(pages(found.bytes));
-                    damaged.push((found.number, what));
+                Err(SegmentError::Damaged(what)) => {
+                    self.directory.remove(number, SEGMENT)?;
+                    self.directory.release(pages(bytes));
+                    damaged.push((number, what));
                 }
-                Err(FooterFault::Io(error)) => {
-                    let path = self.segment_path(found.number);
-                    self.unreadable.insert(found.number, pages(found.bytes));
+                Err(SegmentError::Io(error)) => {
+                    let path = self.segment_path(number);
+                    self.unreadable.insert(number, pages(bytes));
                     let message =
                         format!("{} cannot be read ({error}), so its samples are missing", path.display());
                     self.notices.notify(NoticeKind::Warning, message);
@@ -208,7 +209,7 @@ impl SegmentStore {
     }
 
     /// Loads a segment that is counted already.
-    fn load(&mut self, number: u64, size: u64) -> Result<(), FooterFault> {
+    fn load(&mut self, number: u64, size: u64) -> Result<(), SegmentError> {
         let path = self.segment_path(number);
         let file = File::open(&path)?;
         let rows = read_footer(&file, size, number)?;
@@ -427,12 +428,12 @@ impl SegmentStore {
 
     /// The bytes that are used, in pages.
     pub fn used(&self) -> u64 {
-        self.directory.used() * PAGE as u64
+        self.directory.used() * PAGE
     }
 
     /// The bytes that may be used.
     pub fn quota(&self) -> u64 {
-        self.directory.quota() * PAGE as u64
+        self.directory.quota() * PAGE
     }
 
     /// The bytes of the samples that somebody may still ask for.

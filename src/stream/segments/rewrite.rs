@@ -1,13 +1,14 @@
 //! Segments that are written anew: without samples that are withdrawn, or without what nobody asks for any more.
 
-use super::directory::{SEGMENT, pages};
+use super::directory::SEGMENT;
 use super::draft::SegmentDraft;
-use super::format::{FooterFault, file_bytes};
+use super::format::file_bytes;
 use super::rows::{RecordRow, RecordRows};
 use super::{RecordPlace, SegmentStore};
 use base::error::{Error, Result};
-use base::slot::PAGE;
 use std::collections::HashSet;
+use store::segments::footer::SegmentError;
+use store::segments::{PAGE, pages};
 
 /// A sample that is somewhere else now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,13 +61,13 @@ impl SegmentStore {
         while let Some((&number, &taken)) = self.unreadable.first_key_value() {
             let path = self.segment_path(number);
             let size = std::fs::metadata(&path).map(|found| found.len());
-            match size.map_err(FooterFault::Io).and_then(|size| self.load(number, size)) {
+            match size.map_err(SegmentError::Io).and_then(|size| self.load(number, size)) {
                 Ok(()) => {}
-                Err(FooterFault::Damaged(_)) => {
+                Err(SegmentError::Damaged(_)) => {
                     self.directory.remove(number, SEGMENT)?;
                     self.directory.release(taken);
                 }
-                Err(FooterFault::Io(error)) => {
+                Err(SegmentError::Io(error)) => {
                     let what = "withdraw samples, which may be in a segment that cannot be read: remove";
                     return Err(Error::io(what, path, error));
                 }
@@ -118,7 +119,7 @@ impl SegmentStore {
         for source in sources {
             self.remove_if_unwanted(source)?;
         }
-        Ok(before.saturating_sub(self.directory.used()) * PAGE as u64)
+        Ok(before.saturating_sub(self.directory.used()) * PAGE)
     }
 
     /// Writes what is asked for of some segments, and `stays` says so of, as segment `number`, in place of the one that

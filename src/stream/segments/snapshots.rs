@@ -2,20 +2,26 @@
 //!
 //! ```text
 //! bytes              those of the snapshot
-//! trailer, 40 bytes  magic · version u32 · CRC-32C of the bytes u32 · snapshot's number u64 · bytes u64 · 0 u32 ·
-//!                    CRC of the trailer before it u32
+//! trailer, 40 bytes  that of a segment without a table, with the CRC-32C of the bytes in place of the number of rows
 //! ```
 
 use super::SegmentStore;
-use super::directory::{SNAPSHOT, pages};
-use super::format::{VERSION, u32_at, u64_at};
+use super::directory::SNAPSHOT;
+use super::format::VERSION;
 use base::crc::checksum;
 use base::error::{Error, Result};
 use std::fs::{self, File};
 use std::path::Path;
+use store::segments::footer::{SegmentFormat, SegmentTrailer};
+use store::segments::pages;
 
-const MAGIC: [u8; 8] = *b"FLSNAPSH";
-const TRAILER: usize = 40;
+const FORMAT: SegmentFormat<0, 0> = SegmentFormat { magic: *b"FLSNAPSH", version: VERSION };
+const TRAILER: usize = SegmentFormat::<0, 0>::TRAILER;
+
+/// What the trailer of snapshot `number` says, which has these bytes.
+fn trailer(number: u64, bytes: &[u8]) -> SegmentTrailer<0> {
+    SegmentTrailer { rows: checksum(bytes), more: [], number, payload: bytes.len() as u64, crc: 0 }
+}
 
 impl SegmentStore {
     /// Writes snapshot `number`, in place of the one that has this number, if there is one. When it returns, snapshot
@@ -41,12 +47,7 @@ impl SegmentStore {
 
     fn write_whole(&mut self, number: u64, bytes: &[u8]) -> Result<()> {
         let mut file = self.directory.create(number, SNAPSHOT)?;
-        let mut trailer = Vec::with_capacity(TRAILER);
-        trailer.extend(MAGIC);
-        trailer.extend([VERSION, checksum(bytes)].map(u32::to_le_bytes).as_flattened());
-        trailer.extend([number, bytes.len() as u64].map(u64::to_le_bytes).as_flattened());
-        trailer.extend([0; 4]);
-        trailer.extend(checksum(&trailer).to_le_bytes());
+        let trailer = FORMAT.encode_trailer(&trailer(number, bytes));
         let written = self
             .directory
             .write(&file, bytes, 0)
@@ -107,15 +108,10 @@ pub(super) fn read(path: &Path, number: u64) -> Result<Vec<u8>> {
         Err(Error::Unavailable(message))
     };
     let Some(payload) = bytes.len().checked_sub(TRAILER) else { return damaged("is cut short") };
-    let trailer = &bytes[payload..];
-    if trailer[..8] != MAGIC || checksum(&trailer[..TRAILER - 4]) != u32_at(trailer, TRAILER - 4) {
-        return damaged("is damaged at its end");
-    }
-    if u32_at(trailer, 8) != VERSION || u64_at(trailer, 16) != number {
-        return damaged("is another snapshot, or of another version");
-    }
-    if u64_at(trailer, 24) != payload as u64 || checksum(&bytes[..payload]) != u32_at(trailer, 12) {
-        return damaged("is damaged");
+    match FORMAT.decode_trailer(&bytes[payload..], number) {
+        Ok(found) if found == trailer(number, &bytes[..payload]) => {}
+        Ok(_) => return damaged("is damaged"),
+        Err(what) => return damaged(&format!("is no snapshot that can be used ({what})")),
     }
     bytes.truncate(payload);
     Ok(bytes)

@@ -289,16 +289,8 @@ fn section(setting: &Setting) -> Vec<String> {
 
 fn object_section(keyword: &str) -> Vec<String> {
     let Some(object) = SettingsObject::of_keyword(keyword).next() else { return Vec::new() };
-    let calls = SettingsObject::of_keyword(keyword).map(|object| {
-        let call = match object {
-            SettingsObject::Ram => {
-                "cache=[foreload.Ram(\"20GB\"), foreload.Directory(\"/nvme/foreload\", \"800GB\")]"
-            }
-            SettingsObject::Directory => "cache=foreload.Directory(\"/nvme/foreload\", \"800GB\")",
-            SettingsObject::Resources => "resources=foreload.Resources(threads=8, memory=\"4GB\")",
-        };
-        format!("For instance `{call}`. {}", object.story())
-    });
+    let calls = SettingsObject::of_keyword(keyword)
+        .map(|object| format!("For instance `{}`. {}", object.example(), object.story()));
     let calls: Vec<_> = calls.collect();
     let mut lines = vec![String::new(), format!("### `{}`", object.keyword()), String::new()];
     lines.extend(wrapped(&format!("`{}=None` · {}", object.keyword(), object.may_be()), "", "", WIDTH));

@@ -103,6 +103,15 @@ impl SettingsObject {
         }
     }
 
+    /// How the loaders' keyword is given it.
+    pub fn example(self) -> &'static str {
+        match self {
+            Self::Ram => "cache=[foreload.Ram(\"20GB\"), foreload.Directory(\"/nvme/foreload\", \"800GB\")]",
+            Self::Directory => "cache=foreload.Directory(\"/nvme/foreload\", \"800GB\")",
+            Self::Resources => "resources=foreload.Resources(threads=8, memory=\"4GB\")",
+        }
+    }
+
     /// The meaning of the loaders' keyword.
     pub fn doc(self) -> &'static str {
         match self {

@@ -1,5 +1,6 @@
 //! What each tier keeps during an epoch, decided by its schedule and those of the epochs to come.
 
+use super::super::copies::TierParts;
 use super::super::fill::FillChoice;
 use super::super::plan::{Admission, KnownUses, Moment, NodeSlice, RetentionRule, TierPlan};
 use super::keep::TierPlace;
@@ -85,9 +86,7 @@ impl Cache {
         let whole = self.tiers.iter().rposition(|kept| kept.room() >= used);
         let places = 0..self.tiers.len();
         let of_all_ranks = set_of(
-            places
-                .clone()
-                .map(|place| self.slice(place, schedule).is_whole() && !self.tier(place).spans_nodes()),
+            places.clone().map(|place| self.slice(place, schedule).is_whole() && !self.is_of_nodes(place)),
         );
         // Samples of an epoch that was stopped may still arrive: until all is known the former plans stand.
         let futures: Vec<_> =
@@ -139,7 +138,8 @@ impl Cache {
     /// The number of ranks that have a tier together.
     fn sharers(&self, place: TierPlace, schedule: &Schedule) -> u32 {
         let world = schedule.world_size();
-        match self.tiers[place].tier.is_shared() {
+        let TierParts { local, shared, .. } = self.tier(place).parts();
+        match local.is_none() || shared.is_some() {
             true => self.options.local_world_size.unwrap_or(world).clamp(1, world),
             false => 1,
         }
@@ -159,7 +159,7 @@ impl Cache {
         // Shards that are staged, because the user wants it, are kept for no time in particular.
         let staged = slice.is_whole() && self.options.fill == FillChoice::Ahead;
         // Where nodes share their caches, samples have homes and stay there.
-        let have_homes = self.tiers.iter().any(|kept| kept.tier.spans_nodes());
+        let have_homes = self.tiers().any(|tier| tier.parts().nodes.is_some());
         if used <= room || staged || have_homes {
             RetentionRule::Keep
         } else {
@@ -172,10 +172,11 @@ impl Cache {
 /// that `sharers` ranks have together.
 fn new_plan(kept: &KeptTier, rule: RetentionRule, sharers: u32) -> TierPlan {
     let mut plan = TierPlan::new(rule, kept.room() / u64::from(sharers));
-    for (group, bytes) in kept.tier.groups() {
+    let local = kept.tier.parts().local;
+    for (group, bytes) in local.iter().flat_map(|local| local.groups()) {
         if group == 0 {
             // These samples were kept by a job that used the whole dataset, for no time in particular.
-            kept.tier.evict_group(group);
+            local.iter().for_each(|local| local.evict_group(group));
         } else {
             plan.found(group, bytes / u64::from(sharers));
         }

@@ -1,7 +1,6 @@
 //! How the cache is filled: on use, or ahead by the stager, and how far staging has come.
 
 use super::{Cache, OpenSource, SourceUse, TierPlace, epoch_plan};
-use crate::tier::copies::CacheTier;
 use crate::tier::fill::{self, Fill, FillChoice, FillJob};
 use crate::tier::measure;
 use crate::tier::rates::TierRates;
@@ -61,7 +60,7 @@ impl Cache {
 
     /// Claims unit `unit` of the dataset for staging, for all tiers; `None` when another process has it.
     pub(in crate::tier) fn claim_unit(&self, unit: u64) -> Option<Vec<Box<dyn Any + Send>>> {
-        self.tiers().map(|tier| tier.claim_unit(unit)).collect()
+        self.tiers().filter_map(|tier| tier.parts().shared).map(|shared| shared.claim_unit(unit)).collect()
     }
 
     pub(in crate::tier) fn staged(&self, bytes: u64) {
@@ -97,7 +96,8 @@ impl Cache {
     /// moment before its use is not published yet, and would be read twice.
     pub(in crate::tier) fn lead(&self, schedule: &Schedule) -> u64 {
         let mean = self.index.mean_bytes().max(1);
-        let unpublished = self.tiers().map(CacheTier::unpublished).max().unwrap_or(0) / mean;
+        let shared = self.tiers().filter_map(|tier| tier.parts().shared);
+        let unpublished = shared.map(|shared| shared.unpublished()).max().unwrap_or(0) / mean;
         unpublished.div_ceil(schedule.samples_per_batch()) + 2
     }
 

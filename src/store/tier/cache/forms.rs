@@ -30,7 +30,7 @@ impl Cache {
     /// Decides which forms the copies are brought to in an epoch that uses `used` bytes of samples.
     pub(super) fn decide_forms(&self, used: u64) {
         let places = 0..self.tiers.len();
-        let stays = |place: TierPlace| self.keeps_first(place) && !self.tier(place).spans_nodes();
+        let stays = |place: TierPlace| self.keeps_first(place) && !self.is_of_nodes(place);
         let room = places.clone().filter(|&place| stays(place)).map(|place| self.tiers[place].room()).max();
         let decisions = places.map(|place| {
             let choice = self.tiers[place].form;
@@ -46,7 +46,8 @@ impl Cache {
                 Some(mesh) if choice != FormChoice::AsIs && job.stays => mesh.form.clone(),
                 _ => job.decide(),
             };
-            let decision = match self.tier(place).leave_spare(decision.may_evict) {
+            let convertible = self.tier(place).parts().convertible;
+            let decision = match convertible.is_none_or(|tier| tier.leave_spare(decision.may_evict)) {
                 false if decision.may_evict => FormDecision::as_is("the cache is too small to convert any"),
                 _ => decision,
             };
@@ -95,10 +96,10 @@ impl Cache {
             let Some(form) = decision.form else { continue };
             let may_evict = decision.may_evict;
             let conversion = &mut Conversion { form, may_evict, maker, is_over, rest };
-            match self.tier(place).convert(conversion) {
-                ConversionResult::Some => return ConversionResult::Some,
-                ConversionResult::Nothing => all = ConversionResult::Nothing,
-                ConversionResult::NotNow => {}
+            match self.tier(place).parts().convertible.map(|tier| tier.convert(conversion)) {
+                Some(ConversionResult::Some) => return ConversionResult::Some,
+                Some(ConversionResult::Nothing) | None => all = ConversionResult::Nothing,
+                Some(ConversionResult::NotNow) => {}
             }
         }
         all

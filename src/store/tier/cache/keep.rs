@@ -4,7 +4,7 @@
 //! that gives up what is used last of all. Only where a tier has room for the whole dataset does it have all of it, for
 //! the next run, and the faster ones keep copies.
 
-use super::super::copies::{Location, Offer};
+use super::super::copies::{CacheTier, Location, Offer};
 use super::super::plan::Admission;
 use super::Cache;
 use base::parts::OutlinedBytes;
@@ -119,7 +119,7 @@ impl Cache {
         place: TierPlace,
         location: &Location,
     ) -> Option<OutlinedBytes> {
-        let outline = self.tier(place).outline(sample, location)?;
+        let outline = self.tier(place).parts().shared?.outline(sample, location)?;
         let length = location.extent.length;
         (!self.is_kept_again(sample, place)).then_some(OutlinedBytes { outline, length })
     }
@@ -173,7 +173,7 @@ impl Cache {
         let Some(Some(planned)) = plans.tiers.get_mut(place) else { return Admission::Bypass };
         let admission = planned.admit(sample.sample, sample.bytes.len() as u64, evicting);
         for group in planned.plan.take_evicted() {
-            self.tier(place).evict_group(group);
+            self.tier(place).parts().local.iter().for_each(|local| local.evict_group(group));
         }
         admission
     }
@@ -186,7 +186,7 @@ impl Cache {
     fn offered(&self, place: TierPlace, group: u64, at_hand: &SampleAtHand) -> Offer {
         let SampleAtHand { sample, bytes, version } = *at_hand;
         let offer = self.tier(place).offer(group, sample, version, bytes);
-        if offer == Offer::Full && !self.tier(place).spans_nodes() {
+        if offer == Offer::Full && !self.is_of_nodes(place) {
             self.lacks_room.store(true, Relaxed);
         }
         if offer == Offer::Taken {
@@ -203,7 +203,8 @@ impl Cache {
     /// The tier that is to keep a sample alone, for all nodes.
     pub(super) fn claimed_by(&self, sample: u64) -> Option<TierPlace> {
         self.mesh.as_ref()?;
-        (0..self.tiers.len()).find(|&place| self.tier(place).claims(sample))
+        let claims = |tier: &dyn CacheTier| tier.parts().nodes.is_some_and(|nodes| nodes.claims(sample));
+        self.tiers().position(claims)
     }
 
     /// Whether this node is a sample's home.
@@ -215,14 +216,14 @@ impl Cache {
     /// Whether [`Cache::keep_pushed`] returns at once for this sample.
     pub(in crate::tier) fn keeps_at_once(&self, sample: u64) -> bool {
         let length = self.index.extent(sample).length;
-        self.tiers().filter(|tier| !tier.spans_nodes()).all(|tier| tier.offers_at_once(0, length))
+        self.local_tiers().all(|(_, local)| local.offers_at_once(0, length))
     }
 
     /// Has the fastest tier of this node that has room keep a sample which another node pushes.
     pub(in crate::tier) fn keep_pushed(&self, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         let at_hand = SampleAtHand { sample, bytes, version };
         let mut answer = Offer::Full;
-        for place in (0..self.tiers.len()).filter(|&place| !self.tier(place).spans_nodes()) {
+        for (place, _) in self.local_tiers() {
             match self.offered(place, 0, &at_hand) {
                 offer @ (Offer::Taken | Offer::Present) => return offer,
                 Offer::Full => {}
@@ -235,7 +236,7 @@ impl Cache {
     /// Makes room for samples that are at home here, where there was none for them in the epoch before: of what earlier
     /// runs kept, segments leave of which a quarter or more is at home elsewhere. Their other samples come again.
     pub(super) fn make_room_for_own(&self) {
-        for tier in self.tiers().filter(|tier| !tier.spans_nodes()) {
+        for (tier, shared) in self.tiers().filter_map(|tier| Some((tier, tier.parts().shared?))) {
             let mut of_file: HashMap<FileId, (u64, u64)> = HashMap::new();
             for (sample, location) in
                 (0..self.index.len()).filter_map(|sample| Some((sample, tier.locate(sample)?)))
@@ -245,7 +246,7 @@ impl Cache {
                 *strange += u64::from(!self.is_home_of(sample));
             }
             let leaving = of_file.into_iter().filter(|(_, (all, strange))| 4 * strange >= *all);
-            leaving.for_each(|(file, _)| tier.forget(file));
+            leaving.for_each(|(file, _)| shared.forget(file));
         }
     }
 

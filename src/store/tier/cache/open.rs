@@ -62,6 +62,21 @@ impl TierOptions {
         }
     }
 
+    /// The bytes that it may take.
+    pub fn size(&self) -> u64 {
+        match self {
+            Self::Ram { size, .. } | Self::Directory { size, .. } => *size,
+        }
+    }
+
+    /// The directory that its copies are in; `None` where they are in memory.
+    pub fn directory(&self) -> Option<&Path> {
+        match self {
+            Self::Directory { path, .. } => Some(path),
+            Self::Ram { .. } => None,
+        }
+    }
+
     /// The form in which copies are kept.
     pub fn form(&self) -> FormChoice {
         match self {
@@ -110,7 +125,7 @@ pub(super) fn tiers(
                 Ram::new(index, name, size, 1)?;
             }
             let memory = options.memory().map(|(_, size)| size).sum();
-            let directories = options.directories().collect();
+            let directories = options.tiers.iter().filter_map(TierOptions::directory).collect();
             let asked = options.tiers.iter().map(TierOptions::to_string).collect();
             let form = options.tiers.last().map_or(FormChoice::AsIs, TierOptions::form);
             let (depth, no_forms) = (options.queue_depth, options.no_forms);
@@ -144,18 +159,8 @@ pub(super) fn tiers(
 impl CacheOptions {
     /// The names of the tiers in memory, and the bytes of the node's memory that they may take.
     fn memory(&self) -> impl Iterator<Item = (TierName, u64)> {
-        self.tiers.iter().filter_map(|tier| match tier {
-            TierOptions::Ram { name, size, .. } => Some((*name, *size)),
-            TierOptions::Directory { .. } => None,
-        })
-    }
-
-    /// The directories.
-    fn directories(&self) -> impl Iterator<Item = &Path> {
-        self.tiers.iter().filter_map(|tier| match tier {
-            TierOptions::Directory { path, .. } => Some(&**path),
-            TierOptions::Ram { .. } => None,
-        })
+        let in_memory = self.tiers.iter().filter(|tier| tier.directory().is_none());
+        in_memory.map(|tier| (tier.name(), tier.size()))
     }
 }
 

@@ -55,7 +55,7 @@ pub(super) fn assert_is_copy(index: &DatasetIndex, sample: u64, bytes: &[u8]) {
 }
 
 /// What a tier is asked to do with one of its files of copies.
-pub struct Conversion<'a> {
+pub(super) struct Conversion<'a> {
     /// The form that its copies are brought to.
     pub form: MadeForm,
     /// Whether files of copies may leave where the room does not suffice for another form.
@@ -69,7 +69,7 @@ pub struct Conversion<'a> {
 
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConversionResult {
+pub(super) enum ConversionResult {
     /// Some copies have the form now, or stay as they are for good.
     Some,
     /// There is nothing to do, for now.
@@ -79,7 +79,7 @@ pub enum ConversionResult {
 }
 
 /// Brings copies to forms. It owns the scratch memory.
-pub struct CopyMaker {
+pub(super) struct CopyMaker {
     maker: FormMaker,
     restorer: FileRestorer,
     made: Vec<u8>,

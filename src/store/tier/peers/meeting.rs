@@ -183,7 +183,7 @@ impl PeerMesh {
     ) -> Result<Option<Self>> {
         let (fingerprint, place) = (index.fingerprint(), job.place);
         let room = |tier: &&dyn CacheTier| match tier.can_take() {
-            true => usable(tier.capacity()),
+            true => usable(tier.parts().capacity()),
             false => tier.stats().held_bytes,
         };
         // A part of each block of memory is too short for another sample.

@@ -25,18 +25,17 @@ pub use meeting::{PeersOptions, RankMeeting, RanksMet};
 pub use meeting::{RankPlace, SharedJob, gather, names as node_names};
 pub(super) use shelf::CacheShelf;
 
-use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader};
+use super::copies::{CacheTier, CopyFault, Location, NodesTier, Offer, TierParts, TierReader};
 use super::counters::CopyStats;
 use super::store::Verify;
-use crate::peers::{Bytes, CopyBytes, HttpOptions, HttpTransfer, Peer, PeerCounts, PeerPusher, PeerStats};
+use crate::peers::{Bytes, HttpOptions, HttpTransfer, Peer, PeerCounts, PeerPusher, PeerStats};
 use base::crc::checksum;
-use base::error::{Error, Result};
+use base::error::Result;
 use base::slot::SlotPool;
 use base::tier_name::TierName;
 use data::dataset::{DatasetIndex, Extent, FileId, FileVersion};
 use data::schedule::Schedule;
 use reader::PeersReader;
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -166,42 +165,8 @@ impl CacheTier for OtherNodes {
         TierName::PEERS
     }
 
-    /// None of its own: a node's room is that of its own tiers.
-    fn capacity(&self) -> u64 {
-        0
-    }
-
-    fn is_shared(&self) -> bool {
-        true
-    }
-
-    fn spans_nodes(&self) -> bool {
-        true
-    }
-
-    fn claims(&self, sample: u64) -> bool {
-        self.0.mesh.homes.home(sample) != Some(self.0.mesh.own) || self.0.asks_own()
-    }
-
-    fn begin(&self, schedule: &Schedule, first_step: u64) {
-        let shared = &self.0;
-        let mut state = shared.state();
-        state.epochs += 1;
-        if state.epochs == 1 {
-            state.first_was_whole = first_step == 0;
-        }
-        // By then each sample's version has been asked for in this run, by one rank or another.
-        let looked = if state.first_was_whole { 1 } else { 2 };
-        let looks = state.epochs <= looked || shared.mesh.files_differ;
-        shared.looks.store(shared.verify != Verify::Never && looks, Relaxed);
-        // In its first epoch, a home that had nothing has nothing of what is used for the first time.
-        let comes_again = schedule.order().repeats() > 1 || schedule.order().selection().repeats();
-        shared.asks_all.store(state.epochs > 1 || first_step > 0 || comes_again, Relaxed);
-        if let Some(pusher) = &state.pusher {
-            pusher.offer_again();
-        }
-        drop(state);
-        self.warn_of_stale_copies();
+    fn parts(&self) -> TierParts<'_> {
+        TierParts { nodes: Some(self), ..TierParts::default() }
     }
 
     fn locate(&self, sample: u64) -> Option<Location> {
@@ -226,11 +191,6 @@ impl CacheTier for OtherNodes {
         true
     }
 
-    /// Whether any other node has room for it.
-    fn wants(&self, sample: u64) -> bool {
-        self.0.home(sample).is_some()
-    }
-
     fn offer(&self, _group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         let Some(home) = self.0.home(sample) else { return Offer::Full };
         let pusher = self.0.state().pusher.clone();
@@ -243,18 +203,9 @@ impl CacheTier for OtherNodes {
     /// The home learns of it with the request.
     fn confirm(&self, _sample: u64, _location: &Location) {}
 
-    /// Nodes do not share batches that share caches.
-    fn doubt(&self) {}
-
     fn outdate(&self, _sample: u64, _location: &Location) {}
 
     fn damaged(&self, _sample: u64, _location: Location, _why: CopyFault) {}
-
-    fn groups(&self) -> BTreeMap<u64, u64> {
-        BTreeMap::new()
-    }
-
-    fn evict_group(&self, _group: u64) {}
 
     /// What was pushed; the room is the other nodes'.
     fn stats(&self) -> CopyStats {
@@ -276,16 +227,37 @@ impl CacheTier for OtherNodes {
             Ok(Box::new(PeersReader::new(shared, transfer)))
         }))
     }
+}
 
-    /// Nobody waits for a single sample of another node: it is read from the source.
-    fn read_blocking(&self, _location: &Location) -> Result<Vec<u8>> {
-        let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
-        Err(Error::io("read", "a sample that another node keeps", gone))
+impl NodesTier for OtherNodes {
+    fn claims(&self, sample: u64) -> bool {
+        self.0.mesh.homes.home(sample) != Some(self.0.mesh.own) || self.0.asks_own()
     }
 
-    /// What other nodes keep is not passed on.
-    fn bytes_of(&self, _location: &Location) -> Result<CopyBytes, Option<CopyFault>> {
-        Err(None)
+    /// Whether any other node has room for it.
+    fn wants(&self, sample: u64) -> bool {
+        self.0.home(sample).is_some()
+    }
+
+    fn begin(&self, schedule: &Schedule, first_step: u64) {
+        let shared = &self.0;
+        let mut state = shared.state();
+        state.epochs += 1;
+        if state.epochs == 1 {
+            state.first_was_whole = first_step == 0;
+        }
+        // By then each sample's version has been asked for in this run, by one rank or another.
+        let looked = if state.first_was_whole { 1 } else { 2 };
+        let looks = state.epochs <= looked || shared.mesh.files_differ;
+        shared.looks.store(shared.verify != Verify::Never && looks, Relaxed);
+        // In its first epoch, a home that had nothing has nothing of what is used for the first time.
+        let comes_again = schedule.order().repeats() > 1 || schedule.order().selection().repeats();
+        shared.asks_all.store(state.epochs > 1 || first_step > 0 || comes_again, Relaxed);
+        if let Some(pusher) = &state.pusher {
+            pusher.offer_again();
+        }
+        drop(state);
+        self.warn_of_stale_copies();
     }
 
     fn peers(&self) -> Vec<(String, PeerStats)> {

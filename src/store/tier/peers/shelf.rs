@@ -35,8 +35,8 @@ impl CacheShelf {
 
 /// The copies of a sample in the tiers of this node.
 fn copies(cache: &Cache, sample: u64) -> impl Iterator<Item = (TierPlace, Location)> {
-    let own = cache.tiers().enumerate().filter(|(_, tier)| !tier.spans_nodes());
-    own.filter_map(move |(place, tier)| Some((place, tier.locate(sample)?)))
+    let local = cache.local_tiers().map(|(place, _)| place);
+    local.filter_map(move |place| Some((place, cache.tier(place).locate(sample)?)))
 }
 
 impl Shelf for CacheShelf {
@@ -64,7 +64,8 @@ impl Shelf for CacheShelf {
                 }
                 _ => {}
             }
-            match tier.bytes_of(&location) {
+            let Some(local) = tier.parts().local else { continue };
+            match local.bytes_of(&location) {
                 Ok(bytes) => return Found::Copy { bytes, crc, version: copied },
                 Err(Some(fault)) => tier.damaged(sample, location, fault),
                 Err(None) => {}

@@ -3,7 +3,7 @@
 
 use super::super::catalog::SegmentIndex;
 use super::super::convert::{Conversion, ConversionResult, form_of_record};
-use super::super::copies::Offer;
+use super::super::copies::{ConvertibleTier, Offer};
 use super::super::counters::count;
 use super::{BlockKind, OpenBlock, RamBlock, RamShared};
 use base::crc::checksum;
@@ -29,9 +29,9 @@ struct ChosenBlock {
     open: Option<OpenBlock>,
 }
 
-impl RamShared {
+impl ConvertibleTier for RamShared {
     /// Brings the samples of one block to another form, unless all have been.
-    pub(super) fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
+    fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
         let form = conversion.form.into();
         let Some(ChosenBlock { segment, group, block, open }) = self.unconverted(form) else {
             return ConversionResult::Nothing;
@@ -62,6 +62,13 @@ impl RamShared {
         ConversionResult::Some
     }
 
+    /// What is made of a block goes into others.
+    fn leave_spare(&self, _wanted: bool) -> bool {
+        true
+    }
+}
+
+impl RamShared {
     /// A block that has samples which were not brought to this form: one that is not being filled any more, else one
     /// that is half full or, where memory is left, that nothing came to since an epoch ended. Such a block is not
     /// filled any more from here on. Each class of samples has blocks of its own, so that most never become full.

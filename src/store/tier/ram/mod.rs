@@ -10,8 +10,8 @@ mod convert;
 mod reader;
 
 use super::catalog::{Catalog, SegmentIndex};
-use super::convert::{Conversion, ConversionResult, assert_is_copy, form_of_record};
-use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader};
+use super::convert::{assert_is_copy, form_of_record};
+use super::copies::{CacheTier, CopyFault, LocalTier, Location, Offer, Publish, TierParts, TierReader};
 use super::counters::{CopyCounters, CopyStats, count};
 use crate::io::storage::{available_memory, memory_limit};
 use crate::peers::CopyBytes;
@@ -19,7 +19,7 @@ use base::error::{Error, Result};
 use base::slot::{OVERHEAD, Slot, SlotPool};
 use base::tier_name::TierName;
 use block::{BlockKind, MemoryPlace, OpenBlock, RamBlock};
-use data::dataset::{DatasetIndex, Extent, FileId, FileVersion, Stamp};
+use data::dataset::{DatasetIndex, Extent, FileVersion, Stamp};
 use pixels::decode::FileForm;
 use reader::RamReader;
 use std::collections::{BTreeMap, HashMap};
@@ -319,19 +319,12 @@ impl CacheTier for Ram {
         self.0.name
     }
 
-    fn capacity(&self) -> u64 {
-        self.0.capacity
-    }
-
-    fn is_shared(&self) -> bool {
-        false
+    fn parts(&self) -> TierParts<'_> {
+        TierParts { local: Some(self), convertible: Some(&*self.0), ..TierParts::default() }
     }
 
     fn locate(&self, sample: u64) -> Option<Location> {
-        let (place, checked) = self.0.catalog().locate(sample)?;
-        let extent =
-            Extent { file: FileId(place.segment), offset: place.offset.into(), length: place.length };
-        Some(Location { extent, crc: Some(place.crc), version: Some(place.version()), checked })
+        self.0.catalog().location(sample)
     }
 
     fn is_open(&self) -> bool {
@@ -369,25 +362,8 @@ impl CacheTier for Ram {
         Offer::Taken
     }
 
-    fn offers_at_once(&self, group: u64, length: u32) -> bool {
-        let filling = self.0.filling();
-        let fits = filling
-            .open
-            .get(&(group, FileForm::AsIs))
-            .is_some_and(|open| open.iter().any(|open| self.0.fits(open, length as usize)));
-        fits || filling.refused || self.0.next_arena(&filling) == 0 || self.0.free_block(&filling).is_some()
-    }
-
-    fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
-        self.0.convert(conversion)
-    }
-
     fn confirm(&self, sample: u64, location: &Location) {
         self.0.catalog_mut().confirm(sample, location.extent.file.0);
-    }
-
-    fn doubt(&self) {
-        self.0.catalog_mut().doubt();
     }
 
     fn outdate(&self, sample: u64, location: &Location) {
@@ -408,12 +384,25 @@ impl CacheTier for Ram {
         self.0.note_damage(location.extent.file.0, sample);
     }
 
+    fn stats(&self) -> CopyStats {
+        let (held_samples, held_bytes) = self.0.catalog().held();
+        let quota_bytes = self.0.capacity;
+        CopyStats { held_samples, held_bytes, used_bytes: held_bytes, quota_bytes, ..self.0.counters.stats() }
+    }
+
+    fn reader(&self, _slots: &SlotPool) -> TierReader {
+        let shared = self.0.clone();
+        TierReader::Listening(Box::new(move |_| Ok(Box::new(RamReader::new(shared)))))
+    }
+}
+
+impl LocalTier for Ram {
+    fn capacity(&self) -> u64 {
+        self.0.capacity
+    }
+
     fn groups(&self) -> BTreeMap<u64, u64> {
-        let mut groups = BTreeMap::new();
-        for (_, segment) in self.0.catalog().live() {
-            *groups.entry(segment.group).or_default() += segment.bytes;
-        }
-        groups
+        self.0.catalog().groups()
     }
 
     fn evict_group(&self, group: u64) {
@@ -424,29 +413,26 @@ impl CacheTier for Ram {
         of_group.into_iter().for_each(|segment| self.0.give_back(segment));
     }
 
-    fn seal(&self) {
-        let mut filling = self.0.filling();
-        (filling.refused, filling.full) = (false, false);
-        filling.open.values_mut().flatten().for_each(|open| open.rested = true);
+    /// Copies can be read at once. After an epoch the system may have memory again.
+    fn publish(&self, when: Publish) {
+        if when == Publish::AtEnd {
+            let mut filling = self.0.filling();
+            (filling.refused, filling.full) = (false, false);
+            filling.open.values_mut().flatten().for_each(|open| open.rested = true);
+        }
     }
 
-    fn stats(&self) -> CopyStats {
-        let (held_samples, held_bytes) = self.0.catalog().held();
-        let quota_bytes = self.0.capacity;
-        CopyStats { held_samples, held_bytes, used_bytes: held_bytes, quota_bytes, ..self.0.counters.stats() }
+    fn doubt(&self) {
+        self.0.catalog_mut().doubt();
     }
 
-    fn last_error(&self) -> Option<String> {
-        self.0.counters.last_error()
-    }
-
-    fn forget_error(&self) {
-        self.0.counters.forget_error();
-    }
-
-    fn reader(&self, _slots: &SlotPool) -> TierReader {
-        let shared = self.0.clone();
-        TierReader::Listening(Box::new(move |_| Ok(Box::new(RamReader::new(shared)))))
+    fn offers_at_once(&self, group: u64, length: u32) -> bool {
+        let filling = self.0.filling();
+        let fits = filling
+            .open
+            .get(&(group, FileForm::AsIs))
+            .is_some_and(|open| open.iter().any(|open| self.0.fits(open, length as usize)));
+        fits || filling.refused || self.0.next_arena(&filling) == 0 || self.0.free_block(&filling).is_some()
     }
 
     fn read_blocking(&self, location: &Location) -> Result<Vec<u8>> {
@@ -457,6 +443,10 @@ impl CacheTier for Ram {
         // The block may be written to while the answer is on its way.
         let bytes = self.read_blocking(location).map_err(|_| Some(CopyFault::Gone))?;
         Ok(CopyBytes::Memory(bytes.into()))
+    }
+
+    fn counters(&self) -> &CopyCounters {
+        &self.0.counters
     }
 }
 

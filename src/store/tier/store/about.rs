@@ -1,6 +1,6 @@
 //! The file that says which dataset a directory of the cache belongs to, for people and for `foreload cache show`.
 
-use crate::io::nameless;
+use crate::segments::{nameless, remove};
 use data::dataset::DatasetIndex;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -44,20 +44,15 @@ impl DatasetInfo {
         let mut file = nameless::create(own)?;
         serde_json::to_writer(&mut file, self)?;
         let path = own.join(NAME);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => nameless::link(&file, &path),
-        }
+        remove(&path)?;
+        nameless::link(&file, &path)
     }
 }
 
 /// Removes the directory of a dataset that nobody uses and that has no segment any more.
 pub(super) fn forget(own: &Path) -> io::Result<()> {
     for name in ["used", NAME] {
-        match fs::remove_file(own.join(name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        remove(&own.join(name))?;
     }
     fs::remove_dir(own)
 }

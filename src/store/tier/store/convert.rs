@@ -3,14 +3,15 @@
 
 use super::super::catalog::{SegmentIndex, SegmentRow};
 use super::super::convert::{Conversion, ConversionResult, MOST_HEAD, most_bytes};
-use super::super::copies::CopyFault;
+use super::super::copies::{ConvertibleTier, CopyFault};
 use super::super::counters::count;
 use super::Store;
-use super::directory::pages;
 use super::open_segment::OpenSegment;
-use super::segment::{SegmentError, footer_bytes};
+use super::segment::footer_bytes;
 use super::unit::UnitClaim;
 use super::write_buffer::WriteBuffer;
+use crate::segments::footer::SegmentError;
+use crate::segments::pages;
 use base::crc::checksum;
 use base::error::{Error, Result};
 use data::dataset::Stamp;
@@ -41,10 +42,10 @@ impl From<Error> for Unconverted {
     }
 }
 
-impl Store {
+impl ConvertibleTier for Store {
     /// Brings the samples of one segment to another form, unless all have been. The segment is claimed meanwhile, so
     /// that no other process does the same. At every instant the quota holds for both segments together.
-    pub(in crate::tier) fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
+    fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
         let shared = &self.shared;
         if !shared.directory.is_ours() || !shared.directory.is_writable() {
             return ConversionResult::Nothing;
@@ -88,7 +89,7 @@ impl Store {
 
     /// Leaves room for the conversion of a segment of usual size, if that is `wanted`. Returns whether the quota is
     /// large enough for that: in a tiny cache little else would be left.
-    pub(in crate::tier) fn leave_spare(&self, wanted: bool) -> bool {
+    fn leave_spare(&self, wanted: bool) -> bool {
         let directory = &self.shared.directory;
         let index = &self.shared.index;
         let rows = self.segment_bytes / index.mean_bytes().max(1) + 1;
@@ -98,7 +99,9 @@ impl Store {
         directory.set_spare(if wanted && suffices { most } else { 0 });
         suffices
     }
+}
 
+impl Store {
     /// The segments that have samples which were not brought to this form, the oldest first.
     fn unconverted(&self, form: FileForm) -> Vec<(SegmentIndex, u64)> {
         let catalog = self.shared.catalog();

@@ -17,12 +17,13 @@ mod enter;
 
 use super::super::counters::{CopyCounters, count};
 use super::about;
-use super::listing::{datasets, last_use, segments};
+use super::listing::{SegmentPages, datasets, last_use, segments};
 use super::open_segment::OpenSegment;
 use super::segment::{self, DatasetKey};
-use super::setup::{HEADER, PATIENCE, wait_for};
+use super::setup::{GENERATION_AT, PATIENCE, wait_for};
 use super::shared::lock;
-use crate::io::nameless;
+use crate::segments::lock_file::NEXT_AT;
+use crate::segments::{PAGE, nameless, pages, remove, u64_at};
 use base::error::{Error, Result};
 use base::node::{LockKind, RangeLocks};
 use std::collections::{HashMap, HashSet};
@@ -34,16 +35,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The bytes of a page. Sizes are counted in pages, as file systems allocate them.
-pub(super) const PAGE: u64 = 4096;
 /// The reservation of segment n is a range from n << 24 on: up to 64 GiB in pages.
 const NUMBER_SHIFT: u32 = 24;
 /// The part of the lock file that reservations lie in.
 pub(super) const RESERVATIONS: Range<u64> = 1 << NUMBER_SHIFT..i64::MAX as u64;
-/// The number of pages that `bytes` take.
-pub(super) fn pages(bytes: u64) -> u64 {
-    bytes.div_ceil(PAGE)
-}
 
 /// The directory, as one process uses it for one dataset.
 pub(super) struct CacheDirectory {
@@ -70,7 +65,7 @@ struct DirectoryUsage {
     /// The generation at which `published` was right.
     seen: Option<u64>,
     /// The pages of every published segment; they never change.
-    published: HashMap<DatasetKey, HashMap<u64, u64>>,
+    published: HashMap<DatasetKey, SegmentPages>,
     /// The sum of all pages in `published`, which every reservation asks for.
     sum: u64,
     /// The pages that this process has reserved, by segment.
@@ -148,7 +143,10 @@ impl CacheDirectory {
     /// The generation now: it is another number whenever something was published or evicted.
     pub(super) fn generation(&self) -> Result<u64> {
         let mut bytes = [0; 8];
-        self.lock.file().read_exact_at(&mut bytes, 24).map_err(|error| self.failed("read", error))?;
+        self.lock
+            .file()
+            .read_exact_at(&mut bytes, GENERATION_AT)
+            .map_err(|error| self.failed("read", error))?;
         Ok(u64::from_le_bytes(bytes))
     }
 
@@ -286,7 +284,8 @@ impl CacheDirectory {
         let mut guard = self.enter()?;
         guard.list_if_changed()?;
         // Numbers only grow, whatever became of the lock file.
-        let last = guard.usage.published.values().flat_map(HashMap::keys).max().copied().unwrap_or(0);
+        let last = guard.usage.published.values().filter_map(|own| Some(*own.last_key_value()?.0)).max();
+        let last = last.unwrap_or(0);
         if guard.header.next <= last {
             guard.header.next = last + 1;
             guard.write_header()?;
@@ -331,15 +330,14 @@ impl LockedDirectory<'_> {
                 self.directory.path.display()
             )));
         }
-        let mut bytes = [0; HEADER];
-        file.read_exact_at(&mut bytes, 0).map_err(failed)?;
-        let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        Ok(LockFileHeader { next: u64_at(16).max(1), generation: u64_at(24) })
+        let mut bytes = [0; 16];
+        file.read_exact_at(&mut bytes, NEXT_AT).map_err(failed)?;
+        Ok(LockFileHeader { next: u64_at(&bytes, 0).max(1), generation: u64_at(&bytes, 8) })
     }
 
     fn write_header(&self) -> Result<()> {
         let bytes = [self.header.next.to_le_bytes(), self.header.generation.to_le_bytes()].concat();
-        let written = self.directory.lock.file().write_all_at(&bytes, 16);
+        let written = self.directory.lock.file().write_all_at(&bytes, NEXT_AT);
         written.map_err(|error| self.directory.failed("write", error))
     }
 
@@ -364,7 +362,7 @@ impl LockedDirectory<'_> {
         for (key, path) in datasets(&self.directory.path)? {
             published.insert(key, segments(&path, self.usage.published.get(&key))?);
         }
-        self.usage.sum = published.values().flat_map(HashMap::values).sum();
+        self.usage.sum = published.values().flat_map(SegmentPages::values).sum();
         self.usage.published = published;
         self.usage.seen = Some(self.header.generation);
         Ok(())
@@ -415,9 +413,8 @@ impl LockedDirectory<'_> {
         }
         unused.sort_unstable();
         let segments = |key: &DatasetKey| {
-            let mut numbers: Vec<u64> = self.usage.published[key].keys().copied().collect();
-            numbers.sort_unstable();
-            numbers.into_iter().map(|number| (number, *key)).collect::<Vec<_>>()
+            let numbers = self.usage.published[key].keys();
+            numbers.map(|&number| (number, *key)).collect::<Vec<_>>()
         };
         let mut order: Vec<(u64, DatasetKey)> = unused.iter().flat_map(|(_, key)| segments(key)).collect();
         if even_used {
@@ -453,12 +450,8 @@ impl LockedDirectory<'_> {
     fn unlink(&mut self, key: DatasetKey, number: u64) -> Result<Option<u64>> {
         let path = self.directory.path.join(key.to_string()).join(segment::name(number));
         let bytes = fs::symlink_metadata(&path).map(|found| found.len());
-        let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
-        let removed = match fs::remove_file(&path) {
-            Ok(()) => Some(bytes.unwrap_or(0)),
-            Err(error) if gone(&error) => None,
-            Err(error) => return Err(Error::io("evict", path, error)),
-        };
+        let was_there = remove(&path).map_err(|error| Error::io("evict", path, error))?;
+        let removed = was_there.then(|| bytes.unwrap_or(0));
         let known = self.usage.published.get_mut(&key).and_then(|segments| segments.remove(&number));
         self.usage.sum -= known.unwrap_or(0);
         self.directory.counters.freed(removed.map_or(0, pages) * PAGE);

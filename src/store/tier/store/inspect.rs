@@ -4,14 +4,17 @@
 //! same in all of them.
 
 use super::about::{self, DatasetInfo};
-use super::directory::{PAGE, RESERVATIONS};
+use super::directory::RESERVATIONS;
 use super::segment::{self, DatasetKey, VERSION};
-use super::setup::{HEADER, MAGIC, PATIENCE, open_file, read_directory, wait_for};
+use super::setup::{GENERATION_AT, LOCK, PATIENCE, open_file, read_directory, wait_for};
+use crate::segments::lock_file::{LockState, VERSION_AT};
+use crate::segments::{PAGE, numbered, remove, u32_at};
 use base::error::{Error, Result};
 use base::node::RangeLocks;
 use data::dataset::shown_root;
 use serde::Serialize;
-use std::fs::{self, File};
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -144,11 +147,10 @@ fn clear_locked(directory: &Path, lock: &RangeLocks, which: Option<&str>) -> Res
     let (mut segments, mut bytes) = (0, 0);
     for dataset in &chosen {
         let own = directory.join(&dataset.key);
-        for (path, size) in segment_files(&own)? {
-            match fs::remove_file(&path) {
-                Ok(()) => (segments, bytes) = (segments + 1, bytes + size),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(Error::io("remove", path, error)),
+        for (number, size) in segment_files(&own)? {
+            let path = own.join(segment::name(number));
+            if remove(&path).map_err(|error| Error::io("remove", path, error))? {
+                (segments, bytes) = (segments + 1, bytes + size);
             }
         }
         if !dataset.in_use {
@@ -164,7 +166,7 @@ fn clear_locked(directory: &Path, lock: &RangeLocks, which: Option<&str>) -> Res
     let idle = held.filling_bytes == 0 && held.datasets.iter().all(|dataset| !dataset.in_use);
     let renewed = which.is_none() && idle && !held.usable;
     if renewed {
-        let written = lock.file().write_all_at(&VERSION.to_le_bytes(), FORMAT_AT);
+        let written = lock.file().write_all_at(&VERSION.to_le_bytes(), VERSION_AT);
         written.map_err(|error| Error::io("write", directory.join("lock"), error))?;
     }
     Ok(Cleared { datasets: chosen, segments, bytes, renewed })
@@ -215,16 +217,13 @@ impl CachedDataset {
 /// The fewest characters of a fingerprint that name a dataset: what is cleared was not typed by mistake.
 const SHORTEST: usize = 6;
 
-/// Where in the lock file the format and the generation stand.
-const FORMAT_AT: u64 = 8;
-const GENERATION_AT: u64 = 24;
-
 fn format(lock: &File, directory: &Path) -> Result<u32> {
-    let mut bytes = [0; HEADER];
-    match lock.read_exact_at(&mut bytes, 0) {
-        Ok(()) if bytes[..8] == MAGIC => Ok(u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"))),
-        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(refusal(directory, error)),
-        _ => Err(Error::config("cache_dir", format!("{} is no cache of Foreload", directory.display()))),
+    match LOCK.read(lock).map_err(|error| refusal(directory, error))? {
+        LockState::Ours { .. } => Ok(VERSION),
+        LockState::OtherVersion(version) => Ok(version),
+        LockState::New | LockState::Foreign => {
+            Err(Error::config("cache_dir", format!("{} is no cache of Foreload", directory.display())))
+        }
     }
 }
 
@@ -254,31 +253,21 @@ fn dataset(own: &Path, key: String) -> Result<CachedDataset> {
         key,
         fingerprint: about.as_ref().map(|about| about.fingerprint.clone()),
         roots: about.map(|about| about.roots).unwrap_or_default(),
-        samples: files.iter().filter_map(|(path, size)| samples(path, *size)).sum(),
+        samples: files
+            .iter()
+            .filter_map(|(&number, &size)| samples(&own.join(segment::name(number)), size))
+            .sum(),
         segments: files.len() as u64,
-        bytes: files.iter().map(|(_, size)| size).sum(),
+        bytes: files.values().sum(),
         last_used: modified
             .and_then(|time| Some(time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs())),
         in_use,
     })
 }
 
-/// Paths and sizes of the segments in a dataset's directory.
-fn segment_files(own: &Path) -> Result<Vec<(PathBuf, u64)>> {
-    let mut found = Vec::new();
-    for entry in read_directory(own)? {
-        let entry = entry.map_err(|error| Error::io("list", own, error))?;
-        if entry.file_name().to_str().and_then(segment::parse_name).is_some() {
-            match entry.metadata() {
-                Ok(metadata) if metadata.is_file() => found.push((entry.path(), metadata.len())),
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(Error::io("look at", entry.path(), error));
-                }
-                _ => {}
-            }
-        }
-    }
-    Ok(found)
+/// The numbers and bytes of the segments in a dataset's directory.
+fn segment_files(own: &Path) -> Result<BTreeMap<u64, u64>> {
+    numbered::files(own, segment::EXTENSION, |_| None)
 }
 
 /// The number of samples that a segment's trailer gives: in every format the last 64 bytes begin with eight bytes of
@@ -286,6 +275,5 @@ fn segment_files(own: &Path) -> Result<Vec<(PathBuf, u64)>> {
 fn samples(path: &Path, size: u64) -> Option<u64> {
     let mut bytes = [0; 16];
     File::open(path).ok()?.read_exact_at(&mut bytes, size.checked_sub(64)?).ok()?;
-    let count = u32::from_le_bytes(bytes[12..].try_into().expect("four bytes"));
-    (bytes[..8] == *b"FLSEGMNT").then_some(u64::from(count))
+    (bytes[..8] == segment::MAGIC).then(|| u64::from(u32_at(&bytes, 12)))
 }

@@ -1,15 +1,18 @@
 //! What lies in a cache directory: its datasets, their segments, and when somebody used them.
 
-use super::directory::pages;
 use super::segment::{self, DatasetKey};
 use super::setup::read_directory;
+use crate::segments::{PAGE, numbered, pages};
 use base::error::{Error, Result};
 use base::node::RangeLocks;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+/// The pages of segments, by their numbers.
+pub(super) type SegmentPages = BTreeMap<u64, u64>;
 
 /// When a dataset was last opened; `None` while it is in use, or where that cannot be told.
 pub(super) fn last_use(path: &Path) -> Option<SystemTime> {
@@ -24,25 +27,10 @@ pub(super) fn last_use(path: &Path) -> Option<SystemTime> {
 }
 
 /// A dataset's segments and their sizes in pages; sizes in `known` are not asked for again.
-pub(super) fn segments(path: &Path, known: Option<&HashMap<u64, u64>>) -> Result<HashMap<u64, u64>> {
-    let mut found = HashMap::with_capacity(known.map_or(0, HashMap::len));
-    for entry in read_directory(path)? {
-        let entry = entry.map_err(|error| Error::io("list", path, error))?;
-        let Some(number) = entry.file_name().to_str().and_then(segment::parse_name) else { continue };
-        if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
-            continue;
-        }
-        let size = match known.and_then(|known| known.get(&number)) {
-            Some(&pages) => pages,
-            None => match entry.metadata() {
-                Ok(metadata) => pages(metadata.len()),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(Error::io("look at", entry.path(), error)),
-            },
-        };
-        found.insert(number, size);
-    }
-    Ok(found)
+pub(super) fn segments(path: &Path, known: Option<&SegmentPages>) -> Result<SegmentPages> {
+    let known = |number| Some(known?.get(&number)? * PAGE);
+    let found = numbered::files(path, segment::EXTENSION, known)?;
+    Ok(found.into_iter().map(|(number, bytes)| (number, pages(bytes))).collect())
 }
 
 /// The datasets that have a directory here.

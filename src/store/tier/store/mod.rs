@@ -33,19 +33,21 @@ pub use unit::UnitClaim;
 pub use verify::Verify;
 
 use super::convert::{assert_is_copy, form_of_record};
-use super::copies::{CopyFault, Location, Offer};
+use super::copies::{CopyFault, Location, Offer, SharedTier};
 use super::counters::{CopyCounters, CopyStats, count};
 use crate::io::Files;
-use crate::io::drive::WriteFaults;
+use crate::segments::drive::WriteFaults;
+use crate::segments::{PAGE, pages};
 use base::error::{Error, Result};
 use base::parts::RawOutline;
 use base::tier_name::TierName;
 use base::trace::Trace;
 use crossbeam_channel::{Receiver, Sender};
-use data::dataset::{DatasetIndex, Extent, FileId, FileVersion};
-use directory::{CacheDirectory, PAGE, pages};
+use data::dataset::{DatasetIndex, FileId, FileVersion};
+use directory::CacheDirectory;
 use segment::footer_bytes;
 use shared::{Gate, StoreShared, lock};
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -160,15 +162,7 @@ impl Store {
     /// # Panics
     /// Panics when the dataset has no such sample.
     pub fn locate(&self, sample: u64) -> Option<Location> {
-        let (place, checked) = self.shared.catalog().locate(sample)?;
-        let extent =
-            Extent { file: FileId(place.segment), offset: place.offset.into(), length: place.length };
-        Some(Location { extent, crc: Some(place.crc), version: Some(place.version()), checked })
-    }
-
-    /// The outline of a sample's packed copy at `location`, by which parts of it can be read, where that is known.
-    pub(in crate::tier) fn outline(&self, sample: u64, location: &Location) -> Option<RawOutline> {
-        self.shared.outline(sample, location)
+        self.shared.catalog().location(sample)
     }
 
     /// Notes that the copy of a sample at `location` is the source's: it need not be checked again in this run.
@@ -192,11 +186,6 @@ impl Store {
         if mostly {
             let _ = self.commands.send(WriterCommand::RemoveStale(segment_index));
         }
-    }
-
-    /// Removes a segment soon, whose samples need not be kept here any more. Returns at once.
-    pub fn forget(&self, file: FileId) {
-        let _ = self.commands.send(WriterCommand::RemoveStale(file.0));
     }
 
     /// Whether the store takes samples now.
@@ -279,18 +268,9 @@ impl Store {
         }
     }
 
-    /// About how many bytes a segment has.
-    pub fn segment_bytes(&self) -> u64 {
-        self.segment_bytes
-    }
-
     /// The bytes of this dataset's segments, by group.
-    pub fn groups(&self) -> BTreeMap<u64, u64> {
-        let mut groups = BTreeMap::new();
-        for (_, segment) in self.shared.catalog().live() {
-            *groups.entry(segment.group).or_default() += segment.bytes;
-        }
-        groups
+    pub(in crate::tier) fn groups(&self) -> BTreeMap<u64, u64> {
+        self.shared.catalog().groups()
     }
 
     /// Removes all segments of a group soon, those of other processes too. Returns at once.
@@ -350,9 +330,27 @@ impl Store {
         self.shared.counters.last_error()
     }
 
-    /// Forgets the latest error, so that [`Store::last_error`] has later ones only.
-    pub fn forget_error(&self) {
-        self.shared.counters.forget_error();
+    /// What the store counts.
+    pub(in crate::tier) fn counters(&self) -> &CopyCounters {
+        &self.shared.counters
+    }
+}
+
+impl SharedTier for Store {
+    fn claim_unit(&self, unit: u64) -> Option<Box<dyn Any + Send>> {
+        UnitClaim::take(&self.shared, unit).map(|claim| Box::new(claim) as Box<dyn Any + Send>)
+    }
+
+    fn unpublished(&self) -> u64 {
+        2 * self.segment_bytes
+    }
+
+    fn forget(&self, file: FileId) {
+        let _ = self.commands.send(WriterCommand::RemoveStale(file.0));
+    }
+
+    fn outline(&self, sample: u64, location: &Location) -> Option<RawOutline> {
+        self.shared.outline(sample, location)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::directory::CacheDirectory;
 use super::segment::Footer;
 use super::write_buffer::WriteBuffer;
-use crate::io::nameless;
+use crate::segments::nameless;
 use base::error::{Error, Result};
 use std::fs::File;
 use std::io;

@@ -1,34 +1,33 @@
-//! The format of a segment file: samples one after another, a table of them, a trailer that finds it. Never trusted.
+//! What the cache's segments have in their tables and trailers, whose format is [`crate::segments::footer`]'s.
 //!
 //! ```text
-//! payload            the samples' bytes
-//! table              of each: number u64 · version of its file u64 · offset u32 · bytes u32 · CRC-32C u32 ·
-//!                    form u16 · form that it was brought to u16 · outline, 32 bytes
-//! trailer, 64 bytes  magic · version u32 · samples u32 · dataset's key · group u64 · segment's number u64 ·
-//!                    payload's bytes u64 · CRC of the table u32 · CRC of the trailer before it u32
+//! row, 64 bytes      number u64 · version of its file u64 · offset u32 · bytes u32 · CRC-32C u32 · form u16 ·
+//!                    form that it was brought to u16 · outline, 32 bytes
+//! trailer, 64 bytes  the dataset's key and the group u64 are added to it
 //! ```
 //!
-//! All numbers are little-endian. The outline is that of an image that was packed for the cache; of other copies it is
+//! The outline is that of an image that was packed for the cache; of other copies it is
 //! zeros. Nothing is synced to the drive before a segment is published: after a power cut parts of it may be missing.
 //! The checksums find that: those of table and trailer when it is loaded, a sample's, or those of its rows, when it is
 //! read.
 
 use super::super::catalog::SegmentRow;
 use super::super::convert::most_bytes;
-use crate::io::numbered;
-use base::crc::checksum;
+use crate::segments::footer::{SegmentError, SegmentFormat, SegmentTrailer};
+use crate::segments::{numbered, u32_at, u64_at};
 use data::dataset::{DatasetIndex, FileVersion};
 use pixels::decode::FileForm;
 use std::fmt;
 use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
 
-const MAGIC: [u8; 8] = *b"FLSEGMNT";
+/// What the trailer of a segment begins with.
+pub(super) const MAGIC: [u8; 8] = *b"FLSEGMNT";
 /// The version of segment files and of the lock file; a directory of another version is refused.
 pub(super) const VERSION: u32 = 4;
 const ROW: usize = 64;
-const TRAILER: usize = 64;
+/// The bytes of a dataset's key and of a group's number, which are added to the trailer.
+const MORE: usize = 24;
+const FORMAT: SegmentFormat<ROW, MORE> = SegmentFormat { magic: MAGIC, version: VERSION };
 /// The forms, by their numbers in a table.
 const FORMS: [FileForm; 3] = [FileForm::AsIs, FileForm::Indexed, FileForm::Packed];
 
@@ -57,14 +56,12 @@ impl fmt::Display for DatasetKey {
     }
 }
 
+/// The extension of segments.
+pub(super) const EXTENSION: &str = "seg";
+
 /// The name of segment `number`.
 pub(super) fn name(number: u64) -> String {
-    numbered::name(number, "seg")
-}
-
-/// The number of the segment that is called `name`.
-pub(super) fn parse_name(found: &str) -> Option<u64> {
-    numbered::parse(found, "seg")
+    numbered::name(number, EXTENSION)
 }
 
 /// What the end of a segment says about it.
@@ -76,54 +73,19 @@ pub(super) struct Footer {
     pub rows: Vec<SegmentRow>,
 }
 
-/// Why a segment cannot be used.
-#[derive(Debug)]
-pub(super) enum SegmentError {
-    /// The file is not what it should be, and is to be removed.
-    Damaged(&'static str),
-    /// The file could not be read.
-    Io(io::Error),
-}
-
-impl From<io::Error> for SegmentError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
 /// The bytes of the table and the trailer for `samples` samples.
 pub(super) fn footer_bytes(samples: usize) -> u64 {
-    (samples * ROW + TRAILER) as u64
+    SegmentFormat::<ROW, MORE>::footer_bytes(samples)
 }
 
 impl Footer {
     /// The table and the trailer of segment `number` of dataset `key`, whose samples take `payload` bytes.
     pub(super) fn encode(&self, key: DatasetKey, number: u64, payload: u64) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.rows.len() * ROW + TRAILER);
-        for row in &self.rows {
-            bytes.extend(row.sample.to_le_bytes());
-            bytes.extend(row.version.0.to_le_bytes());
-            for value in [row.offset, row.length, row.crc] {
-                bytes.extend(value.to_le_bytes());
-            }
-            for form in [row.form, row.tried] {
-                bytes.extend((form as u16).to_le_bytes());
-            }
-            bytes.extend(row.outline);
-        }
-        let table = checksum(&bytes);
-        let start = bytes.len();
-        bytes.extend(MAGIC);
-        bytes.extend(VERSION.to_le_bytes());
-        bytes.extend((self.rows.len() as u32).to_le_bytes());
-        bytes.extend(key.0);
-        for value in [self.group, number, payload] {
-            bytes.extend(value.to_le_bytes());
-        }
-        bytes.extend(table.to_le_bytes());
-        let trailer = checksum(&bytes[start..]);
-        bytes.extend(trailer.to_le_bytes());
-        bytes
+        let mut more = [0; MORE];
+        more[..16].copy_from_slice(&key.0);
+        more[16..].copy_from_slice(&self.group.to_le_bytes());
+        let rows: Vec<_> = self.rows.iter().map(encode).collect();
+        FORMAT.encode(number, payload, more, &rows)
     }
 
     /// Reads and checks the end of segment `number`, a file of `size` bytes, against the dataset it should be of.
@@ -137,67 +99,39 @@ impl Footer {
         number: u64,
         index: &DatasetIndex,
     ) -> Result<Self, SegmentError> {
-        // The last bytes hold the whole table, mostly.
-        let guess = size.min(32 << 10);
-        if guess < TRAILER as u64 {
-            return Err(SegmentError::Damaged("too short"));
+        let footer = FORMAT.read(file, size, number)?;
+        let SegmentTrailer { more, payload, .. } = footer.trailer;
+        if more[..16] != key.0 {
+            return Err(SegmentError::Damaged("it is another dataset's"));
         }
-        let mut tail = vec![0; guess as usize];
-        file.read_exact_at(&mut tail, size - guess)?;
-        let trailer = &tail[tail.len() - TRAILER..];
-        let u32_at = |at: usize| u32::from_le_bytes(trailer[at..at + 4].try_into().expect("four bytes"));
-        let u64_at = |at: usize| u64::from_le_bytes(trailer[at..at + 8].try_into().expect("eight bytes"));
-        if trailer[..8] != MAGIC || checksum(&trailer[..TRAILER - 4]) != u32_at(60) {
-            return Err(SegmentError::Damaged("its end is damaged"));
-        }
-        if u32_at(8) != VERSION || trailer[16..32] != key.0 || u64_at(40) != number {
-            return Err(SegmentError::Damaged("it is another segment"));
-        }
-        let (count, group, payload, crc) = (u32_at(12) as usize, u64_at(32), u64_at(48), u32_at(56));
-        if payload.checked_add(footer_bytes(count)) != Some(size) {
-            return Err(SegmentError::Damaged("its size is wrong"));
-        }
-        let table = count * ROW;
-        let rows = match (tail.len() - TRAILER).checked_sub(table) {
-            Some(start) => decode(&tail[start..start + table], crc, payload, index)?,
-            None => {
-                let mut bytes = vec![0; table];
-                file.read_exact_at(&mut bytes, payload)?;
-                decode(&bytes, crc, payload, index)?
-            }
-        };
-        Ok(Self { group, rows })
+        let rows = footer.rows().iter().map(|row| decode(row, payload, index));
+        Ok(Self { group: u64_at(&more, 16), rows: rows.collect::<Result<_, _>>()? })
     }
 }
 
-fn decode(
-    table: &[u8],
-    crc: u32,
-    payload: u64,
-    index: &DatasetIndex,
-) -> Result<Vec<SegmentRow>, SegmentError> {
-    if checksum(table) != crc {
-        return Err(SegmentError::Damaged("its table is damaged"));
+fn encode(row: &SegmentRow) -> [u8; ROW] {
+    let mut bytes = Vec::with_capacity(ROW);
+    bytes.extend([row.sample, row.version.0].map(u64::to_le_bytes).as_flattened());
+    bytes.extend([row.offset, row.length, row.crc].map(u32::to_le_bytes).as_flattened());
+    bytes.extend([row.form as u16, row.tried as u16].map(u16::to_le_bytes).as_flattened());
+    bytes.extend(row.outline);
+    bytes.try_into().expect("all fields of a row together")
+}
+
+fn decode(bytes: &[u8; ROW], payload: u64, index: &DatasetIndex) -> Result<SegmentRow, SegmentError> {
+    let (sample, version) = (u64_at(bytes, 0), FileVersion(u64_at(bytes, 8)));
+    let form_at = |at: usize| FORMS.get(usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]])));
+    let (Some(&form), Some(&tried)) = (form_at(28), form_at(30)) else {
+        return Err(SegmentError::Damaged("its samples are of an unknown form"));
+    };
+    let (offset, length, crc) = (u32_at(bytes, 16), u32_at(bytes, 20), u32_at(bytes, 24));
+    let outline = *bytes.last_chunk().expect("a row ends with its outline");
+    let row = SegmentRow { sample, version, offset, length, crc, form, tried, outline };
+    let inside = u64::from(row.offset) + u64::from(row.length) <= payload;
+    if !inside || sample >= index.len() || !is_of(index, &row) {
+        return Err(SegmentError::Damaged("its table is not of this dataset"));
     }
-    let mut rows = Vec::with_capacity(table.len() / ROW);
-    for bytes in table.as_chunks::<ROW>().0 {
-        let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-        let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        let (sample, version) = (u64_at(0), FileVersion(u64_at(8)));
-        let form_at = |at: usize| FORMS.get(usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]])));
-        let (Some(&form), Some(&tried)) = (form_at(28), form_at(30)) else {
-            return Err(SegmentError::Damaged("its samples are of an unknown form"));
-        };
-        let (offset, length, crc) = (u32_at(16), u32_at(20), u32_at(24));
-        let outline = *bytes.last_chunk().expect("a row ends with its outline");
-        let row = SegmentRow { sample, version, offset, length, crc, form, tried, outline };
-        let inside = u64::from(row.offset) + u64::from(row.length) <= payload;
-        if !inside || sample >= index.len() || !is_of(index, &row) {
-            return Err(SegmentError::Damaged("its table is not of this dataset"));
-        }
-        rows.push(row);
-    }
-    Ok(rows)
+    Ok(row)
 }
 
 /// Whether a row can be of its sample: it is as long as its form may be, or of another version of its shard. The
@@ -229,13 +163,17 @@ mod tests {
     }
 
     #[test]
-    fn the_footer_is_as_long_as_it_is_said_to_be() {
-        let (form, tried, outline) = (FileForm::Indexed, FileForm::Packed, [0; 32]);
-        let (sample, version, offset, length, crc) = (3, FileVersion(7), 0, 9, 1);
+    fn a_row_is_64_bytes_in_this_order() {
+        let (form, tried, outline) = (FileForm::Indexed, FileForm::Packed, [9; 32]);
+        let (sample, version, offset, length, crc) = (3, FileVersion(7), 5, 6, 1);
         let row = SegmentRow { sample, version, offset, length, crc, form, tried, outline };
-        for rows in [&[][..], &[row], &[row; 5]] {
-            let footer = Footer { group: 2, rows: rows.to_vec() }.encode(DatasetKey([1; 16]), 1, 9);
-            assert_eq!(footer.len() as u64, footer_bytes(rows.len()));
-        }
+        let bytes = encode(&row);
+        let numbers = [3, 0, 7, 0, 5, 6, 1, 0x2_0001].map(u32::to_le_bytes);
+        assert_eq!((&bytes[..32], &bytes[32..]), (numbers.as_flattened(), &outline[..]));
+        let footer = Footer { group: 2, rows: vec![row; 5] }.encode(DatasetKey([1; 16]), 1, 9);
+        assert_eq!((footer.len() as u64, footer.len()), (footer_bytes(5), 5 * 64 + 64));
+        let trailer = &footer[5 * 64..];
+        assert_eq!((u32_at(trailer, 8), u32_at(trailer, 12)), (VERSION, 5));
+        assert_eq!((&trailer[16..32], [32, 40, 48].map(|at| u64_at(trailer, at))), (&[1; 16][..], [2, 1, 9]));
     }
 }

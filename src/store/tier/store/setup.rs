@@ -1,20 +1,21 @@
 //! Sets up a cache directory: its lock, its format, a dataset's directory in it. What cannot serve is refused.
 
 use super::segment::VERSION;
-use crate::io::nameless;
 use crate::io::storage::Storage;
+use crate::segments::lock_file::{LockFormat, LockState};
+use crate::segments::nameless;
 use base::error::{Error, Result};
 use base::node::{LockKind, RangeLocks};
 use data::dataset::DatasetIndex;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The lock file holds: magic, version u32, 0 u32, next segment's number u64, generation u64.
-pub(super) const MAGIC: [u8; 8] = *b"FLCACHE\n";
-pub(super) const HEADER: usize = 32;
+/// The lock file, in which the generation is added.
+pub(super) const LOCK: LockFormat<32> = LockFormat { magic: *b"FLCACHE\n", version: VERSION };
+/// Where the generation is in it.
+pub(super) const GENERATION_AT: u64 = 24;
 /// How long other processes may hold the directory's lock. They do only what takes moments.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// How long they may hold it at the start, when training waits. A process that holds it longer is likely to be stopped,
@@ -91,15 +92,10 @@ pub(super) fn open_file(path: &Path, create: bool) -> Result<File> {
 /// Fills a new lock file, and refuses one of another program or format. The directory's lock is held.
 pub(super) fn initialise(lock: &RangeLocks, directory: &Path) -> Result<()> {
     let path = directory.join("lock");
-    let size = lock.file().metadata().map_err(|error| Error::io("read", &path, error))?.len();
-    if size > 0 {
+    if LOCK.read(lock.file()).map_err(|error| Error::io("read", &path, error))? != LockState::New {
         return check_format(lock.file(), directory);
     }
-    let mut bytes = [0; HEADER];
-    bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    bytes[16] = 1;
-    lock.file().write_all_at(&bytes, 0).map_err(|error| Error::io("write", &path, error))?;
+    LOCK.initialise(lock.file()).map_err(|error| Error::io("write", &path, error))?;
     // The tag is written only where nothing else is, for it speaks of all that is beside it.
     if read_directory(directory)?.count() == 1 {
         let _ = fs::write(directory.join("CACHEDIR.TAG"), TAG);
@@ -110,21 +106,19 @@ pub(super) fn initialise(lock: &RangeLocks, directory: &Path) -> Result<()> {
 /// Refuses a lock file of another program or format.
 pub(super) fn check_format(lock: &File, directory: &Path) -> Result<()> {
     let path = directory.join("lock");
-    let size = lock.metadata().map_err(|error| Error::io("read", &path, error))?.len();
-    let mut bytes = [0; HEADER];
-    let read = lock.read_exact_at(&mut bytes, 0);
-    if read.is_err() || bytes[..8] != MAGIC || size != HEADER as u64 {
-        return Err(unusable(&path, "is not Foreload's: give the cache a directory of its own"));
+    match LOCK.read(lock).map_err(|error| Error::io("read", &path, error))? {
+        LockState::Ours { .. } => Ok(()),
+        LockState::OtherVersion(version) => {
+            let message = format!(
+                "has format {version}, this program's is {VERSION}: choose another directory, or empty this one with \
+                 `foreload cache clear`"
+            );
+            Err(unusable(directory, &message))
+        }
+        LockState::New | LockState::Foreign => {
+            Err(unusable(&path, "is not Foreload's: give the cache a directory of its own"))
+        }
     }
-    let version = u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"));
-    if version != VERSION {
-        let message = format!(
-            "has format {version}, this program's is {VERSION}: choose another directory, or empty this one with \
-             `foreload cache clear`"
-        );
-        return Err(unusable(directory, &message));
-    }
-    Ok(())
 }
 
 /// Makes a dataset's directory, and marks it as in use and as used now. The directory's lock is held.

@@ -4,13 +4,13 @@ use super::super::catalog::SegmentIndex;
 use super::super::catalog::SegmentRow;
 use super::super::counters::count;
 use super::StoreOptions;
-use super::directory::{PAGE, pages};
 use super::open_segment::OpenSegment;
 use super::segment::footer_bytes;
 use super::shared::{Gate, StoreShared};
 use super::verify::{Verify, versions_now};
 use super::write_buffer::WriteBuffer;
-use crate::io::drive::{Drive, start_writeback};
+use crate::segments::drive::Drive;
+use crate::segments::{PAGE, pages};
 use base::error::{Error, Result};
 use base::tier_name::TierName;
 use base::trace::{Gauge, Stage, StageWork, TraceLane};
@@ -252,7 +252,6 @@ impl SegmentWriter {
             let open = self.open.remove(&buffer.group);
             return Err(self.failed(open, "write", error));
         }
-        start_writeback(open.file(), open.payload, buffer.bytes.len() as u64);
         open.append(buffer);
         Ok(())
     }

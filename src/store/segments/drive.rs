@@ -20,7 +20,7 @@ pub struct WriteFaults {
 }
 
 /// Asks the kernel to begin writing, so that dirty pages do not pile up until it stops the next process that writes.
-pub fn start_writeback(file: &File, offset: u64, length: u64) {
+fn start_writeback(file: &File, offset: u64, length: u64) {
     // SAFETY: the descriptor is open; the call touches no memory of ours. What it answers changes nothing.
     unsafe {
         libc::sync_file_range(file.as_raw_fd(), offset as i64, length as i64, libc::SYNC_FILE_RANGE_WRITE);
@@ -41,11 +41,12 @@ impl Drive {
         Self { faults }
     }
 
-    /// Writes all bytes at `offset`.
+    /// Writes all bytes at `offset`, and has the kernel begin to bring them to the drive.
     ///
     /// # Errors
     /// The system's. A part of the bytes may have been written.
     pub fn write(&mut self, file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+        let (start, length) = (offset, bytes.len() as u64);
         while !bytes.is_empty() {
             let length = self.allowed(bytes.len())?;
             match file.write_at(&bytes[..length], offset) {
@@ -58,6 +59,7 @@ impl Drive {
                 Err(error) => return Err(error),
             }
         }
+        start_writeback(file, start, length);
         Ok(())
     }
 

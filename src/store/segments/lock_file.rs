@@ -1,0 +1,80 @@
+//! The lock file of a directory of segments, by which it is known whose and of which format the directory is.
+//!
+//! ```text
+//! magic · version u32 · run u32 · next segment's number u64 · what the user of the format adds, zeros at first
+//! ```
+
+use super::{u32_at, u64_at};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// Where the version is in a lock file.
+pub const VERSION_AT: u64 = 8;
+/// Where the run is.
+pub const RUN_AT: u64 = 12;
+/// Where the next segment's number is.
+pub const NEXT_AT: u64 = 16;
+
+/// A kind of lock files, of `BYTES` bytes each.
+pub struct LockFormat<const BYTES: usize> {
+    /// What such a file begins with.
+    pub magic: [u8; 8],
+    /// The version of the directory's format.
+    pub version: u32,
+}
+
+/// What a lock file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockState {
+    /// It is empty: nobody has used the directory yet.
+    New,
+    /// It is another program's, or is damaged.
+    Foreign,
+    /// It is of this other version.
+    OtherVersion(u32),
+    /// It is what it should be.
+    Ours {
+        /// The run that the directory is of; 0 where none has begun in it.
+        run: u32,
+        /// The number of the next segment.
+        next: u64,
+    },
+}
+
+impl<const BYTES: usize> LockFormat<BYTES> {
+    /// Fills a new lock file.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn initialise(&self, lock: &File) -> io::Result<()> {
+        let mut bytes = [0; BYTES];
+        bytes[..8].copy_from_slice(&self.magic);
+        bytes[8..12].copy_from_slice(&self.version.to_le_bytes());
+        bytes[16] = 1;
+        lock.write_all_at(&bytes, 0)
+    }
+
+    /// Reads a lock file.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn read(&self, lock: &File) -> io::Result<LockState> {
+        let size = lock.metadata()?.len();
+        if size == 0 {
+            return Ok(LockState::New);
+        }
+        let mut bytes = [0; BYTES];
+        if size == BYTES as u64 {
+            lock.read_exact_at(&mut bytes, 0)?;
+        }
+        Ok(match u32_at(&bytes, VERSION_AT as usize) {
+            _ if bytes[..8] != self.magic => LockState::Foreign,
+            version if version != self.version => LockState::OtherVersion(version),
+            _ => LockState::Ours {
+                run: u32_at(&bytes, RUN_AT as usize),
+                next: u64_at(&bytes, NEXT_AT as usize).max(1),
+            },
+        })
+    }
+}
