@@ -1,35 +1,28 @@
 //! The thread of a loader that shares its batches: instead of reading and decoding, it takes them from the process that
 //! makes them for all.
 
-use super::EpochRun;
-use super::cuda::storage_of_made;
-use super::threads::Threads;
-use super::{Pipeline, PipelineShared, fetch::FetchWaker};
+use super::{
+    context::SampleContext, cuda::storage_of_made, notify, run::EpochRun, threads::Spawner,
+    threads::ThreadContext, threads::Threads, waker::FetchWaker,
+};
 use crate::batch::{BatchPool, BatchStorage, Pools, Sink, UploadBuffer, Uploader};
 use crate::config::Device;
 use crate::sharing::{Attendant, Attended, BatchPosition, Bell, Sharing, SharingStats, wait_for};
 use base::error::{Error, Result};
-use crossbeam_channel::Receiver;
-use data::state::OrderIdentity;
+use crossbeam_channel::{Receiver, unbounded};
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use store::io::Waker;
 use store::tier::RankPlace;
 
 /// How many batches the consumer may keep beyond those of the window.
 const KEPT: usize = 16;
 
-/// How a pipeline takes batches from another process.
-#[derive(Clone)]
-pub(super) struct SharedBatches {
-    pub sharing: Arc<Sharing>,
-    pub stats: Arc<SharingStats>,
-}
-
 /// Takes the batches of one run after another.
 struct Attending {
-    shared: Arc<PipelineShared>,
+    context: Arc<SampleContext>,
     attendant: Attendant,
     pool: BatchPool,
     bell: Arc<Bell>,
@@ -46,93 +39,51 @@ enum Room {
     Cuda(Box<UploadBuffer>),
 }
 
-impl Pipeline {
-    /// Has another process make the batches, for all that share them.
-    ///
-    /// # Panics
-    /// Panics when an epoch has begun already.
-    pub fn sharing(mut self, sharing: Sharing) -> Self {
-        let batches = SharedBatches { sharing: Arc::new(sharing), stats: Arc::default() };
-        self.not_begun().for_each(|shared| shared.shared_batches = Some(batches.clone()));
-        self
-    }
-
-    /// Has batches made in memory that other processes can be lent.
-    ///
-    /// # Panics
-    /// Panics when an epoch has begun already.
-    pub fn lending(mut self) -> Self {
-        self.not_begun().for_each(|shared| shared.lends = true);
-        self
-    }
-
-    /// What the threads of all epochs will share.
-    pub(super) fn not_begun(&mut self) -> impl Iterator<Item = &mut PipelineShared> {
-        let later = self.later.iter_mut().map(|(_, shared)| shared);
-        let all = std::iter::once(&mut self.shared).chain(later);
-        all.map(|shared| Arc::get_mut(shared).expect("no epoch has begun"))
-    }
-
-    /// What was had of the processes that share batches; `None` where none are shared.
-    pub fn sharing_stats(&self) -> Option<&SharingStats> {
-        self.shared.shared_batches.as_ref().map(|batches| &*batches.stats)
-    }
-
-    /// What the order of samples depends on.
-    pub fn identity(&self) -> &OrderIdentity {
-        &self.shared.identity
-    }
-}
-
-impl Threads {
-    /// Starts the one thread of a pipeline whose batches another process makes, with a producer for the batches from
-    /// `at` on.
-    ///
-    /// # Errors
-    /// Those of [`Attendant::find`]; [`Error::Unavailable`] when no thread can be started.
-    pub(super) fn attend(
-        shared: &Arc<PipelineShared>,
-        batches: &SharedBatches,
-        place: RankPlace,
-        at: BatchPosition,
-    ) -> Result<Self> {
-        let config = &shared.config;
-        let bell = Arc::new(Bell::new()?);
-        let notices = shared.index.notices().clone();
-        let (sharing, stats) = (batches.sharing.clone(), batches.stats.clone());
-        let mut attendant = Attendant::new(sharing, notices, stats, bell.clone());
-        // One waits for the consumer while it is busy with another.
-        let on_host = Pools { slot_bytes: 0, prefetch: 1, batches: config.pools.batches.max(KEPT) };
-        let (limits, storage, device) = match (config.device, &config.device_pools) {
-            (Device::Cuda { ordinal }, Some(pools)) => {
-                let (device, storage) = storage_of_made(ordinal, config, pools)?;
-                (Pools { prefetch: 1, ..config.pools }, BatchStorage::Cuda(storage), Some(device))
-            }
-            _ => (on_host, BatchStorage::Host, None),
-        };
-        let uploader = device.as_ref().map(Uploader::new).transpose()?;
-        attendant.find((place.rank, place.world_size), at)?;
-        let waker = shared.fetch_waker.clone();
-        waker.wake_by(Waker(Arc::new({
-            let bell = bell.clone();
-            move || bell.ring()
-        })));
-        let on_free = {
-            let waker = waker.clone();
-            move || waker.wake_if_starved()
-        };
-        let (capacity, layout) = (config.batch_size as usize, config.layout.clone());
-        let pool = BatchPool::new(capacity, layout, limits, storage, on_free);
-        let mut attending =
-            Attending { shared: shared.clone(), attendant, pool: pool.clone(), bell, waker, uploader };
-        Self::start_alone(shared, pool, move |runs| {
-            if let Some(device) = &device {
-                // If that fails, so does the first copy, which reports it.
-                let _ = device.attach_thread();
-            }
-            attending.run(runs);
-        })
-    }
+/// Starts the one thread of a pipeline whose batches another process makes, with a producer for the batches from
+/// `at` on.
+///
+/// # Errors
+/// Those of [`Attendant::find`]; [`Error::Unavailable`] when no thread can be started.
+pub(crate) fn start(
+    of: ThreadContext,
+    (sharing, stats): &(Arc<Sharing>, Arc<SharingStats>),
+    place: RankPlace,
+    at: BatchPosition,
+) -> Result<Threads> {
+    let (context, config) = (of.context.clone(), &of.context.config);
+    let bell = Arc::new(Bell::new()?);
+    let notices = context.index.notices().clone();
+    let mut attendant = Attendant::new(sharing.clone(), notices, stats.clone(), bell.clone());
+    // One waits for the consumer while it is busy with another.
+    let on_host = Pools { slot_bytes: 0, prefetch: 1, batches: config.pools.batches.max(KEPT) };
+    let (limits, storage, device) = match (config.device, &config.device_pools) {
+        (Device::Cuda { ordinal }, Some(pools)) => {
+            let (device, storage) = storage_of_made(ordinal, config, pools)?;
+            (Pools { prefetch: 1, ..config.pools }, BatchStorage::Cuda(storage), Some(device))
+        }
+        _ => (on_host, BatchStorage::Host, None),
+    };
+    let uploader = device.as_ref().map(Uploader::new).transpose()?;
+    attendant.find((place.rank, place.world_size), at)?;
+    let waker = of.waker.clone();
+    waker.wake_by(Waker(Arc::new({
+        let bell = bell.clone();
+        move || bell.ring()
+    })));
+    let freed = waker.clone();
+    let (capacity, layout) = (config.batch_size as usize, config.layout.clone());
+    let pool = BatchPool::new(capacity, layout, limits, storage.clone(), move || freed.wake_if_starved());
+    let mut attending = Attending { context, attendant, pool: pool.clone(), bell, waker, uploader };
+    let (runs, run_queue) = unbounded();
+    let mut spawner = Spawner::new();
+    spawner.spawn("foreload-share".into(), move || {
+        if let Some(device) = &device {
+            // If that fails, so does the first copy, which reports it.
+            let _ = device.attach_thread();
+        }
+        attending.run(&run_queue);
+    })?;
+    Ok(spawner.started(of, storage, pool, runs))
 }
 
 impl Attending {
@@ -158,15 +109,16 @@ impl Attending {
             let at = BatchPosition { epoch: run.epoch, step };
             let Some(lent) = self.attendant.take((rank, world_size), at, &stopped)? else { return Ok(false) };
             let Attended { memory, mut parcel, samples, .. } = lent;
-            for remark in parcel.remarks.drain(..).filter(|(sample, _)| *sample < self.shared.index.len()) {
-                run.conceal_as_told(&self.shared, remark);
+            for remark in parcel.remarks.drain(..).filter(|(sample, _)| *sample < self.context.index.len()) {
+                run.counters.concealed.fetch_add(1, Ordering::Relaxed);
+                run.concealed.note_as_told(&self.context, remark);
             }
             if samples != run.course.batch_len(step) {
                 let message =
                     format!("a shared batch has {samples} samples instead of {}", run.course.batch_len(step));
                 return Err(Error::Internal(message));
             }
-            if parcel.failures.iter().any(|failure| failure.sample >= self.shared.index.len()) {
+            if parcel.failures.iter().any(|failure| failure.sample >= self.context.index.len()) {
                 return Err(Error::Internal("a sample of a shared batch is none of this dataset".into()));
             }
             run.inbox.put(match (room, &mut self.uploader) {
@@ -174,7 +126,7 @@ impl Attending {
                     let (_, bytes) = self.pool.limits();
                     let batch = self.pool.upload((step, samples), memory, parcel, *buffer, uploader)?;
                     run.counters.add_uploaded(bytes);
-                    self.shared.notify_copied_twice(uploader.refused());
+                    notify::copied_twice(&self.context, uploader.refused());
                     batch
                 }
                 _ => self.pool.adopt(step, samples, memory, parcel)?,

@@ -1,7 +1,9 @@
 //! The boxes of a sample: they follow its image, and transforms may choose by them what they show of it.
 
-use super::fields::SeenImage;
-use super::{EpochRun, PipelineShared};
+use super::{
+    context::SampleContext, fields::SeenImage, fields::element, fields::field_bytes, fields::member_bytes,
+    fields::of_field, run::EpochRun,
+};
 use crate::batch::{Array, Element, Ticket, Value};
 use crate::config::{FieldContent, ViewPlaces};
 use base::error::{DecodeError, Result};
@@ -11,33 +13,31 @@ use pixels::decode::NpyArray;
 /// Boxes of four numbers each.
 type Boxes = Vec<[f32; 4]>;
 
-impl PipelineShared {
-    /// The boxes by which the transforms of the image with this number choose: left, top, right and bottom in pixels of
-    /// the image. Empty where they choose by none, and of a sample that has none. `record` was read of the sample, and
-    /// `run` counts what is read besides.
-    ///
-    /// # Errors
-    /// The errors of reading the field, and [`DecodeError::Field`] for bytes that are no boxes.
-    pub(super) fn boxes_of_image(
-        &self,
-        run: Option<&EpochRun>,
-        image: usize,
-        sample: u64,
-        record: &(impl AsRef<[u8]> + ?Sized),
-    ) -> Result<Boxes> {
-        let Some(field) = self.config.images.boxes(image) else { return Ok(Boxes::new()) };
-        let field = &self.config.fields.list[field];
-        let bytes = match run {
-            Some(run) => self.field_bytes(run, field, sample, record.as_ref())?,
-            None => self.member_bytes(field, sample, record.as_ref())?,
-        };
-        let (FieldContent::Boxes { format, .. }, Some(bytes)) = (field.content, bytes) else {
-            return Ok(Boxes::new());
-        };
-        let boxes = read(&bytes).map_err(|error| super::fields::of_field(field, error))?;
-        let corners = |of: [f32; 4]| format.to_corners(of.map(f64::from)).map(|number| number as f32);
-        Ok(boxes.into_iter().map(corners).collect())
-    }
+/// The boxes by which the transforms of the image with this number choose: left, top, right and bottom in pixels of
+/// the image. Empty where they choose by none, and of a sample that has none. `record` was read of the sample, and
+/// `run` counts what is read besides.
+///
+/// # Errors
+/// The errors of reading the field, and [`DecodeError::Field`] for bytes that are no boxes.
+pub(crate) fn boxes_of_image(
+    context: &SampleContext,
+    run: Option<&EpochRun>,
+    image: usize,
+    sample: u64,
+    record: &(impl AsRef<[u8]> + ?Sized),
+) -> Result<Boxes> {
+    let Some(field) = context.config.images.boxes(image) else { return Ok(Boxes::new()) };
+    let field = &context.config.fields.list[field];
+    let bytes = match run {
+        Some(run) => field_bytes(run, field, sample, record.as_ref())?,
+        None => member_bytes(context, field, sample, record.as_ref())?,
+    };
+    let (FieldContent::Boxes { format, .. }, Some(bytes)) = (field.content, bytes) else {
+        return Ok(Boxes::new());
+    };
+    let boxes = read(&bytes).map_err(|error| of_field(field, error))?;
+    let corners = |of: [f32; 4]| format.to_corners(of.map(f64::from)).map(|number| number as f32);
+    Ok(boxes.into_iter().map(corners).collect())
 }
 
 /// The boxes of a file.
@@ -47,7 +47,7 @@ fn read(bytes: &[u8]) -> Result<Boxes, DecodeError> {
     let numbers = numbers.ok_or_else(|| {
         DecodeError::Damaged(format!(
             "is an array of {} {:?}, must be numbers [boxes, 4] that float32 holds",
-            super::fields::element(array.number).name(),
+            element(array.number).name(),
             array.shape
         ))
     })?;
@@ -55,7 +55,7 @@ fn read(bytes: &[u8]) -> Result<Boxes, DecodeError> {
 }
 
 /// Moves boxes with each of the image's views.
-pub(super) fn fill_boxes(
+pub(crate) fn fill_boxes(
     at: ViewPlaces,
     (format, shares): (BoxFormat, bool),
     bytes: &[u8],

@@ -1,12 +1,11 @@
 //! The samples of an epoch whose damage was concealed. The counters count them, and this log names them.
 
-use super::{EpochRun, PipelineShared};
+use super::{context::SampleContext, notify};
 use crate::batch::{Batch, Remark};
 use data::dataset::DatasetIndex;
 use data::schedule::Draw;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The largest number of samples that are kept for the user to look at; more are only counted.
@@ -52,29 +51,25 @@ impl ConcealedLog {
         let ids = ids.bytes().as_chunks().0.iter().map(|raw| u64::from_ne_bytes(*raw));
         ids.filter_map(|id| kept.get(&id)).map(|of| (of.sample, of.message.clone())).collect()
     }
-}
 
-impl EpochRun {
-    /// Notes that damage of an image of a draw's sample was concealed; `what` says what is damaged. Every image is
-    /// counted; of a sample with several, the log has the first.
-    pub(super) fn conceal(&self, shared: &PipelineShared, image: usize, draw: Draw, what: &str) {
-        self.counters.concealed.fetch_add(1, Ordering::Relaxed);
+    /// Notes that damage of an image of a draw's sample was concealed; `what` says what is damaged. Of a sample with
+    /// several such images, the log has the first.
+    pub(crate) fn note(&self, context: &SampleContext, image: usize, draw: Draw, what: &str) {
         let named = || {
-            let message = format!("{}concealed damage: {what}", shared.name_prefix(image));
-            ConcealedSample::new(&shared.index, draw.sample, message)
+            let message = format!("{}concealed damage: {what}", context.name_prefix(image));
+            ConcealedSample::new(&context.index, draw.sample, message)
         };
-        shared.notify_concealed(named);
-        self.keep_concealed(draw.sample, named);
+        notify::concealed(context, named);
+        self.keep(draw.sample, named);
     }
 
     /// Notes what another process says of a sample that it decoded.
-    pub(super) fn conceal_as_told(&self, shared: &PipelineShared, (sample, message): Remark) {
-        self.counters.concealed.fetch_add(1, Ordering::Relaxed);
-        self.keep_concealed(sample, || ConcealedSample::new(&shared.index, sample, message));
+    pub(crate) fn note_as_told(&self, context: &SampleContext, (sample, message): Remark) {
+        self.keep(sample, || ConcealedSample::new(&context.index, sample, message));
     }
 
-    fn keep_concealed(&self, sample: u64, named: impl FnOnce() -> ConcealedSample) {
-        let mut kept = self.concealed.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn keep(&self, sample: u64, named: impl FnOnce() -> ConcealedSample) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() < KEPT {
             kept.entry(sample).or_insert_with(named);
         }

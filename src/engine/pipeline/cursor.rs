@@ -116,7 +116,6 @@ impl Cursor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::course::Course;
     use data::dataset::Fingerprint;
     use data::schedule::{LastBatch, Order, Schedule};
     use data::state::OrderIdentity;
@@ -136,7 +135,7 @@ mod tests {
         };
         let order = Order::shuffled(&Fingerprint([1; 32]), 1, epoch, 100);
         let schedule = Schedule::new(order, 10, 0, 1, LastBatch::Drop).unwrap();
-        let progress = Progress::new(Arc::new(identity), epoch, Course::Epoch(schedule), first, 0);
+        let progress = Progress::new(Arc::new(identity), epoch, Arc::new(schedule), first, 0);
         for _ in 0..taken {
             progress.asked();
             progress.step(0);

@@ -1,7 +1,10 @@
 //! The consumer's end of an epoch: batches in order, and failures counted against `max_errors`.
 
-use super::{ConcealedLog, EpochRun, PipelineShared, Progress};
-use crate::batch::{Batch, BatchPool, Failure};
+use super::{
+    concealed::ConcealedLog, notify, progress::Progress, run::EpochRun, stats::EpochStats,
+    stopwatch::Stopwatch, threads::forked,
+};
+use crate::batch::{Batch, Failure};
 use crate::config::{Device, OnError};
 use base::error::{Error, Result};
 use base::trace::Stage;
@@ -23,9 +26,8 @@ pub type FailureLog = Arc<Mutex<Vec<SampleFailure>>>;
 
 /// One pass over this rank's part of the dataset. Dropping it stops the epoch.
 pub struct Epoch {
-    shared: Arc<PipelineShared>,
-    run: Arc<EpochRun>,
-    batches: BatchPool,
+    pub(crate) run: Arc<EpochRun>,
+    consumer: Arc<Mutex<Stopwatch>>,
     /// A channel that is closed when all threads have ended.
     ended: Receiver<()>,
     process: u32,
@@ -68,15 +70,14 @@ pub struct SampleFailure {
 }
 
 impl Epoch {
-    pub(super) fn new(
-        shared: Arc<PipelineShared>,
+    pub(crate) fn new(
         run: Arc<EpochRun>,
-        batches: BatchPool,
+        consumer: Arc<Mutex<Stopwatch>>,
         ended: Receiver<()>,
         progress: Arc<Progress>,
     ) -> Self {
         Self {
-            batches,
+            consumer,
             ended,
             process: std::process::id(),
             next_step: run.first_step,
@@ -87,7 +88,6 @@ impl Epoch {
             all_held_since: None,
             stalled: Duration::ZERO,
             busy_with: None,
-            shared,
             run,
         }
     }
@@ -129,10 +129,10 @@ impl Epoch {
     }
 
     /// What the stages have done so far.
-    pub fn stats(&self) -> super::EpochStats {
+    pub fn stats(&self) -> EpochStats {
         let mut stats = self.run.counters.snapshot();
-        stats.cache = self.shared.cached().since(&self.run.cached);
-        stats.unpacked = self.shared.index.unpacked().stats().since(self.run.counters.unpacked);
+        stats.cache = self.run.context.source.cached().since(&self.run.cached);
+        stats.unpacked = self.run.context.index.unpacked().stats().since(self.run.counters.unpacked);
         if self.busy_with.is_some() {
             stats.stalls.record(self.stalled);
         }
@@ -146,7 +146,7 @@ impl Epoch {
     /// The errors of [`Batch::synchronize`].
     pub fn synchronize(&mut self, batch: &Batch) -> Result<()> {
         batch.synchronize()?;
-        if self.shared.config.device != Device::Cpu {
+        if self.run.context.config.device != Device::Cpu {
             self.waited();
         }
         Ok(())
@@ -194,10 +194,10 @@ impl Epoch {
             return Ok(Poll::End);
         }
         if self.process != std::process::id() {
-            return Err(super::threads::forked());
+            return Err(forked());
         }
         self.turn();
-        self.batches.consumer_waits();
+        self.run.batches.consumer_waits();
         let polled = self.run.inbox.wait_for(self.next_step, Instant::now() + patience);
         self.waited();
         let outcome = polled.and_then(|polled| match polled {
@@ -238,13 +238,13 @@ impl Epoch {
     /// Notifies the user of what happened in the whole epoch. This is done with the last batch, because some consumers
     /// ask for no more.
     fn conclude(&self) {
-        self.shared.notify_failures(self.run.epoch, self.failed);
-        self.shared.notify_cache_full(&self.stats().cache);
+        notify::failures(&self.run.context, self.run.epoch, self.failed);
+        notify::cache_full(&self.run.context, &self.stats().cache);
     }
 
     /// Notes that the consumer turns from the batch that it got last to the next one.
     fn turn(&mut self) {
-        let mut stopwatch = self.shared.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stopwatch = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
         let before = stopwatch.now();
         stopwatch.skip_to(Instant::now());
         if let Some(samples) = self.busy_with.take() {
@@ -256,7 +256,7 @@ impl Epoch {
 
     /// Notes that the consumer has waited until now.
     fn waited(&mut self) {
-        let mut stopwatch = self.shared.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stopwatch = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
         let before = stopwatch.now();
         stopwatch.turn_to(self.run.epoch, self.next_step - u64::from(self.busy_with.is_some()));
         self.stalled += stopwatch.lap(&self.run.counters.consumer);
@@ -266,7 +266,8 @@ impl Epoch {
     /// Counts one failure. Failures are counted in the order of the batches, so that the same run always ends at the
     /// same one.
     fn count_failure(&mut self, Failure { sample, error, fatal, .. }: Failure) -> Result<()> {
-        let config = &self.shared.config;
+        let context = &self.run.context;
+        let config = &context.config;
         if fatal || config.on_error == OnError::Raise {
             return Err(error);
         }
@@ -275,14 +276,14 @@ impl Epoch {
             let count = self.failed;
             return Err(Error::TooManyErrors { count, max_errors, source: Box::new(error) });
         }
-        self.shared.notify_failure(&error);
+        notify::failure(context, &error);
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if failures.len() < FAILURES_KEPT {
-            let extent = self.shared.index.place_in_file(self.shared.index.extent(sample));
+            let extent = context.index.place_in_file(context.index.extent(sample));
             failures.push(SampleFailure {
                 step: self.next_step,
                 sample,
-                path: self.shared.index.path(extent.file),
+                path: context.index.path(extent.file),
                 offset: extent.offset,
                 message: error.to_string(),
             });
@@ -302,9 +303,9 @@ impl Epoch {
             return Err(Error::Internal("the pipeline's threads have ended".into()));
         }
         // Encoded files stay in their slots until the consumer drops their batch, so the slots may be what is used up.
-        let decoded = self.shared.config.decoded;
-        let slots_held = !decoded && self.shared.stuck.load(Ordering::SeqCst);
-        if !slots_held && !self.batches.all_held() {
+        let config = &self.run.context.config;
+        let slots_held = !config.decoded && self.run.waker.stuck.load(Ordering::SeqCst);
+        if !slots_held && !self.run.batches.all_held() {
             self.all_held_since = None;
             return Ok(());
         }
@@ -317,12 +318,11 @@ impl Epoch {
                 "leaves {} bytes for encoded files, and the batches that the consumer keeps leave no room for the \
                  next one; drop batches, or raise keep, the number of them you keep at once (and memory, if you set \
                  it)",
-                self.shared.config.pools.slot_bytes
+                config.pools.slot_bytes
             );
             return Err(Error::config("memory", message));
         }
-        let (count, bytes) = self.batches.limits();
-        let config = &self.shared.config;
+        let (count, bytes) = self.run.batches.limits();
         let (setting, enough) = match &config.device_pools {
             // Up to half of what is added may go to the decoders' arenas, and some to rounding.
             Some(pools) => {
@@ -343,7 +343,7 @@ impl Epoch {
     /// Ends the epoch, and leaves the memory that its batches would have had to others.
     pub fn release(mut self) {
         self.stop();
-        self.batches.release();
+        self.run.batches.release();
     }
 
     fn stop(&mut self) {

@@ -1,8 +1,9 @@
 //! The fields of a sample beside its images: from the bytes that were read to what the batch holds.
 
-use super::boxes::fill_boxes;
-use super::originals::OriginalFiles;
-use super::{EpochRun, PipelineShared};
+use super::{
+    boxes::fill_boxes, context::SampleContext, notify, originals::OriginalFiles, originals::form_of_member,
+    run::EpochRun,
+};
 use crate::batch::{Array, Element, Ticket, Value};
 use crate::config::{Field, FieldContent, ViewKind, ViewPlaces};
 use base::error::{DecodeError, Error, Result};
@@ -16,7 +17,7 @@ use std::ops::Range;
 use store::io::read_blocking;
 
 /// The views that were drawn of an image of a sample, which the fields that follow the image need.
-pub(super) struct SeenImage {
+pub(crate) struct SeenImage {
     /// The width and the height of the image.
     pub size: (u32, u32),
     /// The views that were drawn; `None` where no field asks for them.
@@ -25,304 +26,292 @@ pub(super) struct SeenImage {
 
 impl SeenImage {
     /// The views, one for each tensor of images.
-    pub(super) fn views(&self) -> &[DrawnView] {
+    pub(crate) fn views(&self) -> &[DrawnView] {
         self.drawn.as_ref().map_or(&[], DrawnViews::views)
     }
 }
 
-impl PipelineShared {
-    /// The bytes of a field of a sample, of which `record` was read. `None` where the sample has no such member and
-    /// need not have it. A member that lies elsewhere in the shard is read here and now.
-    ///
-    /// # Errors
-    /// [`DecodeError::Field`] for a member that must be there and is not, or is there twice, and the errors of reading
-    /// it.
-    pub(super) fn field_bytes<'a>(
-        &self,
-        run: &EpochRun,
-        field: &Field,
-        sample: u64,
-        record: &'a [u8],
-    ) -> Result<Option<Cow<'a, [u8]>>> {
-        let bytes = self.member_bytes(field, sample, record)?;
-        if let Some(Cow::Owned(bytes)) = &bytes {
-            run.counters.add_reads(self.one_read(sample, bytes.len() as u64));
-            self.notify_apart(sample, &field.name);
-        }
-        Ok(bytes)
+/// The bytes of a field of a sample, of which `record` was read. `None` where the sample has no such member and
+/// need not have it. A member that lies elsewhere in the shard is read here and now.
+///
+/// # Errors
+/// [`DecodeError::Field`] for a member that must be there and is not, or is there twice, and the errors of reading
+/// it.
+pub(crate) fn field_bytes<'a>(
+    run: &EpochRun,
+    field: &Field,
+    sample: u64,
+    record: &'a [u8],
+) -> Result<Option<Cow<'a, [u8]>>> {
+    let bytes = member_bytes(&run.context, field, sample, record)?;
+    if let Some(Cow::Owned(bytes)) = &bytes {
+        run.counters.add_reads(run.context.source.one_read(sample, bytes.len() as u64));
+        notify::apart(&run.context, sample, &field.name);
     }
+    Ok(bytes)
+}
 
-    /// The bytes of a field, like [`PipelineShared::field_bytes`], but without counting a read. Bytes that were read
-    /// here and now are owned.
-    pub(super) fn member_bytes<'a>(
-        &self,
-        field: &Field,
-        sample: u64,
-        record: &'a [u8],
-    ) -> Result<Option<Cow<'a, [u8]>>> {
-        let Some(member) = field.member else { return Ok(None) };
-        let wrong = |message: &str| of_field(field, DecodeError::Damaged(message.into()));
-        match self.index.member_in(sample, member, record) {
-            MemberBytes::Whole => Ok(Some(Cow::Borrowed(record))),
-            MemberBytes::Within(range) => {
-                let bytes = record.get(range);
-                let cut = || Error::Internal("a sample was read without one of its members".into());
-                bytes.map(|bytes| Some(Cow::Borrowed(bytes))).ok_or_else(cut)
+/// The bytes of a field, like [`field_bytes`], but without counting a read. Bytes that were read
+/// here and now are owned.
+pub(crate) fn member_bytes<'a>(
+    context: &SampleContext,
+    field: &Field,
+    sample: u64,
+    record: &'a [u8],
+) -> Result<Option<Cow<'a, [u8]>>> {
+    let Some(member) = field.member else { return Ok(None) };
+    let wrong = |message: &str| of_field(field, DecodeError::Damaged(message.into()));
+    match context.index.member_in(sample, member, record) {
+        MemberBytes::Whole => Ok(Some(Cow::Borrowed(record))),
+        MemberBytes::Within(range) => {
+            let bytes = record.get(range);
+            let cut = || Error::Internal("a sample was read without one of its members".into());
+            bytes.map(|bytes| Some(Cow::Borrowed(bytes))).ok_or_else(cut)
+        }
+        MemberBytes::Apart(extent) => {
+            read_blocking(&*context.index, extent).map(|bytes| Some(Cow::Owned(bytes)))
+        }
+        MemberBytes::Absent if field.optional.is_some() => Ok(None),
+        MemberBytes::Absent => Err(wrong(
+            "the sample has no such member: only a field of foreload.fields with optional=True may be missing",
+        )),
+        MemberBytes::Twice => Err(wrong("the sample has two members of this name: keep one")),
+    }
+}
+
+/// The bytes of the image with this number of a sample, of which `record` was read. With `decoded=False`, where
+/// files are handed over as they are, that is all of it.
+///
+/// # Errors
+/// The errors of [`field_bytes`]; [`DecodeError::Damaged`] for a sample without an image.
+pub(crate) fn image_bytes<'a>(
+    context: &SampleContext,
+    image: usize,
+    sample: u64,
+    record: &'a [u8],
+) -> Result<Cow<'a, [u8]>> {
+    if !context.config.decoded {
+        return Ok(Cow::Borrowed(record));
+    }
+    let field = &context.config.fields.list[context.config.images.list()[image].field];
+    let none = || context.of_image(image, DecodeError::Damaged("the sample has no such image".into()).into());
+    member_bytes(context, field, sample, record)?.ok_or_else(none)
+}
+
+/// Checks that an image of this `size` is as large as the one that it follows, if that is among those `seen`.
+///
+/// # Errors
+/// [`DecodeError::Damaged`] with both sizes.
+pub(crate) fn check_size(
+    context: &SampleContext,
+    image: usize,
+    size: (u32, u32),
+    seen: &[Option<SeenImage>],
+) -> Result<()> {
+    let images = context.config.images.list();
+    let leader = images[image].leader;
+    match seen.get(leader) {
+        Some(Some(led)) if leader != image && led.size != size => {
+            let (name, ((width, height), (w, h))) = (&images[leader].name, (size, led.size));
+            let message = format!(
+                "is {width}×{height} pixels, and {name:?}, whose geometry it follows, {w}×{h}: they must be alike; \
+                 images of other sizes need transforms of their own, as transforms={{{name:?}: [...], \
+                 {:?}: [...]}}",
+                images[image].name
+            );
+            Err(DecodeError::Damaged(message).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The range of a field's bytes in the `record` that was read of a sample; `None` where they are elsewhere.
+pub(crate) fn member_range(
+    context: &SampleContext,
+    field: &Field,
+    sample: u64,
+    record: &[u8],
+) -> Option<Range<usize>> {
+    match context.index.member_in(sample, field.member?, record) {
+        MemberBytes::Whole => Some(0..record.len()),
+        MemberBytes::Within(range) => Some(range),
+        _ => None,
+    }
+}
+
+/// Fills all fields of a place but its images. Of each image this was `seen`; `None` where the sample does not have
+/// it. A field that is no image is made of the original file, which `originals` restores where it is kept in
+/// another form. The record is looked at only where there is such a field.
+///
+/// # Errors
+/// [`DecodeError::Field`] for bytes that are not what they should be, and the errors of
+/// [`field_bytes`].
+pub(crate) fn fill_fields(
+    run: &EpochRun,
+    sample: u64,
+    record: &(impl AsRef<[u8]> + ?Sized),
+    seen: &[Option<SeenImage>],
+    originals: &mut OriginalFiles,
+    ticket: &mut Ticket,
+) -> Result<()> {
+    let context = &*run.context;
+    fill_label_columns(context, sample, ticket);
+    for field in &context.config.fields.list {
+        let found = match field.content {
+            FieldContent::Label | FieldContent::MixedLabels { .. } => continue,
+            FieldContent::ColumnNumbers { of, .. } | FieldContent::ColumnTexts { of, .. } => {
+                let found = context.config.label_columns[of].has(sample);
+                if !found && field.optional.is_none() {
+                    let message = "the sample has no value in this column: only a field of foreload.fields with \
+                                   optional=True may be missing";
+                    return Err(of_field(field, DecodeError::Damaged(message.to_owned())));
+                }
+                found
             }
-            MemberBytes::Apart(extent) => {
-                read_blocking(&*self.index, extent).map(|bytes| Some(Cow::Owned(bytes)))
-            }
-            MemberBytes::Absent if field.optional.is_some() => Ok(None),
-            MemberBytes::Absent => Err(wrong(
-                "the sample has no such member: only a field of foreload.fields with optional=True may be missing",
-            )),
-            MemberBytes::Twice => Err(wrong("the sample has two members of this name: keep one")),
-        }
-    }
-
-    /// The bytes of the image with this number of a sample, of which `record` was read. With `decoded=False`, where
-    /// files are handed over as they are, that is all of it.
-    ///
-    /// # Errors
-    /// The errors of [`PipelineShared::field_bytes`]; [`DecodeError::Damaged`] for a sample without an image.
-    pub(super) fn image_bytes<'a>(
-        &self,
-        image: usize,
-        sample: u64,
-        record: &'a [u8],
-    ) -> Result<Cow<'a, [u8]>> {
-        if !self.config.decoded {
-            return Ok(Cow::Borrowed(record));
-        }
-        let field = &self.config.fields.list[self.config.images.list()[image].field];
-        let none =
-            || self.of_image(image, DecodeError::Damaged("the sample has no such image".into()).into());
-        self.member_bytes(field, sample, record)?.ok_or_else(none)
-    }
-
-    /// Makes `error` that of the image with this number, which is named where samples have several images.
-    pub(super) fn of_image(&self, image: usize, error: Error) -> Error {
-        match self.config.images.list() {
-            [_] => error,
-            images => error.of_field(&images[image].name),
-        }
-    }
-
-    /// What messages about the image with this number begin with: its name where samples have several images, else
-    /// nothing.
-    pub(super) fn name_prefix(&self, image: usize) -> String {
-        match self.config.images.list() {
-            [_] => String::new(),
-            images => format!("{:?}: ", images[image].name),
-        }
-    }
-
-    /// Checks that an image of this `size` is as large as the one that it follows, if that is among those `seen`.
-    ///
-    /// # Errors
-    /// [`DecodeError::Damaged`] with both sizes.
-    pub(super) fn check_size(
-        &self,
-        image: usize,
-        size: (u32, u32),
-        seen: &[Option<SeenImage>],
-    ) -> Result<()> {
-        let images = self.config.images.list();
-        let leader = images[image].leader;
-        match seen.get(leader) {
-            Some(Some(led)) if leader != image && led.size != size => {
-                let (name, ((width, height), (w, h))) = (&images[leader].name, (size, led.size));
-                let message = format!(
-                    "is {width}×{height} pixels, and {name:?}, whose geometry it follows, {w}×{h}: they must be alike; \
-                     images of other sizes need transforms of their own, as transforms={{{name:?}: [...], \
-                     {:?}: [...]}}",
-                    images[image].name
-                );
-                Err(DecodeError::Damaged(message).into())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The range of a field's bytes in the `record` that was read of a sample; `None` where they are elsewhere.
-    pub(super) fn member_range(&self, field: &Field, sample: u64, record: &[u8]) -> Option<Range<usize>> {
-        match self.index.member_in(sample, field.member?, record) {
-            MemberBytes::Whole => Some(0..record.len()),
-            MemberBytes::Within(range) => Some(range),
-            _ => None,
-        }
-    }
-
-    /// Fills all fields of a place but its images. Of each image this was `seen`; `None` where the sample does not have
-    /// it. A field that is no image is made of the original file, which `originals` restores where it is kept in
-    /// another form. The record is looked at only where there is such a field.
-    ///
-    /// # Errors
-    /// [`DecodeError::Field`] for bytes that are not what they should be, and the errors of
-    /// [`PipelineShared::field_bytes`].
-    pub(super) fn fill_fields(
-        &self,
-        run: &EpochRun,
-        sample: u64,
-        record: &(impl AsRef<[u8]> + ?Sized),
-        seen: &[Option<SeenImage>],
-        originals: &mut OriginalFiles,
-        ticket: &mut Ticket,
-    ) -> Result<()> {
-        self.fill_label_columns(sample, ticket);
-        for field in &self.config.fields.list {
-            let found = match field.content {
-                FieldContent::Label | FieldContent::MixedLabels { .. } => continue,
-                FieldContent::ColumnNumbers { of, .. } | FieldContent::ColumnTexts { of, .. } => {
-                    let found = self.config.label_columns[of].has(sample);
-                    if !found && field.optional.is_none() {
-                        let message = "the sample has no value in this column: only a field of foreload.fields with \
-                                       optional=True may be missing";
-                        return Err(of_field(field, DecodeError::Damaged(message.to_owned())));
+            FieldContent::Images { image, .. } => seen[image].is_some(),
+            _ => {
+                let bytes = match missing_image(context, field, seen) {
+                    None => field_bytes(run, field, sample, record.as_ref())?,
+                    Some(_) if field.optional.is_some() => None,
+                    Some(image) => {
+                        let message = format!(
+                            "the sample has no {image:?}, whose geometry this follows: say optional=True here too, \
+                             as of that image"
+                        );
+                        return Err(of_field(field, DecodeError::Damaged(message)));
                     }
-                    found
-                }
-                FieldContent::Images { image, .. } => seen[image].is_some(),
-                _ => {
-                    let bytes = match self.missing_image(field, seen) {
-                        None => self.field_bytes(run, field, sample, record.as_ref())?,
-                        Some(_) if field.optional.is_some() => None,
-                        Some(image) => {
-                            let message = format!(
-                                "the sample has no {image:?}, whose geometry this follows: say optional=True here too, \
-                                 as of that image"
-                            );
-                            return Err(of_field(field, DecodeError::Damaged(message)));
-                        }
-                    };
-                    let bytes = bytes.as_deref();
-                    let file = match field.member.zip(bytes) {
-                        Some((member, bytes)) => {
-                            let form = self.form_of_member(sample, member, bytes);
-                            originals.restore(run, form, bytes).map(Some)
-                        }
-                        None => Ok(None),
-                    };
-                    let file = file.map_err(|error| of_field(field, error))?;
-                    self.fill_field(field, file, seen, ticket).map_err(|error| of_field(field, error))?;
-                    bytes.is_some()
-                }
-            };
-            if let Some(column) = field.optional {
-                ticket.column(column).fill(u8::from(found));
+                };
+                let bytes = bytes.as_deref();
+                let file = match field.member.zip(bytes) {
+                    Some((member, bytes)) => {
+                        let form = form_of_member(context, sample, member, bytes);
+                        originals.restore(run, form, bytes).map(Some)
+                    }
+                    None => Ok(None),
+                };
+                let file = file.map_err(|error| of_field(field, error))?;
+                fill_field(context, field, file, seen, ticket).map_err(|error| of_field(field, error))?;
+                bytes.is_some()
             }
-        }
-        Ok(())
-    }
-
-    /// The name of the image that a field follows and the sample does not have: without it nobody knows what of the
-    /// field would be shown.
-    fn missing_image(&self, field: &Field, seen: &[Option<SeenImage>]) -> Option<&str> {
-        let image = field.followed_image().filter(|&image| seen[image].is_none())?;
-        Some(&self.config.images.list()[image].name)
-    }
-
-    /// Fills the fields of a place that are columns of `labels=`, which are known of every sample.
-    fn fill_label_columns(&self, sample: u64, ticket: &mut Ticket) {
-        for field in &self.config.fields.list {
-            match field.content {
-                FieldContent::ColumnNumbers { of, column } => {
-                    let bytes = self.config.label_columns[of].values.bytes(sample);
-                    ticket.column(column).copy_from_slice(&bytes);
-                }
-                FieldContent::ColumnTexts { of, value } => {
-                    let column = &self.config.label_columns[of];
-                    let text = match &column.values {
-                        ColumnValues::Texts(texts) if column.has(sample) => {
-                            Some(Value::Text(texts[sample as usize].clone()))
-                        }
-                        _ => None,
-                    };
-                    ticket.put(value, text);
-                }
-                _ => {}
-            }
+        };
+        if let Some(column) = field.optional {
+            ticket.column(column).fill(u8::from(found));
         }
     }
+    Ok(())
+}
 
-    /// Fills all fields of a place but its images with zeros, or with no value where they have no fixed size, because
-    /// its sample failed. What is known of the sample without reading it stays.
-    pub(super) fn blank_fields(&self, sample: u64, ticket: &mut Ticket) {
-        for number in 0..self.config.layout.columns.len() {
-            ticket.column(number).fill(0);
-        }
-        for number in 0..self.config.layout.values.len() {
-            ticket.put(number, None);
-        }
-        self.fill_label_columns(sample, ticket);
-    }
+/// The name of the image that a field follows and the sample does not have: without it nobody knows what of the
+/// field would be shown.
+fn missing_image<'a>(
+    context: &'a SampleContext,
+    field: &Field,
+    seen: &[Option<SeenImage>],
+) -> Option<&'a str> {
+    let image = field.followed_image().filter(|&image| seen[image].is_none())?;
+    Some(&context.config.images.list()[image].name)
+}
 
-    fn fill_field(
-        &self,
-        field: &Field,
-        bytes: Option<&[u8]>,
-        seen: &[Option<SeenImage>],
-        ticket: &mut Ticket,
-    ) -> Result<(), DecodeError> {
+/// Fills the fields of a place that are columns of `labels=`, which are known of every sample.
+fn fill_label_columns(context: &SampleContext, sample: u64, ticket: &mut Ticket) {
+    for field in &context.config.fields.list {
         match field.content {
-            FieldContent::Images { .. }
-            | FieldContent::Label
-            | FieldContent::ColumnNumbers { .. }
-            | FieldContent::MixedLabels { .. }
-            | FieldContent::ColumnTexts { .. } => {}
-            FieldContent::Integers(column) => {
-                let number = bytes.map_or(Ok(0), |bytes| number::<i64>(bytes, "a whole number"))?;
-                ticket.column(column).copy_from_slice(&number.to_ne_bytes());
+            FieldContent::ColumnNumbers { of, column } => {
+                let bytes = context.config.label_columns[of].values.bytes(sample);
+                ticket.column(column).copy_from_slice(&bytes);
             }
-            FieldContent::Floats(column) => {
-                let number = bytes.map_or(Ok(0.0), float)?;
-                ticket.column(column).copy_from_slice(&number.to_ne_bytes());
+            FieldContent::ColumnTexts { of, value } => {
+                let column = &context.config.label_columns[of];
+                let text = match &column.values {
+                    ColumnValues::Texts(texts) if column.has(sample) => {
+                        Some(Value::Text(texts[sample as usize].clone()))
+                    }
+                    _ => None,
+                };
+                ticket.put(value, text);
             }
-            FieldContent::Values(number, kind) => {
-                ticket.put(number, bytes.map(|bytes| value(field, bytes, kind)).transpose()?);
-            }
-            FieldContent::Boxes { image, at, format, shares } => match (bytes, &seen[image]) {
-                (Some(bytes), Some(image)) => fill_boxes(at, (format, shares), bytes, image, ticket)?,
-                _ => at.clear(ticket, Ticket::column),
-            },
-            FieldContent::Masks { image, at, element, nearest } => match (bytes, &seen[image]) {
-                (Some(bytes), Some(image)) => {
-                    let mask = self.decode_mask(&field.name, bytes, image, element)?;
-                    fill_masks(at, (element, nearest), &mask, image, ticket);
-                }
-                _ => at.clear(ticket, Ticket::column),
-            },
+            _ => {}
         }
-        Ok(())
     }
+}
 
-    /// Decodes the mask of the field `name`, which must fit its image and the type of its elements.
-    fn decode_mask(
-        &self,
-        name: &str,
-        bytes: &[u8],
-        image: &SeenImage,
-        element: Element,
-    ) -> Result<Mask, DecodeError> {
-        let mask = Mask::decode(bytes, self.config.max_pixels)?;
-        if element == Element::U8
-            && let Some(value) = mask.values.iter().find(|&&value| value > 255)
-        {
-            let message = format!(
-                "has the value {value}, more than uint8 holds: ask for foreload.fields.Mask({name:?}, dtype=\"int32\")"
-            );
-            return Err(DecodeError::Damaged(message));
-        }
-        let (width, height) = image.size;
-        if (mask.width, mask.height) != (width, height) {
-            let message = format!(
-                "is {}×{} pixels, its image {width}×{height}: a mask must be as large as its image",
-                mask.width, mask.height
-            );
-            return Err(DecodeError::Damaged(message));
-        }
-        Ok(mask)
+/// Fills all fields of a place but its images with zeros, or with no value where they have no fixed size, because
+/// its sample failed. What is known of the sample without reading it stays.
+pub(crate) fn blank_fields(context: &SampleContext, sample: u64, ticket: &mut Ticket) {
+    for number in 0..context.config.layout.columns.len() {
+        ticket.column(number).fill(0);
     }
+    for number in 0..context.config.layout.values.len() {
+        ticket.put(number, None);
+    }
+    fill_label_columns(context, sample, ticket);
+}
+
+fn fill_field(
+    context: &SampleContext,
+    field: &Field,
+    bytes: Option<&[u8]>,
+    seen: &[Option<SeenImage>],
+    ticket: &mut Ticket,
+) -> Result<(), DecodeError> {
+    match field.content {
+        FieldContent::Images { .. }
+        | FieldContent::Label
+        | FieldContent::ColumnNumbers { .. }
+        | FieldContent::MixedLabels { .. }
+        | FieldContent::ColumnTexts { .. } => {}
+        FieldContent::Integers(column) => {
+            let number = bytes.map_or(Ok(0), |bytes| number::<i64>(bytes, "a whole number"))?;
+            ticket.column(column).copy_from_slice(&number.to_ne_bytes());
+        }
+        FieldContent::Floats(column) => {
+            let number = bytes.map_or(Ok(0.0), float)?;
+            ticket.column(column).copy_from_slice(&number.to_ne_bytes());
+        }
+        FieldContent::Values(number, kind) => {
+            ticket.put(number, bytes.map(|bytes| value(field, bytes, kind)).transpose()?);
+        }
+        FieldContent::Boxes { image, at, format, shares } => match (bytes, &seen[image]) {
+            (Some(bytes), Some(image)) => fill_boxes(at, (format, shares), bytes, image, ticket)?,
+            _ => at.clear(ticket, Ticket::column),
+        },
+        FieldContent::Masks { image, at, element, nearest } => match (bytes, &seen[image]) {
+            (Some(bytes), Some(image)) => {
+                let mask = decode_mask(context, &field.name, bytes, image, element)?;
+                fill_masks(at, (element, nearest), &mask, image, ticket);
+            }
+            _ => at.clear(ticket, Ticket::column),
+        },
+    }
+    Ok(())
+}
+
+/// Decodes the mask of the field `name`, which must fit its image and the type of its elements.
+fn decode_mask(
+    context: &SampleContext,
+    name: &str,
+    bytes: &[u8],
+    image: &SeenImage,
+    element: Element,
+) -> Result<Mask, DecodeError> {
+    let mask = Mask::decode(bytes, context.config.max_pixels)?;
+    if element == Element::U8
+        && let Some(value) = mask.values.iter().find(|&&value| value > 255)
+    {
+        let message = format!(
+            "has the value {value}, more than uint8 holds: ask for foreload.fields.Mask({name:?}, dtype=\"int32\")"
+        );
+        return Err(DecodeError::Damaged(message));
+    }
+    let (width, height) = image.size;
+    if (mask.width, mask.height) != (width, height) {
+        let message = format!(
+            "is {}×{} pixels, its image {width}×{height}: a mask must be as large as its image",
+            mask.width, mask.height
+        );
+        return Err(DecodeError::Damaged(message));
+    }
+    Ok(mask)
 }
 
 /// Puts a mask through each of the image's views.
@@ -355,7 +344,7 @@ fn fill_masks(
     }
 }
 
-pub(super) fn of_field(field: &Field, error: DecodeError) -> Error {
+pub(crate) fn of_field(field: &Field, error: DecodeError) -> Error {
     DecodeError::Field { name: field.name.clone(), source: Box::new(error) }.into()
 }
 
@@ -408,7 +397,7 @@ fn value(field: &Field, bytes: &[u8], kind: FieldKind) -> Result<Value, DecodeEr
 }
 
 /// The type of a tensor's elements for such numbers.
-pub(super) fn element(number: Number) -> Element {
+pub(crate) fn element(number: Number) -> Element {
     match number {
         Number::Bool => Element::Bool,
         Number::Signed(1) => Element::I8,

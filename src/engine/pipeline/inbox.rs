@@ -8,7 +8,7 @@ use std::time::Instant;
 
 /// The inbox of one epoch. Once closed it keeps nothing: a batch that comes too late gives its buffer back at once.
 #[derive(Default)]
-pub(super) struct Inbox {
+pub(crate) struct Inbox {
     state: Mutex<InboxState>,
     arrived: Condvar,
 }
@@ -38,25 +38,25 @@ impl Sink for Inbox {
 
 impl Inbox {
     /// Notes that the epoch cannot go on. The consumer's next wait ends with the first such error.
-    pub(super) fn fail(&self, error: Error) {
+    pub(crate) fn fail(&self, error: Error) {
         self.lock().failure.get_or_insert(error);
         self.arrived.notify_all();
     }
 
     /// Has the consumer look again, because there may be nothing left to wait for.
-    pub(super) fn rouse(&self) {
+    pub(crate) fn rouse(&self) {
         let mut state = self.lock();
         state.roused = true;
         self.arrived.notify_all();
     }
 
     /// The number of batches that the consumer could have now, in whatever order.
-    pub(super) fn ready(&self) -> usize {
+    pub(crate) fn ready(&self) -> usize {
         self.lock().batches.len()
     }
 
     /// Waits for the batch of `step`; `None` when it is not there by `deadline`.
-    pub(super) fn wait_for(&self, step: u64, deadline: Instant) -> Result<Option<Batch>> {
+    pub(crate) fn wait_for(&self, step: u64, deadline: Instant) -> Result<Option<Batch>> {
         let mut state = self.lock();
         loop {
             if let Some(error) = state.failure.take() {
@@ -74,7 +74,7 @@ impl Inbox {
     }
 
     /// Closes the inbox, because nobody waits any more.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
         let batches = std::mem::take(&mut state.batches);

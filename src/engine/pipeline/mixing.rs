@@ -1,6 +1,6 @@
 //! Where the samples of a ring meet: the worker that completes the last one mixes them and finishes their places.
 
-use super::{EpochRun, PipelineShared};
+use super::run::EpochRun;
 use crate::batch::Ticket;
 use crate::config::MixPlan;
 use data::dataset::DatasetIndex;
@@ -9,7 +9,7 @@ use pixels::augment::{DrawnMix, RING, mix_images};
 use std::sync::{Mutex, PoisonError};
 
 /// A place of a batch that is filled, but for what mixing changes.
-pub(super) struct FilledPlace {
+pub(crate) struct FilledPlace {
     pub ticket: Ticket,
     /// The position of the place in the epoch's order.
     pub position: u64,
@@ -22,25 +22,25 @@ pub(super) struct FilledPlace {
 
 impl FilledPlace {
     /// Finishes a place of a batch in which nothing is mixed.
-    pub(super) fn finish(self, index: &DatasetIndex) {
+    pub(crate) fn finish(self, index: &DatasetIndex) {
         self.ticket.finish(self.sample, self.occurrence, index.label(self.sample), self.valid);
     }
 }
 
 /// The rings of a batch. The places of each wait here until the last of them is filled.
-pub(super) struct RingBoard {
+pub(crate) struct RingBoard {
     len: u32,
     waiting: Vec<Mutex<Vec<FilledPlace>>>,
 }
 
 impl RingBoard {
     /// A board for the rings of a batch of `len` places.
-    pub(super) fn new(len: u32) -> Self {
+    pub(crate) fn new(len: u32) -> Self {
         Self { len, waiting: (0..len.div_ceil(RING)).map(|_| Mutex::default()).collect() }
     }
 
     /// Leaves a place here, or finishes its whole ring if it is the last of it.
-    pub(super) fn finish(&self, shared: &PipelineShared, run: &EpochRun, plan: &MixPlan, place: FilledPlace) {
+    pub(crate) fn finish(&self, run: &EpochRun, plan: &MixPlan, place: FilledPlace) {
         let ring = place.ticket.index() / RING;
         let ring_len = RING.min(self.len - ring * RING);
         let mut places = {
@@ -52,70 +52,68 @@ impl RingBoard {
             std::mem::take(&mut *waiting)
         };
         places.sort_unstable_by_key(|place| place.ticket.index());
-        let drawn = shared.draw_mix(run, plan, &places);
+        let drawn = draw_mix(run, plan, &places);
         if let Some(drawn) = &drawn {
-            for (number, output) in shared.config.layout.images.iter().enumerate() {
+            for (number, output) in run.context.config.layout.images.iter().enumerate() {
                 let valid = places.iter_mut().filter(|place| place.valid);
                 let mut images: Vec<_> = valid.map(|place| place.ticket.image(number)).collect();
                 mix_images(drawn, output, &mut images);
             }
         }
-        shared.finish_ring(plan, places, drawn.as_ref());
+        finish_ring(run, plan, places, drawn.as_ref());
     }
 }
 
 /// The filled places of a batch on the way to a GPU, whose rings are mixed when all its images are queued. All pieces
 /// of the batch share it.
 #[derive(Default)]
-pub(super) struct KeptPlaces(Mutex<Vec<FilledPlace>>);
+pub(crate) struct KeptPlaces(Mutex<Vec<FilledPlace>>);
 
 impl KeptPlaces {
     /// Keeps a place until the batch's last one is filled.
-    pub(super) fn keep(&self, place: FilledPlace) {
+    pub(crate) fn keep(&self, place: FilledPlace) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(place);
     }
 
     /// Finishes all places of the batch, with their labels mixed. Returns the rings whose images are to be mixed.
-    pub(super) fn finish(&self, shared: &PipelineShared, run: &EpochRun, plan: &MixPlan) -> Vec<RingParams> {
+    pub(crate) fn finish(&self, run: &EpochRun, plan: &MixPlan) -> Vec<RingParams> {
         let mut places = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         places.sort_unstable_by_key(|place| place.ticket.index());
         let mut mixed = Vec::with_capacity(places.len().div_ceil(RING as usize));
         while !places.is_empty() {
             let rest = places.split_off(places.len().min(RING as usize));
             let ring = std::mem::replace(&mut places, rest);
-            let drawn = shared.draw_mix(run, plan, &ring);
+            let drawn = draw_mix(run, plan, &ring);
             if let Some(drawn) = &drawn {
                 let valid = ring.iter().filter(|place| place.valid);
                 mixed.push(RingParams::new(valid.map(|place| place.ticket.index()), drawn));
             }
-            shared.finish_ring(plan, ring, drawn.as_ref());
+            finish_ring(run, plan, ring, drawn.as_ref());
         }
         mixed
     }
 }
 
-impl PipelineShared {
-    /// What becomes of a ring; `None` where fewer than two of its places count, so that all stay as they are.
-    fn draw_mix(&self, run: &EpochRun, plan: &MixPlan, ring: &[FilledPlace]) -> Option<DrawnMix> {
-        let mut valid = ring.iter().filter(|place| place.valid);
-        let (first, _second) = (valid.next()?, valid.next()?);
-        Some(plan.draw(run.mix_keys.as_ref()?, first.position, run.course.global_batch()))
-    }
+/// What becomes of a ring; `None` where fewer than two of its places count, so that all stay as they are.
+fn draw_mix(run: &EpochRun, plan: &MixPlan, ring: &[FilledPlace]) -> Option<DrawnMix> {
+    let mut valid = ring.iter().filter(|place| place.valid);
+    let (first, _second) = (valid.next()?, valid.next()?);
+    Some(plan.draw(run.mix_keys.as_ref()?, first.position, run.course.global_batch()))
+}
 
-    /// Finishes the places of a ring, with the labels of those that count mixed as `drawn`.
-    fn finish_ring(&self, plan: &MixPlan, ring: Vec<FilledPlace>, drawn: Option<&DrawnMix>) {
-        let mut before = ring.iter().rev().find(|place| place.valid).map(|place| place.sample);
-        for place in ring {
-            let (partner, share) = match (drawn, before) {
-                (Some(drawn), Some(before)) if place.valid => (before, drawn.share),
-                _ => (place.sample, 1.0),
-            };
-            if place.valid {
-                before = Some(place.sample);
-            }
-            let FilledPlace { mut ticket, sample, occurrence, valid, .. } = place;
-            plan.labels.fill(&self.index, &mut ticket, (sample, partner), share);
-            ticket.finish(sample, occurrence, plan.labels.class(&self.index, sample), valid);
+/// Finishes the places of a ring, with the labels of those that count mixed as `drawn`.
+fn finish_ring(run: &EpochRun, plan: &MixPlan, ring: Vec<FilledPlace>, drawn: Option<&DrawnMix>) {
+    let mut before = ring.iter().rev().find(|place| place.valid).map(|place| place.sample);
+    for place in ring {
+        let (partner, share) = match (drawn, before) {
+            (Some(drawn), Some(before)) if place.valid => (before, drawn.share),
+            _ => (place.sample, 1.0),
+        };
+        if place.valid {
+            before = Some(place.sample);
         }
+        let FilledPlace { mut ticket, sample, occurrence, valid, .. } = place;
+        plan.labels.fill(&run.context.index, &mut ticket, (sample, partner), share);
+        ticket.finish(sample, occurrence, plan.labels.class(&run.context.index, sample), valid);
     }
 }

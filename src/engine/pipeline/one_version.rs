@@ -14,7 +14,7 @@ use store::io::{MOST_MOVES, read_blocking};
 ///
 /// # Errors
 /// The errors of `make` and of reading; [`Error::DatasetChanged`] for a shard that is written to again and again.
-pub(super) fn of_one_version<R, T>(
+pub(crate) fn of_one_version<R, T>(
     index: &DatasetIndex,
     sample: u64,
     mut record: R,

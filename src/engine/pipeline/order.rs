@@ -1,43 +1,54 @@
 //! The order of an epoch, and its batches: what the settings say of them.
 
-use super::{Pipeline, PipelineShared};
-use crate::config::LoaderConfig;
+use super::{Pipeline, context::SampleContext, notify};
 use base::error::{Error, Result};
-use data::dataset::{DatasetIndex, Fingerprint};
-use data::schedule::{Assignment, Order, Schedule, Shuffling};
-use data::state::OrderIdentity;
+use base::names::NamedValue;
+use data::dataset::Fingerprint;
+use data::schedule::{Assignment, Order, SampleHomes, Schedule, Shuffling};
+use data::state::{OrderIdentity, State};
 use pixels::augment::RING;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, PoisonError};
+use store::tier::Verify;
 
-/// What the order of samples depends on, with which a state must agree.
-pub(super) fn identity(index: &DatasetIndex, config: &LoaderConfig) -> OrderIdentity {
-    OrderIdentity {
-        fingerprint: index.fingerprint().to_string(),
-        seed: config.seed,
-        epoch_size: config.selection.draws(),
-        shuffle: config.shuffling != Shuffling::Off,
-        blocks: config.blocks().map(|stretches| Fingerprint(*stretches.digest()).to_string()),
-        last_batch: config.last_batch,
-        selection: config.selection.digest().map(|digest| Fingerprint(*digest).to_string()),
-        repeats: config.repeats,
-        mix: config.mix.as_ref().map(|plan| plan.mixing.text().to_owned()),
-    }
+/// The order that a pipeline's samples come in, and how ranks divide them.
+pub(crate) struct OrderPlan {
+    context: Arc<SampleContext>,
+    /// What the order of samples depends on, with which a state must agree.
+    pub identity: Arc<OrderIdentity>,
+    /// Where samples are kept, for `assignment="locality"`. Ranks that meet again may have other nodes.
+    homes: Mutex<Option<Arc<SampleHomes>>>,
 }
 
-impl Pipeline {
-    /// The batches of `rank` in `epoch`.
-    ///
-    /// # Errors
-    /// The errors of [`Schedule::new`]; [`Error::Config`] where samples would be mixed with themselves, and for
-    /// assignments by locality where it is not known which node keeps which sample, or of other ranks.
-    pub fn schedule(&self, epoch: u64, rank: u32, world_size: u32) -> Result<Schedule> {
-        self.shared.assigned(self.in_slices(epoch, rank, world_size)?)
+impl OrderPlan {
+    pub(crate) fn new(context: &Arc<SampleContext>) -> Self {
+        let config = &context.config;
+        let identity = OrderIdentity {
+            fingerprint: context.index.fingerprint().to_string(),
+            seed: config.seed,
+            epoch_size: config.selection.draws(),
+            shuffle: config.shuffling != Shuffling::Off,
+            blocks: config.blocks().map(|stretches| Fingerprint(*stretches.digest()).to_string()),
+            last_batch: config.last_batch,
+            selection: config.selection.digest().map(|digest| Fingerprint(*digest).to_string()),
+            repeats: config.repeats,
+            mix: config.mix.as_ref().map(|plan| plan.mixing.text().to_owned()),
+        };
+        Self { context: context.clone(), identity: Arc::new(identity), homes: Mutex::default() }
     }
 
-    /// The same with the slices that ranks take by order. A state needs no more, for global batches are the same.
-    pub(super) fn in_slices(&self, epoch: u64, rank: u32, world_size: u32) -> Result<Schedule> {
-        let config = &self.shared.config;
-        let order = self.shared.order(epoch, world_size)?;
+    /// Says where samples are kept.
+    pub(crate) fn set_homes(&self, homes: Arc<SampleHomes>) {
+        *self.homes.lock().unwrap_or_else(PoisonError::into_inner) = Some(homes);
+    }
+
+    /// The batches of a rank, with the slices that ranks take by order. A state needs no more, for global batches are
+    /// the same.
+    ///
+    /// # Errors
+    /// The errors of [`Pipeline::schedule`].
+    pub(crate) fn in_slices(&self, epoch: u64, rank: u32, world_size: u32) -> Result<Schedule> {
+        let config = &self.context.config;
+        let order = self.order(epoch, world_size)?;
         let repeats = u64::from(order.repeats());
         let schedule = Schedule::new(order, config.batch_size, rank, world_size, config.last_batch)?;
         let schedule = if config.mix.is_none() { schedule } else { schedule.in_units(RING) };
@@ -54,38 +65,18 @@ impl Pipeline {
         Ok(schedule)
     }
 
-    /// The order of an epoch, of which each rank has its part.
-    ///
-    /// # Errors
-    /// [`Error::Config`] where blocks are to be divided among ranks that a global batch cannot be divided among.
-    pub fn order(&self, epoch: u64, world_size: u32) -> Result<Order> {
-        self.shared.order(epoch, world_size)
-    }
-
-    /// The number of steps of an epoch, which is the same on every rank.
-    ///
-    /// # Errors
-    /// The errors of [`Pipeline::schedule`].
-    pub fn steps(&self, rank: u32, world_size: u32) -> Result<u64> {
-        let config = &self.shared.config;
-        let draws = config.selection.draws();
-        Schedule::count(draws, config.batch_size, rank, world_size, config.last_batch)
-    }
-}
-
-impl PipelineShared {
     /// The order of an epoch, of so many ranks.
     ///
     /// # Errors
     /// [`Error::Config`] where blocks are to be divided among ranks that a global batch cannot be divided among.
-    pub(super) fn order(&self, epoch: u64, world_size: u32) -> Result<Order> {
-        let (config, fingerprint) = (&self.config, self.index.fingerprint());
+    pub(crate) fn order(&self, epoch: u64, world_size: u32) -> Result<Order> {
+        let (config, fingerprint) = (&self.context.config, self.context.index.fingerprint());
         let selection = config.selection.clone();
         let order = match (config.shuffling, &config.stretches) {
             (Shuffling::Blocks, Some(stretches)) => {
                 let divided = config.divided(world_size)?;
                 if divided.parts > world_size {
-                    self.notify_parts(divided.parts, world_size);
+                    notify::parts(&self.context, divided.parts, world_size);
                 }
                 let stretches = stretches.clone();
                 Order::by_stretches(selection, stretches, &fingerprint, config.seed, epoch, divided)
@@ -97,10 +88,10 @@ impl PipelineShared {
     }
 
     /// Warns where the last batch of some ranks has no sample of its own.
-    pub(super) fn warn_of_padding(&self, schedule: &Schedule) {
+    pub(crate) fn warn_of_padding(&self, schedule: &Schedule) {
         let (padded, world_size) = (schedule.padded_ranks(), schedule.world_size());
         if padded > 0 {
-            self.index.notices().warn_once("padded ranks", || {
+            self.context.index.notices().warn_once("padded ranks", || {
                 let left = schedule.order().len() % schedule.global_batch();
                 format!(
                     "last_batch is partial, and the last step of an epoch has {left} samples for {world_size} ranks: \
@@ -113,12 +104,78 @@ impl PipelineShared {
     }
 
     /// The schedule whose ranks take samples as the settings say.
-    pub(super) fn assigned(&self, schedule: Schedule) -> Result<Schedule> {
-        if self.config.assignment == Assignment::Order {
+    pub(crate) fn assigned(&self, schedule: Schedule) -> Result<Schedule> {
+        if self.context.config.assignment == Assignment::Order {
             return Ok(schedule);
         }
         let homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let unknown = "goes by what each node keeps, known from the first epoch on: begin an iteration first";
         schedule.by_locality(homes.ok_or_else(|| Error::config("assignment", unknown))?)
+    }
+    /// What all ranks must have set alike, by name: what batches are made of, and how their samples are shared out.
+    pub(crate) fn agreement(&self) -> Vec<(String, String)> {
+        let config = &self.context.config;
+        let verify = match config.cache.as_ref().map(|cache| cache.verify) {
+            None | Some(Verify::Never) => "never, as immutable has it",
+            Some(verify) => verify.name(),
+        };
+        let more = [
+            ("batch_size", config.batch_size.to_string()),
+            ("assignment", config.assignment.name().to_owned()),
+            ("verify", verify.to_owned()),
+        ];
+        let values = self.identity.values().into_iter().chain(more);
+        values.map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+impl Pipeline {
+    /// The batches of `rank` in `epoch`.
+    ///
+    /// # Errors
+    /// The errors of [`Schedule::new`]; [`Error::Config`] where samples would be mixed with themselves, and for
+    /// assignments by locality where it is not known which node keeps which sample, or of other ranks.
+    pub fn schedule(&self, epoch: u64, rank: u32, world_size: u32) -> Result<Schedule> {
+        self.order.assigned(self.order.in_slices(epoch, rank, world_size)?)
+    }
+
+    /// The order of an epoch, of which each rank has its part.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where blocks are to be divided among ranks that a global batch cannot be divided among.
+    pub fn order(&self, epoch: u64, world_size: u32) -> Result<Order> {
+        self.order.order(epoch, world_size)
+    }
+
+    /// The number of steps of an epoch, which is the same on every rank.
+    ///
+    /// # Errors
+    /// The errors of [`Pipeline::schedule`].
+    pub fn steps(&self, rank: u32, world_size: u32) -> Result<u64> {
+        let config = self.config();
+        let draws = config.selection.draws();
+        Schedule::count(draws, config.batch_size, rank, world_size, config.last_batch)
+    }
+
+    /// Whether `state` is one of this pipeline's orders.
+    ///
+    /// # Errors
+    /// The errors of [`State::check`].
+    pub fn check(&self, state: &State) -> Result<()> {
+        state.check(&self.order.identity)
+    }
+
+    /// The state before the first step of `epoch`.
+    ///
+    /// # Errors
+    /// The errors of [`Pipeline::schedule`].
+    pub fn state(&self, epoch: u64, rank: u32, world_size: u32) -> Result<State> {
+        let schedule = self.order.in_slices(epoch, rank, world_size)?;
+        Ok(State::new(&self.order.identity, epoch, &schedule, 0, 0))
+    }
+
+    /// What the order of samples depends on.
+    pub fn identity(&self) -> &OrderIdentity {
+        &self.order.identity
     }
 }

@@ -1,7 +1,7 @@
 //! The files that images in other forms were made of. Only decoders know those forms: whoever else is handed bytes of a
 //! sample gets the file itself, checked.
 
-use super::{EpochRun, PipelineShared};
+use super::{context::SampleContext, run::EpochRun};
 use base::error::DecodeError;
 use data::dataset::MemberBytes;
 use pixels::decode::{FileForm, FileRestorer, RestoredFile};
@@ -10,14 +10,14 @@ use store::tier::form_of_record;
 
 /// Finds or rebuilds one file after another. Each thread has one.
 #[derive(Default)]
-pub(super) struct OriginalFiles(FileRestorer);
+pub(crate) struct OriginalFiles(FileRestorer);
 
 impl OriginalFiles {
     /// Where the file is that `bytes` of this form were made of. One that had to be rebuilt is counted.
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] for a damaged image of another form than the file's own.
-    pub(super) fn find(
+    pub(crate) fn find(
         &mut self,
         run: &EpochRun,
         form: FileForm,
@@ -34,7 +34,7 @@ impl OriginalFiles {
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] for a damaged image of another form than the file's own.
-    pub(super) fn restore<'a>(
+    pub(crate) fn restore<'a>(
         &'a mut self,
         run: &EpochRun,
         form: FileForm,
@@ -47,17 +47,15 @@ impl OriginalFiles {
     }
 }
 
-impl PipelineShared {
-    /// The form of the bytes that were read of a sample's member, by its number among those that are read.
-    pub(super) fn form_of_member(&self, sample: u64, member: usize, bytes: &[u8]) -> FileForm {
-        if self.index.is_stream() {
-            return FileForm::AsIs;
-        }
-        match self.index.member(sample, member) {
-            MemberBytes::Whole => form_of_record(&self.index, sample, bytes),
-            _ if self.index.is_packed_member(sample, member) => FileForm::Packed,
-            // Copies of samples of several members stay as they are read.
-            _ => FileForm::AsIs,
-        }
+/// The form of the bytes that were read of a sample's member, by its number among those that are read.
+pub(crate) fn form_of_member(context: &SampleContext, sample: u64, member: usize, bytes: &[u8]) -> FileForm {
+    if context.index.is_stream() {
+        return FileForm::AsIs;
+    }
+    match context.index.member(sample, member) {
+        MemberBytes::Whole => form_of_record(&context.index, sample, bytes),
+        _ if context.index.is_packed_member(sample, member) => FileForm::Packed,
+        // Copies of samples of several members stay as they are read.
+        _ => FileForm::AsIs,
     }
 }

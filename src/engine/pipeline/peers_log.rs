@@ -13,19 +13,19 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const PER_LEVEL: u32 = 64;
 
 /// The clock of these records.
-pub(super) struct PeersLog {
+pub(crate) struct PeersLog {
     next: Option<Instant>,
     pause: Duration,
     records: u32,
 }
 
 impl PeersLog {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { next: None, pause: FIRST_PAUSE, records: 0 }
     }
 
     /// Logs what was asked so far, where it is time for that.
-    pub(super) fn tick(&mut self, lane: &mut TraceLane, now: Instant, cache: Option<&Cache>) {
+    pub(crate) fn tick(&mut self, lane: &mut TraceLane, now: Instant, cache: Option<&Cache>) {
         if lane.is_on() && self.is_due(now) {
             self.record(lane, now, cache);
         }
@@ -45,7 +45,7 @@ impl PeersLog {
     }
 
     /// Logs what was asked so far.
-    pub(super) fn record(&self, lane: &mut TraceLane, now: Instant, cache: Option<&Cache>) {
+    pub(crate) fn record(&self, lane: &mut TraceLane, now: Instant, cache: Option<&Cache>) {
         if lane.is_on()
             && let Some(record) = cache.and_then(|cache| peers_record(cache.peers()))
         {

@@ -1,7 +1,8 @@
 //! Single samples, looked at beside any epoch: what is drawn of them, and the pictures that a network sees.
 
-use super::Pipeline;
-use super::cpu::{CpuDecoder, SampleImage, ViewsFrom};
+use super::{
+    Pipeline, boxes::boxes_of_image, cpu::CpuDecoder, cpu::SampleImage, cpu::ViewsFrom, fields::image_bytes,
+};
 use base::error::{Error, Result};
 use base::simd::Level;
 use data::schedule::{Draw, Order, RepeatSpread};
@@ -72,7 +73,7 @@ impl Pipeline {
     /// The errors of [`Pipeline::views`], also those of the sample that this one is mixed with.
     pub fn preview(&self, draw: Draw, epoch: u64, world_size: u32, field: Option<&str>) -> Result<Preview> {
         let mut views = self.finished(draw, epoch, field)?;
-        let mixed = match &self.shared_in(epoch).config.mix {
+        let mixed = match &self.contexts.in_epoch(epoch).config.mix {
             None => None,
             Some(_) => Some(match self.partner(draw, epoch, world_size)? {
                 None => PreviewMix::Alone,
@@ -120,7 +121,7 @@ impl Pipeline {
         self.look(draw, field, |of| {
             let image = of.image;
             let (drawn, planes) = self.draw_of(epoch, of)?;
-            let recipe = self.shared_in(epoch).config.images.recipe(image);
+            let recipe = self.contexts.in_epoch(epoch).config.images.recipe(image);
             let mut renderer = Renderer::new(recipe, Level::detect());
             let render = |(number, (drawn, view)): (usize, (&DrawnView, &RecipeView))| {
                 let output = view.output(drawn);
@@ -147,7 +148,8 @@ impl Pipeline {
         field: Option<&str>,
         see: impl FnOnce(SampleImage<'_>) -> Result<T>,
     ) -> Result<T> {
-        let (index, config) = (&self.shared.index, &self.shared.config);
+        let context = &self.contexts.first;
+        let (index, config) = (&context.index, &context.config);
         if draw.sample >= index.len() {
             let message = format!("is {}, the dataset has {}", draw.sample, index.len());
             return Err(Error::config("sample_id", message));
@@ -166,28 +168,28 @@ impl Pipeline {
                 Error::config("fields", message)
             })?,
         };
-        let seen = self.shared.read_blocking(draw.sample).and_then(|(record, _)| {
-            let bytes = self.shared.image_bytes(image, draw.sample, &record)?;
-            let boxes = self.shared.boxes_of_image(None, image, draw.sample, &record)?;
-            let of = SampleImage { image, draw, bytes: &bytes, views: ViewsFrom::Boxes(&boxes) };
-            see(of).map_err(|error| self.shared.of_image(image, error))
+        let seen = context.source.read_blocking(draw.sample).and_then(|(record, _)| {
+            let bytes = image_bytes(context, image, draw.sample, &record)?;
+            let boxes = boxes_of_image(context, None, image, draw.sample, &record)?;
+            let of = SampleImage { image, draw, bytes: &bytes, parts: None, views: ViewsFrom::Boxes(&boxes) };
+            see(of).map_err(|error| context.of_image(image, error))
         });
-        seen.map_err(|source| self.shared.sample_error(draw.sample, source))
+        seen.map_err(|source| context.sample_error(draw.sample, source))
     }
 
     /// Draws the views of an image and decodes what they need.
     fn draw_of(&self, epoch: u64, of: SampleImage<'_>) -> Result<(DrawnViews, Planes)> {
-        let shared = self.shared_in(epoch);
-        let keys = shared.config.images.keys(shared.config.seed, epoch);
-        let mut cpu = CpuDecoder::new(shared);
-        let (drawn, decoded) = cpu.draw_and_decode(shared, &keys, of, None);
+        let context = self.contexts.in_epoch(epoch);
+        let keys = context.config.images.keys(context.config.seed, epoch);
+        let mut cpu = CpuDecoder::new(context);
+        let (drawn, decoded) = cpu.draw_and_decode(context, &keys, of);
         decoded?;
         Ok((drawn?, cpu.planes))
     }
 
     /// The whole image of a file.
     fn original(&self, bytes: &[u8], longest: u32) -> Result<PreviewImage> {
-        let config = &self.shared.config;
+        let config = self.config();
         let mut planes = Planes::default();
         let whole = |width, height| Region { x: 0, y: 0, width, height };
         Decoder::new(config.max_pixels).with_damaged(config.damaged).decode(bytes, whole, &mut planes)?;

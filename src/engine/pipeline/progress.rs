@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Progress {
     identity: Arc<OrderIdentity>,
     epoch: u64,
-    course: Course,
+    course: Arc<dyn Course>,
     yielded: Mutex<YieldedSteps>,
     /// Whether the consumer has asked for a batch.
     asked: AtomicBool,
@@ -26,10 +26,10 @@ struct YieldedSteps {
 }
 
 impl Progress {
-    pub(super) fn new(
+    pub(crate) fn new(
         identity: Arc<OrderIdentity>,
         epoch: u64,
-        course: Course,
+        course: Arc<dyn Course>,
         steps: u64,
         errors: u64,
     ) -> Self {
@@ -59,25 +59,24 @@ impl Progress {
     pub fn unasked(&self) -> Option<State> {
         let yielded = self.yielded();
         let (steps, errors) = yielded.failures[0];
-        let Course::Epoch(schedule) = &self.course else { return None };
-        if self.asked.load(Ordering::SeqCst) || steps >= schedule.steps() {
+        if self.asked.load(Ordering::SeqCst) || steps >= self.course.steps() {
             return None;
         }
-        Some(State::new(&self.identity, self.epoch, schedule, steps, errors))
+        self.course.state(&self.identity, self.epoch, steps, errors)
     }
 
     /// The number of steps whose batches were yielded, from the epoch's beginning.
-    pub(super) fn steps(&self) -> u64 {
+    pub(crate) fn steps(&self) -> u64 {
         self.yielded().steps
     }
 
     /// Notes that the consumer asks for a batch.
-    pub(super) fn asked(&self) {
+    pub(crate) fn asked(&self) {
         self.asked.store(true, Ordering::SeqCst);
     }
 
     /// Notes that no more batches come.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
     }
 
@@ -105,12 +104,11 @@ impl Progress {
         let known = yielded.failures.partition_point(|(then, _)| *then <= steps);
         let errors = yielded.failures[known - 1].1;
         let of_stream = || Error::Unavailable("the state of a stream is that of its StreamLoader".into());
-        let Course::Epoch(schedule) = &self.course else { return Err(of_stream()) };
-        Ok(State::new(&self.identity, self.epoch, schedule, steps, errors))
+        self.course.state(&self.identity, self.epoch, steps, errors).ok_or_else(of_stream)
     }
 
     /// Notes that one more batch is yielded, and that `failed` samples have failed so far.
-    pub(super) fn step(&self, failed: u64) {
+    pub(crate) fn step(&self, failed: u64) {
         let mut yielded = self.yielded();
         yielded.steps += 1;
         let steps = yielded.steps;

@@ -1,14 +1,14 @@
-//! How a pipeline's bytes are read: by the reader that one thread drives, and by blocking calls.
+//! Where the bytes of samples come from: a reader that one thread drives, and blocking calls of other threads.
 
-use super::PipelineShared;
 use crate::config::LoaderConfig;
 use base::error::Result;
 use base::slot::SlotPool;
 use base::tier_name::TierName;
 use data::dataset::DatasetIndex;
-use std::sync::Arc;
-use store::io::Reader;
-use store::tier::{OpenSource, SourceUse};
+use std::sync::{Arc, OnceLock};
+use store::io::{ReadStats, Reader};
+use store::tier::{Cache, CacheStats, OpenSource, SourceUse};
+use stream::SampleStream;
 
 /// Opens the reader, on the thread that will drive it.
 pub type OpenReader =
@@ -27,27 +27,49 @@ pub fn open_reader(
     store::io::open_near(index, stretches, slots, config.io, config.direct, config.queue_depth)
 }
 
-impl PipelineShared {
-    /// Opens the reader of the pipeline, on the thread that drives it. It reads from all tiers where there is a cache.
-    pub(super) fn open_reader(self: &Arc<Self>, slots: &SlotPool) -> Result<Box<dyn Reader>> {
-        let Some(cache) = self.cache.get() else {
-            return (self.open_reader)(&self.index, slots, &self.config);
-        };
-        let shared = self.clone();
+/// The dataset or the stream that samples are read from, and the tiers that keep copies.
+pub(crate) struct SampleSource {
+    index: Arc<DatasetIndex>,
+    open_reader: Box<OpenReader>,
+    /// The stream, where samples are those of one.
+    pub stream: Option<Arc<SampleStream>>,
+    /// The tiers that keep copies, once the threads have started.
+    pub cache: OnceLock<Arc<Cache>>,
+}
+
+impl SampleSource {
+    pub(crate) fn new(
+        index: Arc<DatasetIndex>,
+        open_reader: Box<OpenReader>,
+        stream: Option<Arc<SampleStream>>,
+    ) -> Self {
+        Self { index, open_reader, stream, cache: OnceLock::new() }
+    }
+
+    /// Opens the reader, on the thread that drives it. It reads from all tiers where there is a cache.
+    ///
+    /// # Errors
+    /// Those of opening files and rings.
+    pub(crate) fn open(self: &Arc<Self>, config: &LoaderConfig, slots: &SlotPool) -> Result<Box<dyn Reader>> {
+        let Some(cache) = self.cache.get() else { return (self.open_reader)(&self.index, slots, config) };
+        let (source, config) = (self.clone(), config.clone());
         let open = move |slots: &SlotPool, queue_depth, source_use| {
-            let mut config = LoaderConfig { queue_depth, ..shared.config.clone() };
+            let mut config = LoaderConfig { queue_depth, ..config.clone() };
             if source_use == SourceUse::Staging {
                 // What is staged has an order of its own.
                 config.stretches = None;
             }
-            (shared.open_reader)(&shared.index, slots, &config)
+            (source.open_reader)(&source.index, slots, &config)
         };
         let open: Arc<OpenSource> = Arc::new(open);
         cache.reader(open, slots)
     }
 
     /// Reads one sample's bytes for a thread that does not go through the reader, from all tiers.
-    pub(super) fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, TierName)> {
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub(crate) fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, TierName)> {
         if let Some(stream) = &self.stream {
             return stream.read(sample).map(|bytes| (bytes, TierName::RAM));
         }
@@ -56,5 +78,17 @@ impl PipelineShared {
             _ => store::io::read_blocking(&*self.index, self.index.extent(sample))
                 .map(|bytes| (bytes, TierName::SOURCE)),
         }
+    }
+
+    /// What a thread that read so many bytes of a sample by itself has done.
+    pub(crate) fn one_read(&self, sample: u64, bytes: u64) -> ReadStats {
+        let is_remote = self.index.remote(self.index.extent(sample).file).is_some();
+        let (opens, requests) = if is_remote { (0, 1) } else { (1, 0) };
+        ReadStats { bytes, reads: 1, opens, requests, ..ReadStats::default() }
+    }
+
+    /// What the tiers have done since the pipeline began.
+    pub(crate) fn cached(&self) -> CacheStats {
+        self.cache.get().map(|cache| cache.stats()).unwrap_or_default()
     }
 }

@@ -1,90 +1,32 @@
-//! Batches of the same samples by several recipes: each sample is read once, decoded once as far as the views of all of
-//! them need, and becomes a place in a batch of each.
-//!
-//! One recipe leads: the threads are started by its settings, and read for its run. The others have runs beside that,
-//! with pools, inboxes and failures of their own, so that each has what it would have alone.
+//! Further recipes by which a pipeline makes batches of its samples, each with a run, a pool, an inbox and failures of
+//! its own, so that its consumer has what it would have alone. The threads are started by the settings of the recipe
+//! that is named first, and end its run together with those of all others.
 
-use super::{Epoch, EpochRun, Pipeline, PipelineShared, course::Course, threads};
-use crate::batch::{BatchPool, BatchStorage, Pools};
+use super::{
+    EpochStart, Pipeline, context::ContextsByEpoch, epoch::Epoch, run::EpochRun, stopwatch::Stopwatch,
+};
 use crate::config::LoaderConfig;
-use crate::sharing::BatchPosition;
 use base::error::{Error, Result};
-use data::schedule::Schedule;
+use base::trace::TraceLane;
 use std::collections::BTreeMap;
-use std::sync::{Arc, MutexGuard, PoisonError};
-use store::tier::RankPlace;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The recipes beside the pipeline's own, by their numbers.
 #[derive(Default)]
-pub(super) struct FurtherRecipes {
-    list: BTreeMap<usize, FurtherRecipe>,
+pub(crate) struct FurtherRecipes {
+    list: BTreeMap<usize, ContextsByEpoch>,
     latest: usize,
-    /// The buffers of batches by recipes that do not lead.
-    pools: BTreeMap<usize, PoolBeside>,
-}
-
-/// A recipe beside the pipeline's own.
-struct FurtherRecipe {
-    shared: Arc<PipelineShared>,
-    /// The same for later epochs, like [`Pipeline::later`].
-    later: Vec<(u64, Arc<PipelineShared>)>,
-}
-
-/// The buffers for a recipe's batches, and beside which one they are made.
-struct PoolBeside {
-    shared: Arc<PipelineShared>,
-    lead: Arc<PipelineShared>,
-    batches: BatchPool,
-}
-
-/// The run of a recipe that does not lead.
-pub(super) struct RecipeRun {
-    pub shared: Arc<PipelineShared>,
-    pub batches: BatchPool,
-    pub run: Arc<EpochRun>,
-}
-
-/// What the threads share in `epoch`, of what they share at `first` and from later epochs on.
-pub(super) fn in_epoch<'a>(
-    first: &'a Arc<PipelineShared>,
-    later: &'a [(u64, Arc<PipelineShared>)],
-    epoch: u64,
-) -> &'a Arc<PipelineShared> {
-    let begun = later.partition_point(|(begins, _)| *begins <= epoch);
-    begun.checked_sub(1).map_or(first, |latest| &later[latest].1)
-}
-
-impl FurtherRecipes {
-    /// The pool of a recipe's batches, which are made beside those of `lead`.
-    fn pool(&mut self, number: usize, shared: &Arc<PipelineShared>, lead: &Arc<PipelineShared>) -> BatchPool {
-        let is_there =
-            |pool: &&PoolBeside| Arc::ptr_eq(&pool.shared, shared) && Arc::ptr_eq(&pool.lead, lead);
-        if let Some(pool) = self.pools.get(&number).filter(is_there) {
-            return pool.batches.clone();
-        }
-        let (config, waker) = (&shared.config, lead.fetch_waker.clone());
-        // Batches of all recipes are made together, as many ahead as the primary recipe allows.
-        let limits = Pools { prefetch: lead.config.pools.prefetch, ..config.pools };
-        let storage = if shared.lends { BatchStorage::Shared } else { BatchStorage::Host };
-        let (capacity, layout) = (config.batch_size as usize, config.layout.clone());
-        let batches = BatchPool::new(capacity, layout, limits, storage, move || waker.wake_if_starved());
-        let (shared, lead) = (shared.clone(), lead.clone());
-        self.pools.insert(number, PoolBeside { shared, lead, batches: batches.clone() });
-        batches
-    }
 }
 
 impl Pipeline {
     /// Adds a recipe, by which batches of the same samples in the same order can be made. Returns its number, which no
     /// other has or will have; the pipeline's own is 0.
-    pub fn add_recipe(&self, mut config: LoaderConfig) -> usize {
-        let later = std::mem::take(&mut config.later);
-        let with = |config| Arc::new(self.shared.with(config));
-        let later = later.into_iter().map(|(epoch, config)| (epoch, with(config))).collect();
+    pub fn add_recipe(&self, config: LoaderConfig) -> usize {
+        let contexts = ContextsByEpoch::new(self.index(), config, &self.contexts.first.source);
         let mut further = self.further();
         further.latest += 1;
         let number = further.latest;
-        further.list.insert(number, FurtherRecipe { shared: with(config), later });
+        further.list.insert(number, contexts);
         number
     }
 
@@ -93,23 +35,18 @@ impl Pipeline {
         self.further().list.retain(|number, _| kept(*number));
     }
 
-    /// The most batches that are read and made ahead of the one that comes next, whichever recipe leads.
+    /// The most batches that are read and made ahead of the one that comes next, whichever recipe is the first.
     pub fn most_ahead(&self) -> usize {
-        let most = |shared: &Arc<PipelineShared>| shared.config.pools.prefetch;
-        let own = std::iter::once(&self.shared).chain(self.later.iter().map(|(_, shared)| shared));
-        let further = self.further();
-        let of_further = |recipe: &FurtherRecipe| {
-            recipe.later.iter().map(|(_, shared)| most(shared)).fold(most(&recipe.shared), usize::max)
-        };
-        own.map(most).chain(further.list.values().map(of_further)).max().unwrap_or(0)
+        let of_further = self.further().list.values().map(ContextsByEpoch::most_ahead).max();
+        self.contexts.most_ahead().max(of_further.unwrap_or(0))
     }
 
     fn further(&self) -> MutexGuard<'_, FurtherRecipes> {
         self.further.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts `epoch` like [`Pipeline::epoch`] for several recipes at once, by their numbers: the first one leads. When
-    /// the first epoch is dropped all of them end.
+    /// Starts `epoch` like [`Pipeline::epoch`] for several recipes at once, by their numbers, with a pipeline that is
+    /// [`lending`](Pipeline::lending). When the first epoch is dropped all of them end.
     ///
     /// # Errors
     /// The errors of [`Pipeline::epoch`].
@@ -120,74 +57,34 @@ impl Pipeline {
         (rank, world_size): (u32, u32),
         first_step: u64,
     ) -> Result<Vec<Epoch>> {
-        let schedule = self.in_slices(epoch, rank, world_size)?;
+        let schedule = self.order.in_slices(epoch, rank, world_size)?;
         let first_step = first_step.min(schedule.steps());
-        self.start_by(recipes, epoch, schedule, first_step, 0)
-    }
-
-    /// Starts an epoch for these recipes, whose consumers have counted so many `errors` before.
-    ///
-    /// # Errors
-    /// The errors of [`Pipeline::epoch`].
-    pub(super) fn start_by(
-        &self,
-        recipes: &[usize],
-        epoch: u64,
-        schedule: Schedule,
-        first_step: u64,
-        errors: u64,
-    ) -> Result<Vec<Epoch>> {
-        let all = recipes.iter().map(|number| self.of_recipe(*number, epoch));
-        let all = all.collect::<Option<Vec<_>>>().unwrap_or_default();
-        let Some(shared) = all.first() else { return Err(Error::Internal("no such recipe".into())) };
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        // The first epoch reports what went wrong when the cache was opened.
-        let first = threads.is_none();
-        let place = RankPlace { rank: schedule.rank(), world_size: schedule.world_size() };
-        let at = BatchPosition { epoch, step: first_step };
-        let threads = threads::running(&mut threads, shared, place, at)?;
-        let schedule = shared.assigned(schedule)?;
-        threads.stop_current();
-        if let Some(cache) = self.cache() {
-            if !first {
-                cache.forget_error();
+        let further = self.further();
+        let of_number = |number: &usize| match number {
+            0 => Some(&self.contexts),
+            number => further.list.get(number),
+        };
+        let contexts: Option<Vec<_>> =
+            recipes.iter().map(|number| Some(of_number(number)?.in_epoch(epoch).clone())).collect();
+        drop(further);
+        let contexts = contexts.unwrap_or_default();
+        let Some((first, others)) = contexts.split_first() else {
+            return Err(Error::Internal("no such recipe".into()));
+        };
+        let mut linked = Vec::new();
+        let start = EpochStart { epoch, schedule, first_step, errors: 0 };
+        let own = self.start(first, start, |threads, course| {
+            threads.keep_batches(others);
+            for context in others {
+                let made = (context.clone(), threads.batches(context));
+                let waker = threads.of.waker.clone();
+                let run = Arc::new(EpochRun::new(made, epoch, course.clone(), first_step, waker, Vec::new()));
+                let progress = self.progress(&run, 0);
+                let consumer = Arc::new(Mutex::new(Stopwatch::new(TraceLane::off())));
+                linked.push(Epoch::new(run, consumer, threads.ended.clone(), progress));
             }
-            let order = |epoch| self.shared.order(epoch, schedule.world_size());
-            let order = |epoch| order(epoch).expect("what can be divided in one epoch can in others");
-            cache.begin(epoch, &schedule, first_step, &order);
-        }
-        // Who takes no part leaves its memory to others.
-        self.further().pools.retain(|number, _| recipes[1..].contains(number));
-        let course = Course::Epoch(schedule);
-        let mut runs = Vec::new();
-        for (number, of) in recipes.iter().zip(&all).skip(1) {
-            let batches = self.further().pool(*number, of, shared);
-            let run = of.run(epoch, course.clone(), first_step, shared.fetch_waker.clone(), Vec::new());
-            runs.push(RecipeRun { shared: of.clone(), batches, run: Arc::new(run) });
-        }
-        let beside: Vec<_> = runs
-            .iter()
-            .map(|of| {
-                let progress = self.progress(epoch, &course, first_step, errors);
-                Epoch::new(
-                    of.shared.clone(),
-                    of.run.clone(),
-                    of.batches.clone(),
-                    threads.ended.clone(),
-                    progress,
-                )
-            })
-            .collect();
-        let run = shared.run(epoch, course, first_step, shared.fetch_waker.clone(), runs);
-        let own = self.run(threads, shared, run, errors)?;
-        Ok(std::iter::once(own).chain(beside).collect())
-    }
-
-    /// What is shared for the recipe with this number.
-    fn of_recipe(&self, number: usize, epoch: u64) -> Option<Arc<PipelineShared>> {
-        if number == 0 {
-            return Some(self.shared_in(epoch).clone());
-        }
-        self.further().list.get(&number).map(|of| in_epoch(&of.shared, &of.later, epoch).clone())
+            linked.iter().map(|epoch| epoch.run.clone()).collect()
+        })?;
+        Ok(std::iter::once(own).chain(linked).collect())
     }
 }

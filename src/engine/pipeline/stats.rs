@@ -6,16 +6,35 @@ use base::trace::{Histogram, SharedHistogram};
 use data::dataset::{DatasetIndex, UnpackStats};
 use pixels::decode::nvjpeg::NvJpegBackend;
 use pixels::decode::{Backend, DecodedBy, MadeForm};
+use std::ops::{AddAssign, Deref};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use store::io::ReadStats;
 use store::tier::{CacheOptions, CacheStats};
 
 /// The counters of one epoch, to which all threads add.
-pub(super) struct EpochCounters {
+pub(crate) struct EpochCounters {
     pub started: Instant,
     /// What had been unpacked before the epoch.
     pub unpacked: UnpackStats,
+    numbers: EpochNumbers,
+    /// The time from submitting a read to its completion, by tier; the source's is the first.
+    latencies: Vec<(TierName, SharedHistogram)>,
+    /// How long the consumer waited for each batch.
+    pub stalls: SharedHistogram,
+}
+
+impl Deref for EpochCounters {
+    type Target = EpochNumbers;
+
+    fn deref(&self) -> &EpochNumbers {
+        &self.numbers
+    }
+}
+
+/// What is counted of an epoch as plain numbers; times are in nanoseconds.
+#[derive(Default)]
+pub(crate) struct EpochNumbers {
     pub read_busy: AtomicU64,
     pub read_waiting: AtomicU64,
     pub read_blocked: AtomicU64,
@@ -43,15 +62,11 @@ pub(super) struct EpochCounters {
     pub concealed: AtomicU64,
     pub rebuilt: AtomicU64,
     pub gpu: GpuCounters,
-    /// The time from submitting a read to its completion, by tier; the source's is the first.
-    latencies: Vec<(TierName, SharedHistogram)>,
-    /// How long the consumer waited for each batch.
-    pub stalls: SharedHistogram,
 }
 
 /// The counters of the way to a GPU.
 #[derive(Default)]
-pub(super) struct GpuCounters {
+pub(crate) struct GpuCounters {
     /// The number of images that each backend of nvJPEG decoded.
     decoded: [AtomicU64; NvJpegBackend::ALL.len()],
     /// The numbers of packed and of indexed images that the kernels of our own decoded.
@@ -69,7 +84,7 @@ pub(super) struct GpuCounters {
 
 /// The times at which the GPU worked on a chunk of a piece, counted from when the stage was opened, and how long each
 /// part took.
-pub(super) struct GpuTimes {
+pub(crate) struct GpuTimes {
     pub begin: Duration,
     pub copy: Duration,
     pub decode: Duration,
@@ -79,51 +94,29 @@ pub(super) struct GpuTimes {
 
 impl EpochCounters {
     /// Counters of an epoch of `index`, whose samples may come from the source and from the tiers of `config`.
-    pub(super) fn new(config: &LoaderConfig, index: &DatasetIndex) -> Self {
+    pub(crate) fn new(config: &LoaderConfig, index: &DatasetIndex) -> Self {
         let tiers =
             std::iter::once(TierName::SOURCE).chain(config.cache.iter().flat_map(CacheOptions::names));
-        let zero = AtomicU64::default;
         Self {
             started: Instant::now(),
             unpacked: index.unpacked().stats(),
-            read_busy: zero(),
-            read_waiting: zero(),
-            read_blocked: zero(),
-            decode: zero(),
-            augment: zero(),
-            idle: zero(),
-            consumer: zero(),
-            reading: zero(),
-            arrivals: zero(),
-            in_flight: zero(),
-            delivered: zero(),
-            bytes: zero(),
-            skipped: zero(),
-            reads: zero(),
-            opens: zero(),
-            requests: zero(),
-            retries: zero(),
-            hedges: zero(),
-            decoded: Default::default(),
-            concealed: zero(),
-            rebuilt: zero(),
-            gpu: GpuCounters::default(),
+            numbers: EpochNumbers::default(),
             latencies: tiers.map(|tier| (tier, SharedHistogram::default())).collect(),
             stalls: SharedHistogram::default(),
         }
     }
 
-    pub(super) fn count(&self, backend: Backend) {
+    pub(crate) fn count(&self, backend: Backend) {
         self.decoded[backend as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// The latencies of reads from `tier`.
-    pub(super) fn latency(&self, tier: TierName) -> &SharedHistogram {
+    pub(crate) fn latency(&self, tier: TierName) -> &SharedHistogram {
         let found = self.latencies.iter().find(|(name, _)| *name == tier);
         &found.unwrap_or(&self.latencies[0]).1
     }
 
-    pub(super) fn add_reads(&self, more: ReadStats) {
+    pub(crate) fn add_reads(&self, more: ReadStats) {
         self.bytes.fetch_add(more.bytes, Ordering::Relaxed);
         self.skipped.fetch_add(more.skipped, Ordering::Relaxed);
         self.reads.fetch_add(more.reads, Ordering::Relaxed);
@@ -133,11 +126,11 @@ impl EpochCounters {
         self.hedges.fetch_add(more.hedges, Ordering::Relaxed);
     }
 
-    pub(super) fn count_nvjpeg(&self, backend: NvJpegBackend, images: usize) {
+    pub(crate) fn count_nvjpeg(&self, backend: NvJpegBackend, images: usize) {
         self.gpu.decoded[backend as usize].fetch_add(images as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn count_own(&self, form: MadeForm) {
+    pub(crate) fn count_own(&self, form: MadeForm) {
         let counter = match form {
             MadeForm::Packed => &self.gpu.decoded_packed,
             MadeForm::Indexed => &self.gpu.decoded_indexed,
@@ -145,17 +138,17 @@ impl EpochCounters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count_decoded_again(&self) {
+    pub(crate) fn count_decoded_again(&self) {
         self.gpu.decoded_again.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn add_uploaded(&self, bytes: usize) {
+    pub(crate) fn add_uploaded(&self, bytes: usize) {
         self.gpu.uploaded.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Adds what the GPU did between two moments. Lanes report in nearly the order in which their work was done; what
     /// one reports late counts as work beside another's.
-    pub(super) fn add_gpu(&self, times: &GpuTimes) {
+    pub(crate) fn add_gpu(&self, times: &GpuTimes) {
         let gpu = &self.gpu;
         let add = |counter: &AtomicU64, time: Duration| {
             counter.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
@@ -169,7 +162,7 @@ impl EpochCounters {
         }
     }
 
-    pub(super) fn snapshot(&self) -> EpochStats {
+    pub(crate) fn snapshot(&self) -> EpochStats {
         let seconds = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64 * 1e-9;
         let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         EpochStats {
@@ -258,7 +251,7 @@ impl EpochStats {
     }
 }
 
-impl std::ops::AddAssign for EpochStats {
+impl AddAssign for EpochStats {
     fn add_assign(&mut self, more: Self) {
         self.stages += more.stages;
         self.reads = self.reads + more.reads;
@@ -276,6 +269,17 @@ impl std::ops::AddAssign for EpochStats {
         self.cache += more.cache;
         self.unpacked += more.unpacked;
     }
+}
+
+/// Adds values of a type field by field.
+macro_rules! sums {
+    ($sum:ty: $($field:ident),*) => {
+        impl AddAssign for $sum {
+            fn add_assign(&mut self, more: Self) {
+                $(self.$field += more.$field;)*
+            }
+        }
+    };
 }
 
 /// What a GPU has done in an epoch so far.
@@ -308,20 +312,10 @@ pub struct GpuStats {
     pub idle: f64,
 }
 
-impl std::ops::AddAssign for GpuStats {
-    fn add_assign(&mut self, more: Self) {
-        self.decoded_hardware += more.decoded_hardware;
-        self.decoded_cuda_batched += more.decoded_cuda_batched;
-        self.decoded_cuda += more.decoded_cuda;
-        self.decoded_cuda_packed += more.decoded_cuda_packed;
-        self.decoded_cuda_indexed += more.decoded_cuda_indexed;
-        self.decoded_again += more.decoded_again;
-        self.h2d_bytes += more.h2d_bytes;
-        self.copy += more.copy;
-        self.decode += more.decode;
-        self.augment += more.augment;
-        self.idle += more.idle;
-    }
+sums! {
+    GpuStats:
+    decoded_hardware, decoded_cuda_batched, decoded_cuda, decoded_cuda_packed, decoded_cuda_indexed, decoded_again,
+    h2d_bytes, copy, decode, augment, idle
 }
 
 /// Seconds of each stage, summed over its threads.
@@ -347,16 +341,8 @@ pub struct StageTimes {
     pub consumer_waiting: f64,
 }
 
-impl std::ops::AddAssign for StageTimes {
-    fn add_assign(&mut self, more: Self) {
-        self.read_busy += more.read_busy;
-        self.read_waiting += more.read_waiting;
-        self.read_blocked += more.read_blocked;
-        self.reading += more.reading;
-        self.arrivals += more.arrivals;
-        self.decode_busy += more.decode_busy;
-        self.augment_busy += more.augment_busy;
-        self.workers_waiting += more.workers_waiting;
-        self.consumer_waiting += more.consumer_waiting;
-    }
+sums! {
+    StageTimes:
+    read_busy, read_waiting, read_blocked, reading, arrivals, decode_busy,
+    augment_busy, workers_waiting, consumer_waiting
 }

@@ -1,11 +1,12 @@
 //! What a pipeline tells of itself while it runs, for `foreload top`.
 
-use super::course::Course;
-use super::{EpochRun, EpochStats, PipelineShared, Progress};
+use super::{engine::EngineShared, progress::Progress, run::EpochRun, stats::EpochStats};
 use crate::config::{Device, LANES};
+use crate::sharing::SharingStats;
 use crate::status::{
     LoaderSnapshot, QueueNumbers, ShownLoader, StageNumbers, StallNumbers, StatusSource, TierNumbers, show,
 };
+use base::notices::Notices;
 use data::dataset::shown_root;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,7 +14,7 @@ use std::time::Instant;
 
 /// Shows a pipeline from its first epoch to its end.
 #[derive(Default)]
-pub(super) struct PipelineStatus {
+pub(crate) struct PipelineStatus {
     latest: Arc<LatestRun>,
     /// `None` where it is not to be shown, or cannot be.
     shown: OnceLock<Option<ShownLoader>>,
@@ -26,7 +27,8 @@ struct LatestRun(Mutex<Option<RunStatus>>);
 struct RunStatus {
     /// When the pipeline's first run began.
     since: Instant,
-    shared: Arc<PipelineShared>,
+    engine: Arc<EngineShared>,
+    sharing: Option<Arc<SharingStats>>,
     run: Arc<EpochRun>,
     progress: Arc<Progress>,
     /// What the runs before it did, and how many samples they delivered.
@@ -36,7 +38,13 @@ struct RunStatus {
 
 impl PipelineStatus {
     /// Notes that a run begins.
-    pub(super) fn begin(&self, shared: &Arc<PipelineShared>, run: &Arc<EpochRun>, progress: &Arc<Progress>) {
+    pub(crate) fn begin(
+        &self,
+        engine: &Arc<EngineShared>,
+        sharing: Option<&Arc<SharingStats>>,
+        run: &Arc<EpochRun>,
+        progress: &Arc<Progress>,
+    ) {
         let mut latest = self.latest.lock();
         let (mut since, mut before, mut delivered) = (run.counters.started, EpochStats::default(), 0);
         if let Some(former) = latest.take() {
@@ -44,15 +52,15 @@ impl PipelineStatus {
             before += former.run.counters.snapshot();
             delivered += former.run.counters.delivered.load(Relaxed);
         }
-        let (shared, run, progress) = (shared.clone(), run.clone(), progress.clone());
-        *latest = Some(RunStatus { since, shared, run, progress, before, delivered });
+        let (engine, sharing) = (engine.clone(), sharing.cloned());
+        let (run, progress) = (run.clone(), progress.clone());
+        *latest = Some(RunStatus { since, engine, sharing, run, progress, before, delivered });
     }
 
     /// Has the pipeline shown from now on, if it is not. That it cannot be is no reason to stop.
-    pub(super) fn show(&self, shared: &PipelineShared) {
+    pub(crate) fn show(&self, notices: &Notices) {
         self.shown.get_or_init(|| {
             show(self.latest.clone()).unwrap_or_else(|error| {
-                let notices = shared.index.notices();
                 notices.inform_once("top", || format!("`foreload top` will not show this loader: {error}"));
                 None
             })
@@ -60,7 +68,7 @@ impl PipelineStatus {
     }
 
     /// Ends the showing. Nobody has anything of the pipeline afterwards.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         if let Some(Some(shown)) = self.shown.take()
             && shown.is_of_this_process()
         {
@@ -84,7 +92,8 @@ impl StatusSource for LatestRun {
 
 impl RunStatus {
     fn snapshot(&self) -> LoaderSnapshot {
-        let (shared, config, counters) = (&*self.shared, &self.shared.config, &self.run.counters);
+        let (context, counters) = (&*self.run.context, &self.run.counters);
+        let (config, source) = (&context.config, &context.source);
         let place = self.run.course.place();
         let current = counters.snapshot();
         let stalls = &current.stalls;
@@ -108,7 +117,7 @@ impl RunStatus {
             gpu: gpu.copy + gpu.decode + gpu.augment,
             waiting: stages.consumer_waiting,
         };
-        let cached = shared.cached();
+        let cached = source.cached();
         let tiers = total.latencies.iter().map(|(name, times)| {
             let tier = cached.tier(*name);
             TierNumbers {
@@ -119,20 +128,16 @@ impl RunStatus {
                 quota_bytes: tier.quota,
             }
         });
-        let steps = match &self.run.course {
-            Course::Epoch(schedule) => Some(schedule.steps()),
-            Course::Stream(_) => None,
-        };
         LoaderSnapshot {
             number: 0,
-            kind: match (&shared.stream, config.decoded) {
+            kind: match (&source.stream, config.decoded) {
                 (Some(_), _) => "stream".into(),
                 (None, true) => "images".into(),
                 (None, false) => "files".into(),
             },
-            dataset: match &shared.stream {
+            dataset: match &source.stream {
                 Some(stream) => stream.names().join(", "),
-                None => shown_root(shared.index.root()).display().to_string(),
+                None => shown_root(context.index.root()).display().to_string(),
             },
             rank: place.rank,
             world_size: place.world_size,
@@ -143,7 +148,7 @@ impl RunStatus {
             running: self.progress.is_under_way(),
             epoch: self.run.epoch,
             step: self.progress.steps(),
-            steps,
+            steps: self.run.course.known_steps(),
             seconds: self.since.elapsed().as_secs_f64(),
             samples: self.delivered + counters.delivered.load(Relaxed),
             bytes: total.reads.bytes + cached.all().bytes,
@@ -157,9 +162,9 @@ impl RunStatus {
                 ready: self.run.inbox.ready() as u64,
                 prefetch: config.pools.prefetch as u64,
             },
-            cores: shared.cores(),
-            sharing: shared.shared_batches.as_ref().map(|batches| batches.stats.numbers()),
-            stream: shared.stream.as_ref().map(|stream| stream.account()),
+            cores: self.engine.cores(),
+            sharing: self.sharing.as_ref().map(|stats| stats.numbers()),
+            stream: source.stream.as_ref().map(|stream| stream.account()),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Measures what one thread does.
-pub(super) struct Stopwatch {
+pub(crate) struct Stopwatch {
     now: Instant,
     lane: TraceLane,
     /// The epoch and the step that the thread works for.
@@ -15,27 +15,27 @@ pub(super) struct Stopwatch {
 }
 
 impl Stopwatch {
-    pub(super) fn new(lane: TraceLane) -> Self {
+    pub(crate) fn new(lane: TraceLane) -> Self {
         Self { now: Instant::now(), lane, epoch: 0, step: 0 }
     }
 
     /// Notes that the thread works for a step of an epoch from now on.
-    pub(super) fn turn_to(&mut self, epoch: u64, step: u64) {
+    pub(crate) fn turn_to(&mut self, epoch: u64, step: u64) {
         (self.epoch, self.step) = (epoch, step);
     }
 
     /// The moment of the last lap.
-    pub(super) fn now(&self) -> Instant {
+    pub(crate) fn now(&self) -> Instant {
         self.now
     }
 
     /// Leaves out what came before `moment`.
-    pub(super) fn skip_to(&mut self, moment: Instant) {
+    pub(crate) fn skip_to(&mut self, moment: Instant) {
         self.now = self.now.max(moment);
     }
 
     /// Ends a lap: adds the time since the last one to `counter`, and returns it.
-    pub(super) fn lap(&mut self, counter: &AtomicU64) -> Duration {
+    pub(crate) fn lap(&mut self, counter: &AtomicU64) -> Duration {
         let before = std::mem::replace(&mut self.now, Instant::now());
         let passed = self.now - before;
         counter.fetch_add(passed.as_nanos() as u64, Ordering::Relaxed);
@@ -43,7 +43,7 @@ impl Stopwatch {
     }
 
     /// Ends a lap like [`Stopwatch::lap`], and logs it as `stage`, which dealt with `bytes` bytes of a sample.
-    pub(super) fn lap_as(&mut self, counter: &AtomicU64, stage: Stage, bytes: usize) -> Duration {
+    pub(crate) fn lap_as(&mut self, counter: &AtomicU64, stage: Stage, bytes: usize) -> Duration {
         let before = self.now;
         let passed = self.lap(counter);
         self.log(stage, before, bytes, 1);
@@ -51,18 +51,18 @@ impl Stopwatch {
     }
 
     /// Logs `stage` from `start` to the last lap.
-    pub(super) fn log(&mut self, stage: Stage, start: Instant, bytes: usize, samples: u64) {
+    pub(crate) fn log(&mut self, stage: Stage, start: Instant, bytes: usize, samples: u64) {
         let work = StageWork { bytes: bytes as u64, samples, epoch: Some(self.epoch), step: self.step };
         self.lane.record(stage, start, self.now, work);
     }
 
     /// The thread's handle to the log.
-    pub(super) fn lane(&mut self) -> &mut TraceLane {
+    pub(crate) fn lane(&mut self) -> &mut TraceLane {
         &mut self.lane
     }
 
     /// Logs the `value` of `gauge`.
-    pub(super) fn gauge(&mut self, gauge: Gauge, value: usize) {
+    pub(crate) fn gauge(&mut self, gauge: Gauge, value: usize) {
         self.lane.gauge(gauge, self.now, value as u64);
     }
 }

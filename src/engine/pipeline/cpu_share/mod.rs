@@ -9,10 +9,11 @@ mod node;
 
 pub(super) use budget::{CpuBudget, CpuMeter};
 
-use super::PipelineShared;
+use super::context::SampleContext;
+use super::notify;
 use crate::config::CpuShare;
 use node::NodePlace;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How often the reading thread notes what it has taken.
@@ -23,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// What the reading thread does so that the pipeline keeps to its share.
 pub(super) struct ShareKeeper {
-    shared: Arc<PipelineShared>,
+    context: Arc<SampleContext>,
     share: CpuShare,
     budget: Arc<CpuBudget>,
     place: NodePlace,
@@ -36,10 +37,14 @@ pub(super) struct ShareKeeper {
 
 impl ShareKeeper {
     /// Makes a budget for the threads of a pipeline, or takes the one that its former threads had.
-    pub(super) fn new(shared: &Arc<PipelineShared>, share: CpuShare) -> Self {
-        let budget = shared.budget.get_or_init(|| Arc::new(CpuBudget::new(share.cores(1)))).clone();
+    pub(super) fn new(
+        context: &Arc<SampleContext>,
+        budget: &OnceLock<Arc<CpuBudget>>,
+        share: CpuShare,
+    ) -> Self {
+        let budget = budget.get_or_init(|| Arc::new(CpuBudget::new(share.cores(1)))).clone();
         Self {
-            shared: shared.clone(),
+            context: context.clone(),
             share,
             budget,
             place: NodePlace::default(),
@@ -61,8 +66,7 @@ impl ShareKeeper {
         self.meter.get_or_insert_with(|| CpuMeter::new(self.budget.clone())).note();
         if is_due(self.next_look) {
             self.next_look = Some(now + LOOK_EVERY);
-            let shared = &self.shared;
-            let loaders = self.place.share(&|why| shared.notify_alone(why));
+            let loaders = self.place.share(&|why| notify::alone(&self.context, why));
             self.budget.set(self.share.cores(loaders));
         }
     }

@@ -3,8 +3,7 @@
 use super::per_image::PerImage;
 use crate::batch::{BatchCloser, Ticket};
 use crate::config::LANES;
-use crate::pipeline::EpochRun;
-use crate::pipeline::mixing::KeptPlaces;
+use crate::pipeline::{mixing::KeptPlaces, run::EpochRun};
 use base::error::Result;
 use crossbeam_channel::Sender;
 use data::dataset::Stamp;

@@ -16,8 +16,9 @@ use super::table::LaneTable;
 use super::timing::Timing;
 use super::work::Intake;
 use crate::batch::BatchCloser;
-use crate::pipeline::mixing::KeptPlaces;
-use crate::pipeline::{EpochRun, PipelineShared};
+use crate::pipeline::{
+    context::SampleContext, mixing::KeptPlaces, notify, run::EpochRun, threads::ThreadContext,
+};
 use base::error::{Error, Result};
 use base::slot::Slot;
 use crossbeam_channel::{Receiver, select};
@@ -30,12 +31,13 @@ use std::sync::Arc;
 
 /// Works as the lane with this `number` until no more pieces can come. It takes them from its own queue and the common
 /// one.
-pub(crate) fn run(shared: &PipelineShared, stage: &GpuStage, number: usize, queues: [&Receiver<Piece>; 2]) {
+pub(crate) fn run(of: &ThreadContext, stage: &GpuStage, number: usize, queues: [&Receiver<Piece>; 2]) {
+    stage.attach_thread();
     let mut lane = None;
     while let Some(Piece { run, items, closer, kept, last, in_flight }) = next(queues) {
         if run.stopped() {
             drop((items, closer, in_flight));
-            shared.fetch_waker.wake_if_starved();
+            of.waker.wake_if_starved();
             continue;
         }
         stage.balancer.batch_came(queues.iter().any(|queue| !queue.is_empty()));
@@ -47,7 +49,7 @@ pub(crate) fn run(shared: &PipelineShared, stage: &GpuStage, number: usize, queu
                 Some(lane) => lane,
                 // The lane is made on this thread, which then borrows decoders. Errors belong to the epoch that meets
                 // them.
-                empty => empty.insert(GpuLane::new(shared, stage, number)?),
+                empty => empty.insert(GpuLane::new(of, stage, number)?),
             };
             lane.process(&run, items, kept.as_deref(), &mut closer, last)
         }));
@@ -58,7 +60,7 @@ pub(crate) fn run(shared: &PipelineShared, stage: &GpuStage, number: usize, queu
             lane = None;
         }
         drop((closer, in_flight));
-        shared.fetch_waker.wake_if_starved();
+        of.waker.wake_if_starved();
     }
 }
 
@@ -76,7 +78,7 @@ fn next([own, common]: [&Receiver<Piece>; 2]) -> Option<Piece> {
 
 struct GpuLane<'a> {
     stage: &'a GpuStage,
-    shared: &'a PipelineShared,
+    context: &'a SampleContext,
     intake: Intake<'a>,
     /// The decoder, while a piece needs one. It is dropped first: it waits for all streams that it used, and `flight`
     /// holds what these read.
@@ -105,23 +107,24 @@ struct QueuedSample {
 }
 
 impl<'a> GpuLane<'a> {
-    fn new(shared: &'a PipelineShared, stage: &'a GpuStage, number: usize) -> Result<Self> {
+    fn new(of: &'a ThreadContext, stage: &'a GpuStage, number: usize) -> Result<Self> {
+        let context = &*of.context;
         // This is done before the first batch, for the other lanes too: see `shared_gpu`.
         match stage.prepare() {
-            Err(error @ (Error::Unavailable(_) | Error::Gpu { .. })) => shared.notify_unprepared(&error),
+            Err(error @ (Error::Unavailable(_) | Error::Gpu { .. })) => notify::unprepared(context, &error),
             outcome => outcome?,
         }
         let stream = Stream::new(&stage.device)?;
-        let log = shared.trace.lane(&format!("lane {number}"));
-        let intake = Intake::new(shared, stage)?;
-        let images = &shared.config.images;
-        let own = LaneMemory::new(images.views(), shared.config.batch_size as usize);
+        let log = of.engine.trace.lane(&format!("lane {number}"));
+        let intake = Intake::new(context, stage)?;
+        let images = &context.config.images;
+        let own = LaneMemory::new(images.views(), context.config.batch_size as usize);
         let allocate = |bytes| stage.memory.allocate(&stream, bytes);
         let mut views = Vec::new();
         for image in 0..images.list().len() {
             for (number, view) in images.recipe(image).views().iter().enumerate() {
                 let kernels = &stage.gpu.kernels;
-                let mix = shared.config.mix.as_ref().map(|_| MixLauncher::new(kernels, view.fixed_output()));
+                let mix = context.config.mix.as_ref().map(|_| MixLauncher::new(kernels, view.fixed_output()));
                 let launcher = ViewLauncher::new(kernels, view)?;
                 views.push(ImageView { image, number, launcher, mix: mix.transpose()? });
             }
@@ -129,7 +132,7 @@ impl<'a> GpuLane<'a> {
         let mut flight = InFlight::new(&stream)?;
         Ok(Self {
             stage,
-            shared,
+            context,
             own: OwnDecoder::new(stage)?,
             check: WriteCheck::new(stage, &mut flight, stage.batch, intake.staging.counts(stage.batch)?)?,
             intake,
@@ -178,7 +181,7 @@ impl<'a> GpuLane<'a> {
         }
         let complete = last && todo.is_empty();
         match kept {
-            None => finished.into_iter().for_each(|work| work.into_place().finish(&self.shared.index)),
+            None => finished.into_iter().for_each(|work| work.into_place().finish(&self.context.index)),
             Some(kept) => {
                 finished.into_iter().for_each(|work| kept.keep(work.into_place()));
                 if complete {
@@ -263,7 +266,8 @@ impl<'a> GpuLane<'a> {
     ) -> Result<(Vec<PlacedSample>, u64)> {
         let limit = self.stage.pools.arena as u64;
         let (mut placed, mut used) = (Vec::with_capacity(todo.len()), 0);
-        let most = self.capacity();
+        // There is memory for the tables and levels of so many samples.
+        let most = self.context.config.batch_size as usize;
         while let Some(mut work) = todo.pop_front() {
             self.intake.decode_on_cpu(run, &mut work);
             if let LaneImage::Nothing = work.images.get(0) {
@@ -310,11 +314,6 @@ impl<'a> GpuLane<'a> {
             used = end;
         }
         Ok((placed, used))
-    }
-
-    /// The most samples of a chunk, for whose tables and levels there is memory.
-    fn capacity(&self) -> usize {
-        self.shared.config.batch_size as usize
     }
 
     /// The address of at least `bytes` bytes of device memory that this lane's stream may write.
@@ -384,7 +383,7 @@ impl<'a> GpuLane<'a> {
             };
             let Verdict { outcomes, in_parts } = decoder.get()?.decode(stream, backend, begins, &requests)?;
             if let Some(why) = self.stage.backoff.learn(backend, &outcomes) {
-                self.shared.notify_paused(backend, &why);
+                notify::paused(self.context, backend, &why);
             }
             if backend == NvJpegBackend::CudaBatched {
                 events.batched[1].record(stream)?;
@@ -454,7 +453,7 @@ impl<'a> GpuLane<'a> {
         // Only from now on must the former readers of the batch's buffer be done.
         let tensors = closer.images(self.flight.stream())?;
         let address = self.levels.as_ref().map_or(0, DeviceBuffer::ptr);
-        let levels = LevelsAt { address, capacity: self.capacity() };
+        let levels = LevelsAt { address, capacity: self.context.config.batch_size as usize };
         for (number, (ImageView { launcher, .. }, images)) in self.views.iter().zip(tensors).enumerate() {
             let entries = self.table.entries(number);
             let programs = self.table.programs(number, self.views.len());
@@ -468,8 +467,8 @@ impl<'a> GpuLane<'a> {
 
     /// Finishes the places of a batch, and queues for each view the launch that mixes its images.
     fn mix(&mut self, run: &EpochRun, closer: &BatchCloser, kept: &KeptPlaces) -> Result<()> {
-        let Some(plan) = &self.shared.config.mix else { return Ok(()) };
-        let rings = kept.finish(self.shared, run, plan);
+        let Some(plan) = &self.context.config.mix else { return Ok(()) };
+        let rings = kept.finish(run, plan);
         if rings.is_empty() {
             return Ok(());
         }

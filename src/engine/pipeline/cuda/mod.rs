@@ -1,17 +1,18 @@
 //! The way to a GPU. Workers prepare samples ([`prepare`]), which gather into batches ([`assembly`]); lanes ([`lane`])
-//! queue the work that makes images of them on the GPU.
+//! queue the work that makes images of them on the GPU. The threads know all this as one maker of batches ([`maker`]).
 
-pub(super) mod assembly;
+mod assembly;
 mod backoff;
 mod balance;
 mod check;
 mod image;
 mod image_view;
-pub(super) mod lane;
+mod lane;
+pub(super) mod maker;
 mod own;
-pub(super) mod per_image;
+mod per_image;
 mod placed;
-pub(super) mod prepare;
+mod prepare;
 mod rate;
 mod refused;
 mod shared_gpu;

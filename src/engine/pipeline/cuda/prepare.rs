@@ -2,18 +2,19 @@
 //! the views, and decodes those that are the CPU's.
 
 use super::GpuStage;
-use super::assembly::PreparedImage;
+use super::assembly::{PreparedImage, PreparedSample};
 use super::balance::KernelCall;
+use super::maker::GpuPlace;
 use super::per_image::PerImage;
 use super::refused::ImageId;
 use crate::batch::Ticket;
 use crate::config::CpuDecode;
-use crate::pipeline::cpu::{CpuDecoder, SampleImage, ViewsFrom};
-use crate::pipeline::fields::SeenImage;
-use crate::pipeline::one_version::of_one_version;
-use crate::pipeline::originals::OriginalFiles;
-use crate::pipeline::stopwatch::Stopwatch;
-use crate::pipeline::{EpochRun, PipelineShared};
+use crate::pipeline::{
+    boxes::boxes_of_image, context::SampleContext, cpu::CpuDecoder, cpu::SampleImage, cpu::ViewsFrom,
+    fields::SeenImage, fields::check_size, fields::field_bytes, fields::fill_fields, fields::member_range,
+    make::OpenPlace, make::PlaceFiller, make::PlaceJob, notify, one_version::of_one_version,
+    originals::OriginalFiles, run::EpochRun, stopwatch::Stopwatch,
+};
 use base::error::{DecodeError, Error, Result};
 use base::parts::ByteParts;
 use base::trace;
@@ -28,12 +29,13 @@ use pixels::decode::{
 use pixels::gpu::{PinnedBuffer, PinnedSlice};
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 use store::io::Filled;
 
 /// Prepares one sample after another. Each worker has one.
-pub(crate) struct Preparer<'a> {
-    shared: &'a PipelineShared,
-    stage: &'a GpuStage,
+pub(crate) struct Preparer {
+    context: Arc<SampleContext>,
+    stage: Arc<GpuStage>,
     cpu: CpuDecoder,
     originals: OriginalFiles,
     /// The views that were drawn of the images of the current sample.
@@ -63,6 +65,15 @@ impl AsRef<[u8]> for AllBytes {
     }
 }
 
+/// A draw whose sample is prepared.
+struct Drawn<'a> {
+    run: &'a EpochRun,
+    draw: Draw,
+    /// The number of images of its batch.
+    batch: usize,
+    stopwatch: &'a mut Stopwatch,
+}
+
 /// Where the bytes of an image are.
 enum ImageBytes {
     /// They are this range of what was read of its sample.
@@ -71,39 +82,49 @@ enum ImageBytes {
     Apart(Vec<u8>),
 }
 
-impl<'a> Preparer<'a> {
-    pub(crate) fn new(shared: &'a PipelineShared, stage: &'a GpuStage) -> Self {
-        let originals = OriginalFiles::default();
-        Self { shared, stage, cpu: CpuDecoder::new(shared), originals, seen: Vec::new() }
+impl PlaceFiller<GpuPlace> for Preparer {
+    fn fill(&mut self, job: PlaceJob<GpuPlace>, stopwatch: &mut Stopwatch) {
+        let PlaceJob { run, open: OpenPlace { entry, step, place }, bytes } = job;
+        let GpuPlace { mut ticket, assembly } = place;
+        let batch = run.course.batch_len(step) as usize * run.context.config.images.list().len();
+        let mut of = Drawn { run: &run, draw: entry.draw, batch, stopwatch };
+        let pixels = bytes.and_then(|bytes| self.prepare(bytes, &mut ticket, &mut of));
+        assembly.add(PreparedSample { place: entry, ticket, pixels });
+    }
+}
+
+impl Preparer {
+    /// What one worker prepares samples with, on its own thread.
+    pub(crate) fn new(context: &Arc<SampleContext>, stage: &Arc<GpuStage>) -> Self {
+        stage.attach_thread();
+        let (cpu, originals) = (CpuDecoder::new(context), OriginalFiles::default());
+        Self { context: context.clone(), stage: stage.clone(), cpu, originals, seen: Vec::new() }
     }
 
-    /// Fills all fields of a place but its images, from the sample's `record`; the batch has `batch` samples. Decides
-    /// who decodes each image, and decodes it when that is the CPU.
+    /// Fills all fields of a place but its images, from the sample's `record`. Decides who decodes each image, and
+    /// decodes it when that is the CPU.
     ///
     /// # Errors
     /// Whatever is wrong with the sample.
-    pub(crate) fn prepare(
+    fn prepare(
         &mut self,
-        run: &EpochRun,
-        draw: Draw,
-        batch: usize,
         record: Filled,
         ticket: &mut Ticket,
-        stopwatch: &mut Stopwatch,
+        of: &mut Drawn<'_>,
     ) -> Result<PerImage<PreparedImage>> {
-        let shared = self.shared;
-        if shared.config.fields.is_image_alone() && !shared.index.is_stream() {
+        let (context, draw) = (&*of.run.context, of.draw);
+        if context.config.fields.is_image_alone() && !context.index.is_stream() {
             let parts = record.in_parts().1;
             let read = ReadImage { bytes: self.stage.slots.pin(AllBytes(record))?, parts };
             self.seen.clear();
-            return self.prepare_image(run, 0, draw, batch, read, stopwatch).map(PerImage::one);
+            return self.prepare_image(0, read, of).map(PerImage::one);
         }
         let replace = |record: Filled, bytes: Vec<u8>| record.replaced(&bytes);
         let locate = |record: &Filled| {
-            let stamp = shared.index.shard_stamp(shared.index.extent(draw.sample).file);
-            Ok((self.locate_images(run, draw, record, ticket)?, stamp))
+            let stamp = context.index.shard_stamp(context.index.extent(draw.sample).file);
+            Ok((self.locate_images(of, record, ticket)?, stamp))
         };
-        let ((found, stamp), record) = of_one_version(&shared.index, draw.sample, record, replace, locate)?;
+        let ((found, stamp), record) = of_one_version(&context.index, draw.sample, record, replace, locate)?;
         // A file of its own may be larger than the record that was read.
         let has_room = |bytes: &Vec<u8>| bytes.len() <= record.room();
         let only =
@@ -119,20 +140,13 @@ impl<'a> Preparer<'a> {
                 None => return Ok(PreparedImage::Absent),
                 Some(_) if only => record.clone(),
                 Some(ImageBytes::Within(range)) => record.part(range)?,
-                Some(ImageBytes::Apart(bytes)) => match pinned(self.stage, &bytes)? {
+                Some(ImageBytes::Apart(bytes)) => match pinned(&self.stage, &bytes)? {
                     Some(bytes) => bytes,
                     None => return Ok(PreparedImage::Unread { stamp, drawn: self.drawn_of(image) }),
                 },
             };
-            let made = self.prepare_image(
-                run,
-                image,
-                draw,
-                batch * shared.config.images.list().len(),
-                ReadImage { bytes, parts: None },
-                stopwatch,
-            );
-            made.map_err(|error| shared.of_image(image, error))
+            let made = self.prepare_image(image, ReadImage { bytes, parts: None }, of);
+            made.map_err(|error| context.of_image(image, error))
         })
     }
 
@@ -140,25 +154,23 @@ impl<'a> Preparer<'a> {
     /// that the sample does not have. The views that other fields follow are drawn from an image's header.
     fn locate_images(
         &mut self,
-        run: &EpochRun,
-        draw: Draw,
+        of: &Drawn<'_>,
         record: &[u8],
         ticket: &mut Ticket,
     ) -> Result<PerImage<Option<ImageBytes>>> {
-        let (shared, sample) = (self.shared, draw.sample);
-        let images = shared.config.images.list();
+        let (run, context, sample) = (of.run, &*of.run.context, of.draw.sample);
+        let images = context.config.images.list();
         self.seen.clear();
         let found = PerImage::try_new(images.len(), |image| {
-            let field = &shared.config.fields.list[images[image].field];
-            let Some(bytes) = shared.field_bytes(run, field, sample, record)? else {
+            let field = &context.config.fields.list[images[image].field];
+            let Some(bytes) = field_bytes(run, field, sample, record)? else {
                 self.seen.push(None);
                 return Ok(None);
             };
-            let seen = shared
-                .boxes_of_image(Some(run), image, sample, record)
-                .and_then(|boxes| self.see_image(run, image, draw, &bytes, &boxes));
-            self.seen.push(Some(seen.map_err(|error| shared.of_image(image, error))?));
-            Ok(Some(match (shared.member_range(field, sample, record), bytes) {
+            let seen = boxes_of_image(context, Some(run), image, sample, record)
+                .and_then(|boxes| self.see_image(image, &bytes, &boxes, of));
+            self.seen.push(Some(seen.map_err(|error| context.of_image(image, error))?));
+            Ok(Some(match (member_range(context, field, sample, record), bytes) {
                 (Some(range), _) => ImageBytes::Within(range),
                 (None, Cow::Owned(bytes)) => ImageBytes::Apart(bytes),
                 (None, Cow::Borrowed(_)) => {
@@ -166,7 +178,7 @@ impl<'a> Preparer<'a> {
                 }
             }))
         })?;
-        shared.fill_fields(run, sample, record, &self.seen, &mut self.originals, ticket)?;
+        fill_fields(run, sample, record, &self.seen, &mut self.originals, ticket)?;
         Ok(found)
     }
 
@@ -174,20 +186,20 @@ impl<'a> Preparer<'a> {
     /// its sample.
     fn see_image(
         &self,
-        run: &EpochRun,
         image: usize,
-        draw: Draw,
         bytes: &[u8],
         boxes: &[[f32; 4]],
+        &Drawn { run, draw, .. }: &Drawn<'_>,
     ) -> Result<SeenImage> {
-        let (shared, config) = (self.shared, &self.shared.config);
+        let config = &run.context.config;
         let follows = config.fields.follow(image) || config.images.boxes(image).is_some();
         if !follows && config.images.recipes().len() == config.images.list().len() {
             return Ok(SeenImage { size: (0, 0), drawn: None });
         }
         let size = image_size(bytes)?;
-        shared.check_size(image, size, &self.seen)?;
-        let drawn = follows.then(|| shared.draw_views(&run.keys, image, draw, size, boxes)).transpose()?;
+        check_size(&run.context, image, size, &self.seen)?;
+        let drawn =
+            follows.then(|| run.context.draw_views(&run.keys, image, draw, size, boxes)).transpose()?;
         Ok(SeenImage { size, drawn })
     }
 
@@ -196,24 +208,17 @@ impl<'a> Preparer<'a> {
         self.seen.get_mut(image)?.as_mut()?.drawn.take()
     }
 
-    /// Decides who decodes an image of a batch of `batch` images, and decodes it when that is the CPU.
-    fn prepare_image(
-        &mut self,
-        run: &EpochRun,
-        image: usize,
-        draw: Draw,
-        batch: usize,
-        read: ReadImage,
-        stopwatch: &mut Stopwatch,
-    ) -> Result<PreparedImage> {
-        let config = &self.shared.config;
+    /// Decides who decodes an image, and decodes it when that is the CPU.
+    fn prepare_image(&mut self, image: usize, read: ReadImage, of: &mut Drawn<'_>) -> Result<PreparedImage> {
+        let (run, draw) = (of.run, of.draw);
+        let (context, config) = (&run.context, &run.context.config);
         let arrived = read.arrived();
         let ReadImage { bytes, parts } = read;
         let id = ImageId { sample: draw.sample, image: image as u32 };
         if parts.is_none() {
-            self.shared.notify_turned(image, draw.sample, &bytes);
+            notify::turned(context, image, draw.sample, &bytes);
         }
-        let draw_views = |size| self.shared.draw_views(&run.keys, image, draw, size, &[]);
+        let draw_views = |size| context.draw_views(&run.keys, image, draw, size, &[]);
         let drawn = match self.drawn_of(image) {
             None if config.images.recipe(image).may_resize_padding() => {
                 Some(draw_views(image_size(&bytes)?)?)
@@ -231,14 +236,14 @@ impl<'a> Preparer<'a> {
             let views = drawn.take().map_or_else(|| draw_views(size), Ok)?;
             if let Some(plan) = own.plan(views.region())? {
                 self.stage.balancer.count(None);
-                stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, arrived);
+                of.stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, arrived);
                 return Ok(PreparedImage::Own { bytes, plan: Box::new(plan), drawn: views });
             }
             drawn = Some(views);
         }
         if parts.is_some() {
             // It is packed: of nothing else parts are read.
-            return self.decode_here(run, (image, draw, drawn), ReadImage { bytes, parts }, stopwatch);
+            return self.decode_here(image, drawn, ReadImage { bytes, parts }, of);
         }
         let bytes = match form_of(&bytes) {
             FileForm::Packed if !self.stage.cpu_may && !on_canvas => self.rebuilt(run, &bytes)?,
@@ -246,34 +251,34 @@ impl<'a> Preparer<'a> {
         };
         // nvJPEG knows files alone; the CPU's decoders know all forms.
         let file = file_within(&bytes)?.unwrap_or(0..bytes.len());
-        let for_gpu = if on_canvas { None } else { self.for_gpu(&bytes[file.clone()], id, batch) };
+        let for_gpu = if on_canvas { None } else { self.for_gpu(&bytes[file.clone()], id, of.batch) };
         if for_gpu.is_none() && config.cpu_decode == CpuDecode::Never {
             return Err(match on_canvas {
                 true => DecodeError::Unsupported(RESIZED_PADDING.into()).into(),
-                false => undecodable(self.stage, &bytes[file], id),
+                false => undecodable(&self.stage, &bytes[file], id),
             });
         }
         if let Some(header) = for_gpu {
             let size = self.checked_size((header.width, header.height))?;
             let drawn = drawn.map_or_else(|| draw_views(size), Ok)?;
-            stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, bytes.len());
+            of.stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, bytes.len());
             return Ok(PreparedImage::Encoded { bytes: bytes.part(file)?, header, drawn });
         }
-        self.decode_here(run, (image, draw, drawn), ReadImage { bytes, parts: None }, stopwatch)
+        self.decode_here(image, drawn, ReadImage { bytes, parts: None }, of)
     }
 
     /// Decodes an image by the CPU.
     fn decode_here(
         &mut self,
-        run: &EpochRun,
-        (image, draw, drawn): (usize, Draw, Option<DrawnViews>),
+        image: usize,
+        drawn: Option<DrawnViews>,
         ReadImage { bytes, parts }: ReadImage,
-        stopwatch: &mut Stopwatch,
+        Drawn { run, draw, stopwatch, .. }: &mut Drawn<'_>,
     ) -> Result<PreparedImage> {
         let start = stopwatch.now();
         let views = drawn.map_or(ViewsFrom::Boxes(&[]), ViewsFrom::Header);
-        let of = SampleImage { image, draw, bytes: &bytes, views };
-        let drawn = self.cpu.decode_read(self.shared, run, of, parts, stopwatch)?;
+        let of = SampleImage { image, draw: *draw, bytes: &bytes, parts, views };
+        let drawn = self.cpu.decode(run, of, stopwatch)?;
         let layout = PlanesLayout::staged(&self.cpu.planes);
         let Some(mut slot) = self.stage.slots.slots().try_take(layout.bytes as usize) else {
             // The same views need the same rows again, so that nobody looks at bytes that were not read.
@@ -281,7 +286,7 @@ impl<'a> Preparer<'a> {
         };
         copy(&self.cpu.planes, &layout, slot.bytes_mut());
         stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, 0);
-        self.stage.balancer.cpu_took(self.shared.config.threads, (stopwatch.now() - start).as_secs_f64());
+        self.stage.balancer.cpu_took(run.context.config.threads, (stopwatch.now() - start).as_secs_f64());
         Ok(PreparedImage::Decoded { bytes: self.stage.slots.pin(slot)?, layout, drawn })
     }
 
@@ -289,12 +294,12 @@ impl<'a> Preparer<'a> {
     /// of which the CPU decodes nothing makes none, and is refused at its start for a dataset that has any.
     fn rebuilt(&mut self, run: &EpochRun, bytes: &[u8]) -> Result<PinnedSlice> {
         let file = self.originals.restore(run, FileForm::Packed, bytes)?;
-        pinned(self.stage, file)?.ok_or_else(|| Error::Internal("a rebuilt file was left unread".into()))
+        pinned(&self.stage, file)?.ok_or_else(|| Error::Internal("a rebuilt file was left unread".into()))
     }
 
     /// The size of an image, unless it is too large.
     fn checked_size(&self, (width, height): (u32, u32)) -> Result<(u32, u32), DecodeError> {
-        let limit = self.shared.config.max_pixels;
+        let limit = self.context.config.max_pixels;
         match u64::from(width) * u64::from(height) > limit {
             true => Err(DecodeError::TooLarge { width, height, limit }),
             false => Ok((width, height)),
@@ -304,7 +309,7 @@ impl<'a> Preparer<'a> {
     /// The header of a file that nvJPEG is to decode. `None` for a file that it cannot decode, or not for certain: the
     /// CPU decodes that, or says what is wrong with it.
     fn for_gpu(&self, bytes: &[u8], id: ImageId, batch: usize) -> Option<JpegHeader> {
-        let stage = self.stage;
+        let stage = &self.stage;
         // A GPU's decoder may make up what a file that was cut short lacks; the CPU reports it.
         let header = parse_header(bytes).ok().filter(|_| is_ended(bytes));
         let first = header.and_then(|header| stage.backends(&header, id).next());
@@ -313,7 +318,7 @@ impl<'a> Preparer<'a> {
         }
         let gray = header.is_some_and(|header| header.color() == Some(ColorModel::Gray));
         let call = (first == Some(NvJpegBackend::CudaBatched)).then_some(KernelCall { gray, batch });
-        let is_auto = self.shared.config.cpu_decode == CpuDecode::Auto;
+        let is_auto = self.context.config.cpu_decode == CpuDecode::Auto;
         let turn = is_auto && first.is_some() && stage.balancer.cpu_turn(call);
         stage.balancer.count(call.filter(|_| !turn));
         let header = header.filter(|_| !turn)?;
@@ -324,14 +329,14 @@ impl<'a> Preparer<'a> {
                     || stage.backend_after(NvJpegBackend::CudaBatched, &header, id).is_some();
                 // An epoch's short last batch is no reason for a notice.
                 if !serves && batch == stage.batch && stage.balancer.is_wanted(call) {
-                    self.shared.notify_small_batches();
+                    notify::small_batches(&self.context);
                 }
                 serves.then_some(header)
             }
             (Some(_), None) => Some(header),
             (None, None) => {
                 if stage.has_small_batches(&header) {
-                    self.shared.notify_small_batches();
+                    notify::small_batches(&self.context);
                 }
                 None
             }

@@ -2,7 +2,7 @@
 
 use super::GpuStage;
 use super::check::WriteCheck;
-use crate::pipeline::PipelineShared;
+use crate::pipeline::context::SampleContext;
 use base::error::{Error, Result};
 use base::slot::{PAGE, Slot, SlotPool};
 use pixels::augment::cuda::LaneMemory;
@@ -27,8 +27,8 @@ impl LaneStaging {
     ///
     /// # Errors
     /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
-    pub(crate) fn new(shared: &PipelineShared, stage: &GpuStage) -> Result<Self> {
-        let views = LaneMemory::new(shared.config.images.views(), shared.config.batch_size as usize).table;
+    pub(crate) fn new(context: &SampleContext, stage: &GpuStage) -> Result<Self> {
+        let views = LaneMemory::new(context.config.images.views(), context.config.batch_size as usize).table;
         let own = if stage.decodes_forms() { OwnTables::usual_bytes(stage.batch) } else { 0 };
         let table = views + own;
         // There is room for two of the largest tables: one is written while the other is copied.

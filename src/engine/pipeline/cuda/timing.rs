@@ -2,8 +2,7 @@
 
 use super::balance::LoadBalancer;
 use super::rate::TimedCall;
-use crate::pipeline::EpochRun;
-use crate::pipeline::stats::GpuTimes;
+use crate::pipeline::{EpochRun, stats::GpuTimes};
 use base::error::{Error, Result};
 use base::trace::{Stage, StageWork, TraceLane};
 use pixels::decode::nvjpeg::NvJpegBackend;

@@ -10,12 +10,12 @@ use super::refused::ImageId;
 use super::staging::LaneStaging;
 use crate::batch::Ticket;
 use crate::config::{CpuDecode, DevicePools, OnError};
-use crate::pipeline::cpu::{CpuDecoder, SampleImage, ViewsFrom};
-use crate::pipeline::fields::SeenImage;
-use crate::pipeline::one_version::of_one_version;
-use crate::pipeline::originals::OriginalFiles;
-use crate::pipeline::stopwatch::Stopwatch;
-use crate::pipeline::{EpochRun, PipelineShared, substitute};
+use crate::pipeline::{
+    boxes::boxes_of_image, context::SampleContext, cpu::CpuDecoder, cpu::SampleImage, cpu::ViewsFrom,
+    fields::SeenImage, fields::check_size, fields::field_bytes, fields::fill_fields, notify,
+    one_version::of_one_version, originals::OriginalFiles, run::EpochRun, stopwatch::Stopwatch,
+    substitute::note_failure, substitute::substitute,
+};
 use base::error::{DecodeError, Error, Result};
 use base::trace::TraceLane;
 use data::dataset::Stamp;
@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 
 /// Takes prepared samples in, and finds a decoder for each image.
 pub(crate) struct Intake<'a> {
-    shared: &'a PipelineShared,
+    context: &'a SampleContext,
     stage: &'a GpuStage,
     cpu: CpuDecoder,
     originals: OriginalFiles,
@@ -39,10 +39,10 @@ pub(crate) struct Intake<'a> {
 impl<'a> Intake<'a> {
     /// # Errors
     /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
-    pub(crate) fn new(shared: &'a PipelineShared, stage: &'a GpuStage) -> Result<Self> {
-        let staging = LaneStaging::new(shared, stage)?;
+    pub(crate) fn new(context: &'a SampleContext, stage: &'a GpuStage) -> Result<Self> {
+        let staging = LaneStaging::new(context, stage)?;
         let originals = OriginalFiles::default();
-        Ok(Self { shared, stage, cpu: CpuDecoder::new(shared), originals, staging })
+        Ok(Self { context, stage, cpu: CpuDecoder::new(context), originals, staging })
     }
 
     /// Takes in a sample that a worker has prepared; one that failed is dealt with.
@@ -73,7 +73,7 @@ impl<'a> Intake<'a> {
                             Ok(LaneImage::ForCpu { bytes, drawn, is_doubted: false })
                         }
                         // A lane's decoder has refused it since the worker prepared it.
-                        None => Err(self.shared.of_image(image, undecodable(self.stage, &bytes, id))),
+                        None => Err(self.context.of_image(image, undecodable(self.stage, &bytes, id))),
                     }
                 }
             })
@@ -82,7 +82,7 @@ impl<'a> Intake<'a> {
             Ok(images) => work.images = images,
             Err(error) => {
                 // The sample keeps its number of images, with nothing left to do for them.
-                let count = self.shared.config.images.list().len();
+                let count = self.context.config.images.list().len();
                 work.images = PerImage::new(count, |_| LaneImage::Nothing);
                 self.fail_sample(&mut work, error);
             }
@@ -127,11 +127,11 @@ impl<'a> Intake<'a> {
             let decoded = match work.images.get(image) {
                 LaneImage::ForCpu { bytes, drawn, is_doubted } => {
                     let views = ViewsFrom::Header(drawn.clone());
-                    let decoded = self.decode(run, SampleImage { image, draw, bytes, views });
+                    let decoded = self.decode(run, SampleImage { image, draw, bytes, parts: None, views });
                     // The CPU's decoder, which reads the same rows by the same rules, has found no damage in them.
                     let by_rows = matches!(self.cpu.decoded_by, Some(Backend::Packed | Backend::Indexed));
                     if *is_doubted && decoded.is_ok() && by_rows {
-                        self.shared.notify_doubted(draw.sample);
+                        notify::doubted(self.context, draw.sample);
                     }
                     decoded
                 }
@@ -167,18 +167,18 @@ impl<'a> Intake<'a> {
         stamp: Option<Stamp>,
         drawn: Option<DrawnViews>,
     ) -> Result<DrawnViews> {
-        let field = &self.shared.config.fields.list[self.shared.config.images.list()[image].field];
+        let field = &self.context.config.fields.list[self.context.config.images.list()[image].field];
         // No part of the image is in what was read of its sample.
-        let bytes = self.shared.field_bytes(run, field, draw.sample, &[])?;
+        let bytes = field_bytes(run, field, draw.sample, &[])?;
         let bytes =
             bytes.ok_or_else(|| Error::Internal(format!("no {:?} where there was one", field.name)))?;
-        let (index, file) = (&self.shared.index, self.shared.index.extent(draw.sample).file);
+        let (index, file) = (&self.context.index, self.context.index.extent(draw.sample).file);
         if index.shard_stamp(file) != stamp {
             let message = "was written to while a sample was read".to_owned();
             return Err(Error::DatasetChanged { path: index.path(file), message });
         }
         let views = drawn.map_or(ViewsFrom::Boxes(&[]), ViewsFrom::Header);
-        self.decode(run, SampleImage { image, draw, bytes: &bytes, views })
+        self.decode(run, SampleImage { image, draw, bytes: &bytes, parts: None, views })
     }
 
     /// Copies the planes of a sample's images that the CPU decoded to staging buffers, all of them or none. False means
@@ -217,16 +217,16 @@ impl<'a> Intake<'a> {
         *tried_again = false;
         match &error {
             Error::Decode(why) if self.stage.refused.note(id, *backend, why) => {
-                self.shared.notify_refused(*backend, id.sample, why);
+                notify::refused(self.context, *backend, id.sample, why);
             }
             Error::Decode(_) => {}
             // The file is not to blame, and may be decoded the next time.
-            error => self.shared.notify_failing(*backend, id.sample, error),
+            error => notify::failing(self.context, *backend, id.sample, error),
         }
         match self.stage.backend_after(*backend, header, id) {
             Some(next) => *backend = next,
-            None if self.shared.config.cpu_decode == CpuDecode::Never => {
-                self.fail_sample(work, self.shared.of_image(number, error));
+            None if self.context.config.cpu_decode == CpuDecode::Never => {
+                self.fail_sample(work, self.context.of_image(number, error));
             }
             None => image.leave_to_cpu(),
         }
@@ -273,10 +273,10 @@ impl<'a> Intake<'a> {
         // No image looks like one poison and then like the other.
         let doubtful = finding == Finding::Doubtful && !*tried_again;
         if !doubtful {
-            self.shared.notify_skipped(backend, id.sample);
+            notify::skipped(self.context, backend, id.sample);
         }
         let is_last = self.stage.backend_after(backend, header, id).is_none();
-        if doubtful || is_last && self.shared.config.cpu_decode == CpuDecode::Never && !*tried_again {
+        if doubtful || is_last && self.context.config.cpu_decode == CpuDecode::Never && !*tried_again {
             *tried_again = true;
             return false;
         }
@@ -292,7 +292,7 @@ impl<'a> Intake<'a> {
             true => work.images.get_mut(number).doubt(),
             false => {
                 let error = DecodeError::Corrupt(DAMAGED_ROWS.into()).into();
-                self.fail_sample(work, self.shared.of_image(number, error));
+                self.fail_sample(work, self.context.of_image(number, error));
             }
         }
         false
@@ -314,12 +314,12 @@ impl<'a> Intake<'a> {
         if is_for_gpu && self.stage.cpu_may {
             return Ok(());
         }
-        Err(self.shared.sample_error(work.draw.sample, no_room(&self.stage.pools, needed)))
+        Err(self.context.sample_error(work.draw.sample, no_room(&self.stage.pools, needed)))
     }
 
     /// Deals with a sample that failed as [`OnError`] says.
     fn fail_sample(&self, work: &mut LaneSample, error: Error) {
-        match self.shared.note_failure(work.draw.sample, error, &mut work.ticket) {
+        match note_failure(self.context, work.draw.sample, error, &mut work.ticket) {
             OnError::Raise => work.images.set_all(|| LaneImage::Nothing),
             OnError::Zero => {
                 work.valid = false;
@@ -336,38 +336,39 @@ impl<'a> Intake<'a> {
         position: u64,
         ticket: &mut Ticket,
     ) -> Result<(u64, PerImage<LaneImage>)> {
-        let shared = self.shared;
-        let images = shared.config.images.list();
+        let context = self.context;
+        let images = context.config.images.list();
         let mut make = |sample, record: &Vec<u8>| {
             let mut seen = Vec::with_capacity(images.len());
             let made = PerImage::try_new(images.len(), |image| {
-                let field = &shared.config.fields.list[images[image].field];
-                let Some(bytes) = shared.field_bytes(run, field, sample, record)? else {
+                let field = &context.config.fields.list[images[image].field];
+                let Some(bytes) = field_bytes(run, field, sample, record)? else {
                     seen.push(None);
                     return Ok(LaneImage::Blank);
                 };
-                let boxes = shared.boxes_of_image(Some(run), image, sample, record)?;
+                let boxes = boxes_of_image(context, Some(run), image, sample, record)?;
                 let (draw, views) = (Draw::first(sample), ViewsFrom::Boxes(&boxes));
-                let drawn = self.decode(run, SampleImage { image, draw, bytes: &bytes, views })?;
+                let drawn =
+                    self.decode(run, SampleImage { image, draw, bytes: &bytes, parts: None, views })?;
                 let size = drawn.image_size();
-                shared.check_size(image, size, &seen).map_err(|error| shared.of_image(image, error))?;
+                check_size(context, image, size, &seen).map_err(|error| context.of_image(image, error))?;
                 seen.push(Some(SeenImage { size, drawn: Some(drawn.clone()) }));
                 Ok(self.decoded(drawn))
             })?;
-            shared.fill_fields(run, sample, record, &seen, &mut self.originals, ticket)?;
+            fill_fields(run, sample, record, &seen, &mut self.originals, ticket)?;
             Ok(made)
         };
-        substitute::substitute(shared, run, position, |sample, record| {
+        substitute(run, position, |sample, record| {
             let made =
-                of_one_version(&shared.index, sample, record, |_, anew| anew, |record| make(sample, record));
+                of_one_version(&context.index, sample, record, |_, anew| anew, |record| make(sample, record));
             made.map(|(images, _)| images)
         })
     }
 
     fn decode(&mut self, run: &EpochRun, of: SampleImage<'_>) -> Result<DrawnViews> {
         let (image, mut stopwatch) = (of.image, Stopwatch::new(TraceLane::off()));
-        let drawn = self.cpu.decode(self.shared, run, of, &mut stopwatch);
-        drawn.map_err(|error| self.shared.of_image(image, error))
+        let drawn = self.cpu.decode(run, of, &mut stopwatch);
+        drawn.map_err(|error| self.context.of_image(image, error))
     }
 
     /// The planes that were just decoded, as an image.

@@ -1,0 +1,95 @@
+//! What making samples needs: the dataset's index, the settings, and where bytes come from.
+
+use super::reading::SampleSource;
+use crate::config::LoaderConfig;
+use base::error::{Error, Result};
+use data::dataset::DatasetIndex;
+use data::schedule::Draw;
+use pixels::augment::{DrawnViews, RecipeKeys};
+use std::sync::Arc;
+
+/// What making samples by certain settings needs.
+pub(crate) struct SampleContext {
+    pub index: Arc<DatasetIndex>,
+    pub config: LoaderConfig,
+    pub source: Arc<SampleSource>,
+}
+
+impl SampleContext {
+    /// The views that an epoch with these `keys` draws of the image with this number; `size` is its width and height,
+    /// and `boxes` are those of [`boxes_of_image`](super::boxes::boxes_of_image).
+    pub(crate) fn draw_views(
+        &self,
+        keys: &[RecipeKeys],
+        image: usize,
+        Draw { sample, occurrence }: Draw,
+        size: (u32, u32),
+        boxes: &[[f32; 4]],
+    ) -> Result<DrawnViews> {
+        let images = &self.config.images;
+        let keys = &keys[images.list()[image].leader];
+        images.recipe(image).draw_beside(keys, sample, occurrence, size, boxes)
+    }
+
+    /// Makes `source` the failure of `sample`.
+    pub(crate) fn sample_error(&self, sample: u64, source: Error) -> Error {
+        let extent = self.index.place_in_file(self.index.extent(sample));
+        Error::Sample {
+            id: sample,
+            key: self.index.key_in_tar(sample),
+            path: self.index.shown_path(sample).into(),
+            offset: extent.offset,
+            length: extent.length,
+            source: Box::new(source),
+        }
+    }
+
+    /// Makes `error` that of the image with this number, which is named where samples have several images.
+    pub(crate) fn of_image(&self, image: usize, error: Error) -> Error {
+        match self.config.images.list() {
+            [_] => error,
+            images => error.of_field(&images[image].name),
+        }
+    }
+
+    /// What messages about the image with this number begin with: its name where samples have several images, else
+    /// nothing.
+    pub(crate) fn name_prefix(&self, image: usize) -> String {
+        match self.config.images.list() {
+            [_] => String::new(),
+            images => format!("{:?}: ", images[image].name),
+        }
+    }
+}
+
+/// The contexts of one recipe. The images of later epochs may have other sizes.
+pub(crate) struct ContextsByEpoch {
+    pub first: Arc<SampleContext>,
+    /// Each with its first epoch, in order.
+    later: Vec<(u64, Arc<SampleContext>)>,
+}
+
+impl ContextsByEpoch {
+    /// The contexts for these settings and for those of later epochs, which they contain.
+    pub(crate) fn new(
+        index: &Arc<DatasetIndex>,
+        mut config: LoaderConfig,
+        source: &Arc<SampleSource>,
+    ) -> Self {
+        let later = std::mem::take(&mut config.later);
+        let with = |config| Arc::new(SampleContext { index: index.clone(), config, source: source.clone() });
+        let later = later.into_iter().map(|(epoch, config)| (epoch, with(config))).collect();
+        Self { first: with(config), later }
+    }
+
+    pub(crate) fn in_epoch(&self, epoch: u64) -> &Arc<SampleContext> {
+        let begun = self.later.partition_point(|(begins, _)| *begins <= epoch);
+        begun.checked_sub(1).map_or(&self.first, |latest| &self.later[latest].1)
+    }
+
+    /// The most batches that are made ahead of the consumer in any epoch.
+    pub(crate) fn most_ahead(&self) -> usize {
+        let all = std::iter::once(&self.first).chain(self.later.iter().map(|(_, context)| context));
+        all.map(|context| context.config.pools.prefetch).max().unwrap_or(0)
+    }
+}

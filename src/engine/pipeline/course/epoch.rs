@@ -1,0 +1,49 @@
+//! The course of an epoch is its schedule.
+
+use super::Course;
+use ::stream::NextBatch;
+use base::error::Result;
+use base::rng::RandomStream;
+use data::dataset::DatasetIndex;
+use data::schedule::{RepeatSpread, Schedule};
+use data::state::{OrderIdentity, State};
+use store::tier::RankPlace;
+
+impl Course for Schedule {
+    fn steps(&self) -> u64 {
+        Self::steps(self)
+    }
+
+    fn next(&self, step: u64) -> Result<NextBatch> {
+        Ok(match step < Self::steps(self) {
+            true => NextBatch::Places(self.places(step).collect()),
+            false => NextBatch::End,
+        })
+    }
+
+    fn batch_len(&self, step: u64) -> u32 {
+        Self::batch_len(self, step)
+    }
+
+    fn global_batch(&self) -> u64 {
+        Self::global_batch(self)
+    }
+
+    fn place(&self) -> RankPlace {
+        RankPlace { rank: self.rank(), world_size: self.world_size() }
+    }
+
+    fn repeats(&self) -> Option<RepeatSpread> {
+        let order = self.order();
+        (order.repeats() > 1).then(|| RepeatSpread::new(order, Self::global_batch(self)))
+    }
+
+    fn substitute(&self, _: &DatasetIndex, _position: u64, stream: &mut RandomStream) -> Result<u64> {
+        let order = self.order();
+        Ok(order.numbered(stream.below(order.len())).sample)
+    }
+
+    fn state(&self, identity: &OrderIdentity, epoch: u64, steps: u64, errors: u64) -> Option<State> {
+        Some(State::new(identity, epoch, self, steps, errors))
+    }
+}

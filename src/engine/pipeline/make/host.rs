@@ -1,0 +1,49 @@
+//! Batches in host memory, by one recipe.
+
+use super::sample::SampleMaker;
+use super::{BatchOpener, OpenPlace, PlaceFiller, PlaceJob};
+use crate::batch::{Encoded, Sink, Ticket};
+use crate::pipeline::{cpu::CpuDecoder, mixing::RingBoard, run::EpochRun, stopwatch::Stopwatch};
+use base::error::Result;
+use std::sync::Arc;
+
+/// A place of a batch in host memory.
+pub(crate) struct HostPlace {
+    pub ticket: Ticket,
+    /// Where it meets the places that it is mixed with, where images are mixed.
+    pub rings: Option<Arc<RingBoard>>,
+}
+
+/// Opens the batch of `step` like [`BatchOpener::begin`].
+pub(super) fn begin(run: &EpochRun, step: u64, len: u32) -> Result<Option<Vec<HostPlace>>> {
+    let sink: Arc<dyn Sink> = run.inbox.clone();
+    let Some((closer, tickets)) = run.batches.begin(step, len, &sink)? else { return Ok(None) };
+    // Filling its places is all there is to do.
+    closer.close();
+    let rings = run.mix_keys.is_some().then(|| Arc::new(RingBoard::new(len)));
+    Ok(Some(tickets.into_iter().map(|ticket| HostPlace { ticket, rings: rings.clone() }).collect()))
+}
+
+/// Opens batches in host memory.
+pub(crate) struct HostOpener;
+
+impl BatchOpener for HostOpener {
+    type Place = HostPlace;
+
+    fn begin(&mut self, run: &Arc<EpochRun>, step: u64, len: u32) -> Result<Option<Vec<HostPlace>>> {
+        begin(run, step, len)
+    }
+}
+
+/// Fills places in host memory.
+pub(crate) struct HostFiller {
+    pub decoder: CpuDecoder,
+    pub maker: SampleMaker,
+}
+
+impl PlaceFiller<HostPlace> for HostFiller {
+    fn fill(&mut self, job: PlaceJob<HostPlace>, stopwatch: &mut Stopwatch) {
+        let PlaceJob { run, open: OpenPlace { entry, place, .. }, bytes } = job;
+        self.maker.work(&run, entry, place, bytes.map(Encoded::Slot), &mut self.decoder, stopwatch);
+    }
+}

@@ -1,0 +1,229 @@
+//! What a batch holds of a sample, made of its bytes by one recipe.
+
+use super::host::HostPlace;
+use crate::batch::{Array, Encoded, Ticket, Value};
+use crate::config::{FieldContent, ImageField, OnError, ViewKind};
+use crate::pipeline::{
+    boxes::boxes_of_image, context::SampleContext, cpu::CpuDecoder, cpu::SampleImage, cpu::ViewsFrom,
+    fields::SeenImage, fields::check_size, fields::field_bytes, fields::fill_fields, mixing::FilledPlace,
+    notify, one_version::of_one_version, originals::OriginalFiles, run::EpochRun, stopwatch::Stopwatch,
+    substitute::note_failure, substitute::substitute,
+};
+use base::error::{Error, Result};
+use base::simd::Level;
+use base::trace::Stage;
+use data::dataset::Contents;
+use data::schedule::{BatchEntry, Draw};
+use pixels::augment::{DrawnViews, Renderer};
+use pixels::decode::{Format, Planes, RestoredFile};
+use std::borrow::Cow;
+use std::sync::Arc;
+use store::tier::form_of_record;
+
+/// Decodes the images of samples.
+pub(crate) trait DecodeImage {
+    /// Decodes an image of the sample that `record` was read of, at least as far as its views need.
+    ///
+    /// # Errors
+    /// Those of decoding, and of drawing views.
+    fn decode_image(
+        &mut self,
+        run: &EpochRun,
+        of: SampleImage<'_>,
+        record: &Encoded,
+        stopwatch: &mut Stopwatch,
+    ) -> Result<(DrawnViews, &Planes)>;
+}
+
+impl DecodeImage for CpuDecoder {
+    fn decode_image(
+        &mut self,
+        run: &EpochRun,
+        of: SampleImage<'_>,
+        _: &Encoded,
+        stopwatch: &mut Stopwatch,
+    ) -> Result<(DrawnViews, &Planes)> {
+        let drawn = self.decode(run, of, stopwatch)?;
+        Ok((drawn, &self.planes))
+    }
+}
+
+/// The place of a sample in a batch, and what it is filled with.
+struct PlaceTools<'a> {
+    run: &'a EpochRun,
+    ticket: &'a mut Ticket,
+    decoder: &'a mut dyn DecodeImage,
+    stopwatch: &'a mut Stopwatch,
+}
+
+/// Makes samples by one recipe.
+pub(crate) struct SampleMaker {
+    context: Arc<SampleContext>,
+    /// The renderers, one for each image that leads.
+    renderers: Vec<Renderer>,
+    originals: OriginalFiles,
+    /// The views that were drawn of the images of the current sample.
+    seen: Vec<Option<SeenImage>>,
+}
+
+impl SampleMaker {
+    pub(crate) fn new(context: &Arc<SampleContext>) -> Self {
+        let recipes = context.config.images.recipes();
+        // Whoever mixes images reads them as soon as both are there.
+        let mixed = context.config.mix.is_some();
+        let renderer = |recipe| Renderer::new(recipe, Level::detect()).kept_in_caches(mixed);
+        Self {
+            context: context.clone(),
+            renderers: recipes.iter().map(renderer).collect(),
+            originals: OriginalFiles::default(),
+            seen: Vec::new(),
+        }
+    }
+
+    /// Whether it makes samples as these settings say.
+    pub(crate) fn is_of(&self, context: &Arc<SampleContext>) -> bool {
+        Arc::ptr_eq(&self.context, context)
+    }
+
+    /// Fills a place from its sample's bytes, and finishes it.
+    pub(crate) fn work(
+        &mut self,
+        run: &EpochRun,
+        BatchEntry { position, draw, valid }: BatchEntry,
+        HostPlace { mut ticket, rings }: HostPlace,
+        bytes: Result<Encoded>,
+        decoder: &mut dyn DecodeImage,
+        stopwatch: &mut Stopwatch,
+    ) {
+        let mut to = PlaceTools { run, ticket: &mut ticket, decoder, stopwatch };
+        let outcome = bytes.and_then(|bytes| self.fill(draw, bytes, &mut to));
+        let (draw, valid) = match outcome {
+            Ok(()) => (draw, valid),
+            Err(error) => {
+                let instead = note_failure(&run.context, draw.sample, error, to.ticket);
+                self.make_do(instead, (position, draw, valid), &mut to)
+            }
+        };
+        let Draw { sample, occurrence } = draw;
+        let place = FilledPlace { ticket, position, sample, occurrence, valid };
+        match (&rings, &run.context.config.mix) {
+            (Some(rings), Some(plan)) => {
+                rings.finish(run, plan, place);
+                stopwatch.lap(&run.counters.augment);
+            }
+            _ => place.finish(&run.context.index),
+        }
+    }
+
+    /// Fills the place of a sample that failed. Returns the draw that is there now, and whether it counts.
+    fn make_do(
+        &mut self,
+        instead: OnError,
+        (position, draw, valid): (u64, Draw, bool),
+        to: &mut PlaceTools<'_>,
+    ) -> (Draw, bool) {
+        match instead {
+            // The place may hold anything, because the batch is not delivered.
+            OnError::Raise => (draw, false),
+            OnError::Zero => {
+                for number in 0..self.context.config.layout.images.len() {
+                    to.ticket.image(number).fill(0);
+                }
+                (draw, false)
+            }
+            OnError::Skip => {
+                let run = to.run;
+                let fill = |sample, bytes| self.fill(Draw::first(sample), Encoded::Owned(bytes), to);
+                match substitute(run, position, fill) {
+                    Ok((substitute, ())) => (Draw::first(substitute), valid),
+                    Err(error) => {
+                        to.ticket.fail(draw.sample, error, true);
+                        (draw, false)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Fills the sample's place in the batch from its bytes.
+    fn fill(&mut self, draw: Draw, bytes: Encoded, to: &mut PlaceTools<'_>) -> Result<()> {
+        let (run, index) = (to.run, &to.run.context.index);
+        if run.context.config.decoded {
+            let replace = |_, bytes| Encoded::Owned(bytes);
+            let make = |record: &Encoded| self.make(draw, record, to);
+            return of_one_version(index, draw.sample, bytes, replace, make).map(|_| ());
+        }
+        let length = bytes.len();
+        let form = form_of_record(index, draw.sample, &bytes);
+        let bytes = match self.originals.find(run, form, &bytes)? {
+            RestoredFile::Within(range) => bytes.narrowed(range),
+            RestoredFile::Apart(file) => {
+                let bytes = bytes.replaced(file);
+                to.stopwatch.lap_as(&run.counters.decode, Stage::Decode, length);
+                bytes
+            }
+        };
+        if index.contents() == Contents::Images {
+            // The consumer, which decodes the files, sees all other damage; but what is no image at all is not handed
+            // over as one.
+            Format::of(&bytes)?;
+        }
+        to.ticket.keep(bytes);
+        Ok(())
+    }
+
+    /// Makes all fields of a sample.
+    fn make(&mut self, draw: Draw, record: &Encoded, to: &mut PlaceTools<'_>) -> Result<()> {
+        let context = &to.run.context;
+        self.seen.clear();
+        for image in 0..context.config.images.list().len() {
+            let made = self.make_image(image, draw, record, to);
+            self.seen.push(made.map_err(|error| context.of_image(image, error))?);
+        }
+        fill_fields(to.run, draw.sample, record, &self.seen, &mut self.originals, to.ticket)
+    }
+
+    /// Makes the image with this number and returns what was drawn of it; `None` where the sample does not have it.
+    fn make_image(
+        &mut self,
+        image: usize,
+        draw: Draw,
+        record: &Encoded,
+        PlaceTools { run, ticket, decoder, stopwatch }: &mut PlaceTools<'_>,
+    ) -> Result<Option<SeenImage>> {
+        let (context, config) = (&run.context, &run.context.config);
+        let ImageField { field, leader, .. } = config.images.list()[image];
+        let field = &config.fields.list[field];
+        let FieldContent::Images { at, .. } = field.content else {
+            return Err(Error::Internal(format!("{:?} is no image", field.name)));
+        };
+        let (read, parts) = record.in_parts();
+        let Some(bytes) = field_bytes(run, field, draw.sample, read)? else {
+            at.clear(ticket, Ticket::image);
+            return Ok(None);
+        };
+        // A member that was read apart was read whole.
+        let parts = parts.filter(|_| matches!(bytes, Cow::Borrowed(_)));
+        let boxes = boxes_of_image(context, Some(run), image, draw.sample, record)?;
+        let of = SampleImage { image, draw, bytes: &bytes, parts, views: ViewsFrom::Boxes(&boxes) };
+        if parts.is_none() {
+            notify::turned(context, image, draw.sample, &bytes);
+        }
+        let (drawn, planes) = decoder.decode_image(run, of, record, stopwatch)?;
+        let (renderer, size) = (&mut self.renderers[leader], drawn.image_size());
+        check_size(context, image, size, &self.seen)?;
+        for (number, view) in drawn.views().iter().enumerate() {
+            match at.kind {
+                ViewKind::Tensors => renderer.render(number, planes, view, ticket.image(at.first + number)),
+                ViewKind::Values => {
+                    let output = config.images.recipe(image).views()[number].output(view);
+                    let mut pixels = vec![0; output.bytes()];
+                    renderer.render(number, planes, view, &mut pixels);
+                    ticket.put(at.first + number, Some(Value::Array(Array::of_image(&output, pixels))));
+                }
+            }
+        }
+        stopwatch.lap_as(&run.counters.augment, Stage::Augment, bytes.len());
+        Ok(Some(SeenImage { size, drawn: Some(drawn) }))
+    }
+}

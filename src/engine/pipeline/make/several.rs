@@ -1,0 +1,186 @@
+//! Batches in host memory by several recipes on one read: each sample is read once, decoded once as far as the views of
+//! all recipes need, and becomes a place in a batch of each. All recipes but the first have the runs that are linked to
+//! the first one's.
+
+use super::host::{self, HostPlace};
+use super::sample::{DecodeImage, SampleMaker};
+use super::{BatchOpener, OpenPlace, PlaceFiller, PlaceJob};
+use crate::batch::Encoded;
+use crate::pipeline::{
+    boxes::boxes_of_image, cpu::CpuDecoder, cpu::NEXT_TO_NOTHING, cpu::SampleImage, cpu::ViewsFrom, notify,
+    run::EpochRun, stopwatch::Stopwatch,
+};
+use base::error::Result;
+use base::trace::Stage;
+use pixels::augment::DrawnViews;
+use pixels::decode::{Decoded, Planes, Region};
+use std::sync::Arc;
+
+/// A place of a sample in the batches of all recipes.
+pub(crate) struct SeveralPlaces {
+    own: HostPlace,
+    /// Those in the batches of the linked runs; `None` where nobody wants that batch any more.
+    linked: Vec<Option<HostPlace>>,
+}
+
+/// Opens a batch of each recipe at a time.
+#[derive(Default)]
+pub(crate) struct SeveralOpener {
+    /// The places of the batches of the next step that have buffers already, in the order of the recipes.
+    begun: Vec<Option<Vec<HostPlace>>>,
+}
+
+impl BatchOpener for SeveralOpener {
+    type Place = SeveralPlaces;
+
+    fn begin(&mut self, run: &Arc<EpochRun>, step: u64, len: u32) -> Result<Option<Vec<SeveralPlaces>>> {
+        for of in std::iter::once(run).chain(&run.linked).skip(self.begun.len()) {
+            match of.stopped() {
+                true => self.begun.push(None),
+                false => match host::begin(of, step, len)? {
+                    None => return Ok(None),
+                    places => self.begun.push(places),
+                },
+            }
+        }
+        let mut batches =
+            std::mem::take(&mut self.begun).into_iter().map(|places| places.map(Vec::into_iter));
+        let own = batches.next().flatten().into_iter().flatten();
+        let mut linked: Vec<_> = batches.collect();
+        let mut next = || linked.iter_mut().map(|places| places.as_mut()?.next()).collect();
+        Ok(Some(own.map(|own| SeveralPlaces { own, linked: next() }).collect()))
+    }
+
+    fn end_run(&mut self) {
+        self.begun.clear();
+    }
+}
+
+/// Fills the places of each sample by one recipe after another.
+#[derive(Default)]
+pub(crate) struct SeveralFiller {
+    /// One for each recipe.
+    makers: Vec<SampleMaker>,
+    /// One for each image of a sample.
+    images: Vec<SharedImage>,
+}
+
+impl PlaceFiller<SeveralPlaces> for SeveralFiller {
+    fn fill(&mut self, job: PlaceJob<SeveralPlaces>, stopwatch: &mut Stopwatch) {
+        let PlaceJob { run, open: OpenPlace { entry, place: SeveralPlaces { own, linked }, .. }, bytes } =
+            job;
+        self.images.iter_mut().for_each(|image| image.shared = None);
+        // The error of a read is that of one recipe; for the others the sample is read once more.
+        let copy = bytes.as_ref().ok().filter(|_| !run.linked.is_empty()).cloned();
+        let anew =
+            || run.context.source.read_blocking(entry.draw.sample).map(|(bytes, _)| Encoded::Owned(bytes));
+        let again = || copy.as_ref().map_or_else(anew, |bytes| Ok(Encoded::Slot(bytes.clone())));
+        let mut bytes = Some(bytes.map(Encoded::Slot));
+        let mut decoder = SharedDecoder { images: &mut self.images, lead: &run };
+        let runs = std::iter::once(&run).chain(&run.linked);
+        for (number, (of, place)) in runs.zip(std::iter::once(Some(own)).chain(linked)).enumerate() {
+            if !self.makers.get(number).is_some_and(|maker| maker.is_of(&of.context)) {
+                self.makers.truncate(number);
+                self.makers.push(SampleMaker::new(&of.context));
+            }
+            let bytes = bytes.take();
+            // A place that nobody wants any more is dropped unfinished, and its batch with it.
+            if let (Some(place), false) = (place, of.stopped()) {
+                let bytes = bytes.unwrap_or_else(again);
+                self.makers[number].work(of, entry, place, bytes, &mut decoder, stopwatch);
+            }
+        }
+    }
+}
+
+/// An image that is decoded once for all recipes.
+struct SharedImage {
+    cpu: CpuDecoder,
+    /// The sample whose image was to be decoded for all recipes; what of it is in the decoder's planes, and its size.
+    /// `None` where that would not be what each recipe gets alone.
+    shared: Option<(u64, Option<(Decoded, (u32, u32))>)>,
+}
+
+impl SharedImage {
+    /// Decodes an image as far as all recipes need: damage that only one of them needs to know of is not concealed for
+    /// the others, nor is a canvas painted that only one has.
+    fn decode_for_all(&mut self, lead: &EpochRun, run: &EpochRun, of: &SampleImage<'_>, record: &Encoded) {
+        let (sample, ViewsFrom::Boxes(own)) = (of.draw.sample, &of.views) else { return };
+        self.shared = Some((sample, None));
+        let field = |run: &EpochRun, image: usize| run.context.config.images.list()[image].field;
+        let region = |run: &EpochRun, image: usize, boxes: &[[f32; 4]], size| {
+            let drawn = run.context.draw_views(&run.keys, image, of.draw, size, boxes).ok()?;
+            drawn.canvas().is_none().then(|| drawn.region())
+        };
+        let others = lead.wanted_runs().filter(|of| !std::ptr::eq(*of, run)).filter_map(|other| {
+            let mut images = 0..other.context.config.images.list().len();
+            let image = images.find(|image| field(other, *image) == field(run, of.image))?;
+            Some((other, image, boxes_of_image(&other.context, None, image, sample, record).ok()?))
+        });
+        let others: Vec<_> = others.collect();
+        // Members that are stored apart are read for each recipe, because they must be of one version with the rest.
+        if others.is_empty() || run.context.index.is_apart(sample) {
+            return;
+        }
+        let mut found = None;
+        let choose = |width, height| {
+            let size = (width, height);
+            let Some(own) = region(run, of.image, own, size) else { return NEXT_TO_NOTHING };
+            found = Some(size);
+            let regions = others.iter().filter_map(|(run, image, boxes)| region(run, *image, boxes, size));
+            regions.fold(own, Region::union)
+        };
+        let decoded = self.cpu.decode_region(of, choose).ok().filter(|decoded| decoded.concealed.is_none());
+        self.shared = Some((sample, decoded.zip(found)));
+    }
+
+    /// The views of the image that is in the planes for all; `None` where they have not enough of it.
+    fn drawn(&self, run: &EpochRun, of: &SampleImage<'_>) -> Result<Option<DrawnViews>> {
+        let (ViewsFrom::Boxes(boxes), Some((_, Some((decoded, size))))) = (&of.views, &self.shared) else {
+            return Ok(None);
+        };
+        let drawn = run.context.draw_views(&run.keys, of.image, of.draw, *size, boxes)?;
+        if drawn.canvas().is_some() || decoded.region.union(drawn.region()) != decoded.region {
+            return Ok(None);
+        }
+        run.counters.count(decoded.backend);
+        if decoded.narrowed {
+            notify::narrowed(&run.context, of.image, of.draw.sample);
+        }
+        Ok(Some(drawn))
+    }
+}
+
+/// Decodes the images of a sample for all recipes of a run.
+struct SharedDecoder<'a> {
+    images: &'a mut Vec<SharedImage>,
+    lead: &'a EpochRun,
+}
+
+impl DecodeImage for SharedDecoder<'_> {
+    fn decode_image(
+        &mut self,
+        run: &EpochRun,
+        of: SampleImage<'_>,
+        record: &Encoded,
+        stopwatch: &mut Stopwatch,
+    ) -> Result<(DrawnViews, &Planes)> {
+        let field = run.context.config.images.list()[of.image].field;
+        while self.images.len() <= field {
+            self.images.push(SharedImage { cpu: CpuDecoder::new(&run.context), shared: None });
+        }
+        let image = &mut self.images[field];
+        if image.shared.as_ref().is_none_or(|(sample, _)| *sample != of.draw.sample) {
+            image.decode_for_all(self.lead, run, &of, record);
+            if let Some((_, Some(_))) = image.shared {
+                stopwatch.lap_as(&run.counters.decode, Stage::Decode, of.arrived());
+            }
+        }
+        if let Some(drawn) = image.drawn(run, &of)? {
+            return Ok((drawn, &image.cpu.planes));
+        }
+        image.shared = Some((of.draw.sample, None));
+        let drawn = image.cpu.decode(run, of, stopwatch)?;
+        Ok((drawn, &image.cpu.planes))
+    }
+}

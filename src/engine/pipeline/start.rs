@@ -1,0 +1,105 @@
+//! Which threads a pipeline has: those that make batches in host memory, on a GPU or by several recipes, or one that
+//! takes batches from another process.
+
+use super::{
+    Pipeline, attend, context::SampleContext, cpu::CpuDecoder, cuda, make::host::HostFiller,
+    make::host::HostOpener, make::sample::SampleMaker, make::several::SeveralFiller,
+    make::several::SeveralOpener, notify, threads::Spawner, threads::ThreadContext, threads::Threads,
+    threads::forked, waker::FetchWaker,
+};
+use crate::batch::BatchStorage;
+use crate::config::Device;
+use crate::sharing::BatchPosition;
+use base::error::{Error, Result};
+use base::slot::SlotPool;
+use data::schedule::{Assignment, SampleHomes};
+use std::sync::Arc;
+use store::tier::{Cache, RankPlace, SharedJob};
+
+impl Pipeline {
+    /// The threads that run for `context`, which are started if there are none, with the batches from `at` on.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] in a forked child; those of starting threads.
+    pub(crate) fn running<'t>(
+        &self,
+        threads: &'t mut Option<Threads>,
+        context: &Arc<SampleContext>,
+        place: RankPlace,
+        at: BatchPosition,
+    ) -> Result<&'t mut Threads> {
+        if threads.as_ref().is_some_and(|threads| threads.process != std::process::id()) {
+            return Err(forked());
+        }
+        // Images of another size need other pools, and so other threads. These end before those begin.
+        if let Some(former) = threads.take_if(|threads| !Arc::ptr_eq(&threads.of.context, context)) {
+            former.end();
+        }
+        match threads {
+            Some(threads) => Ok(threads),
+            empty => Ok(empty.insert(self.start_threads(context, place, at)?)),
+        }
+    }
+
+    fn start_threads(
+        &self,
+        context: &Arc<SampleContext>,
+        place: RankPlace,
+        at: BatchPosition,
+    ) -> Result<Threads> {
+        let waker = Arc::<FetchWaker>::default();
+        let of = ThreadContext { context: context.clone(), engine: self.engine.clone(), waker };
+        if let Some(shared) = &self.shared {
+            match attend::start(of.clone(), shared, place, at) {
+                Err(Error::Unavailable(why)) => context.index.notices().warn_once("shared", || {
+                    format!("shared is given, but this loader makes its batches for itself alone: {why}")
+                }),
+                attending => return attending,
+            }
+        }
+        let config = &context.config;
+        notify::blocks(context);
+        // Encoded files are handed over in their slots, which a forked child must be able to read.
+        let arena = if config.decoded { SlotPool::new } else { SlotPool::inherited };
+        let slots = arena(config.pools.slot_bytes)?;
+        self.open_cache(context, place)?;
+        match (config.device, &config.device_pools) {
+            (Device::Cuda { ordinal }, Some(pools)) => cuda::maker::start(of, slots, ordinal, pools),
+            _ if self.lends => {
+                let opener = SeveralOpener::default();
+                Spawner::new().start(of, slots, BatchStorage::Shared, opener, SeveralFiller::default)
+            }
+            _ => {
+                let storage = if config.decoded { BatchStorage::Host } else { BatchStorage::Slots };
+                let context = context.clone();
+                let filler = move || HostFiller {
+                    decoder: CpuDecoder::new(&context),
+                    maker: SampleMaker::new(&context),
+                };
+                Spawner::new().start(of, slots, storage, HostOpener, filler)
+            }
+        }
+    }
+
+    /// Opens the cache, if there is to be one and it is not open.
+    fn open_cache(&self, context: &SampleContext, place: RankPlace) -> Result<()> {
+        let (config, source) = (&context.config, &context.source);
+        let (Some(options), None) = (&config.cache, source.cache.get()) else { return Ok(()) };
+        let job = SharedJob { place, selection: &config.selection, settings: self.order.agreement() };
+        if let Some(cache) = Cache::open(&context.index, options.clone(), self.engine.trace.clone(), &job)? {
+            source.cache.get_or_init(|| cache);
+        }
+        if options.peers.is_some() {
+            let homes = source.cache.get().and_then(|cache| cache.homes());
+            let homes = homes.unwrap_or_else(|| SampleHomes::on_one_node(place.world_size));
+            let homes = if config.assignment == Assignment::EvenLocality {
+                let index = context.index.clone();
+                homes.with_even_bytes(move |sample| index.extent(sample).length.into())
+            } else {
+                homes
+            };
+            self.order.set_homes(Arc::new(homes));
+        }
+        Ok(())
+    }
+}
