@@ -2,8 +2,8 @@
 //! all recipes need, and becomes a place in a batch of each. All recipes but the first have the runs that are linked to
 //! the first one's.
 
-use super::host::{self, HostPlace};
-use super::sample::{DecodeImage, SampleMaker};
+use super::host;
+use super::sample::{DecodeImage, HostPlace, SampleMaker};
 use super::{BatchOpener, OpenPlace, PlaceFiller, PlaceJob};
 use crate::batch::Encoded;
 use crate::pipeline::{
@@ -130,7 +130,12 @@ impl SharedImage {
             let regions = others.iter().filter_map(|(run, image, boxes)| region(run, *image, boxes, size));
             regions.fold(own, Region::union)
         };
-        let decoded = self.cpu.decode_region(of, choose).ok().filter(|decoded| decoded.concealed.is_none());
+        let cpu = &mut self.cpu;
+        let decoded = cpu
+            .decoder
+            .decode_read(of.bytes, of.parts, choose, &mut cpu.planes)
+            .ok()
+            .filter(|decoded| decoded.concealed.is_none());
         self.shared = Some((sample, decoded.zip(found)));
     }
 
