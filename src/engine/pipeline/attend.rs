@@ -2,8 +2,8 @@
 //! makes them for all.
 
 use super::{
-    context::SampleContext, cuda::storage_of_made, notify, run::EpochRun, threads::Spawner,
-    threads::ThreadContext, threads::Threads, waker::FetchWaker,
+    context::SampleContext, cuda::storage_of_made, engine::ThreadContext, notify, run::EpochRun,
+    threads::Spawner, threads::Threads, waker::FetchWaker,
 };
 use crate::batch::{BatchPool, BatchStorage, Pools, Sink, UploadBuffer, Uploader};
 use crate::config::Device;

@@ -1,8 +1,8 @@
 //! The boxes of a sample: they follow its image, and transforms may choose by them what they show of it.
 
 use super::{
-    context::SampleContext, fields::SeenImage, fields::element, fields::field_bytes, fields::member_bytes,
-    fields::of_field, run::EpochRun,
+    context::SampleContext, members::SeenImage, members::element, members::field_bytes,
+    members::member_bytes, members::of_field, run::EpochRun,
 };
 use crate::batch::{Array, Element, Ticket, Value};
 use crate::config::{FieldContent, ViewPlaces};

@@ -71,13 +71,10 @@ pub(crate) struct ContextsByEpoch {
 
 impl ContextsByEpoch {
     /// The contexts for these settings and for those of later epochs, which they contain.
-    pub(crate) fn new(
-        index: &Arc<DatasetIndex>,
-        mut config: LoaderConfig,
-        source: &Arc<SampleSource>,
-    ) -> Self {
+    pub(crate) fn new(source: &Arc<SampleSource>, mut config: LoaderConfig) -> Self {
         let later = std::mem::take(&mut config.later);
-        let with = |config| Arc::new(SampleContext { index: index.clone(), config, source: source.clone() });
+        let with =
+            |config| Arc::new(SampleContext { index: source.index.clone(), config, source: source.clone() });
         let later = later.into_iter().map(|(epoch, config)| (epoch, with(config))).collect();
         Self { first: with(config), later }
     }

@@ -43,7 +43,7 @@ pub(crate) enum ViewsFrom<'a> {
 
 /// Decodes one image after another, in scratch memory of its own.
 pub(crate) struct CpuDecoder {
-    decoder: Decoder,
+    pub decoder: Decoder,
     painter: CanvasPainter,
     /// The planes of which the views are that were drawn last: the image's, or those of a canvas on which it lies.
     pub planes: Planes,
@@ -106,14 +106,5 @@ impl CpuDecoder {
             self.painter.paint(&mut self.planes, drawn);
         }
         (drawn, decoded)
-    }
-
-    /// Decodes the region of an image that is chosen by its size.
-    pub(crate) fn decode_region(
-        &mut self,
-        of: &SampleImage<'_>,
-        choose: impl FnOnce(u32, u32) -> Region,
-    ) -> Result<Decoded, DecodeError> {
-        self.decoder.decode_read(of.bytes, of.parts, choose, &mut self.planes)
     }
 }

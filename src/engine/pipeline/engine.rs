@@ -1,6 +1,6 @@
 //! What a pipeline knows of its threads, whichever of them run.
 
-use super::{cpu_share::CpuBudget, stopwatch::Stopwatch};
+use super::{context::SampleContext, cpu_share::CpuBudget, stopwatch::Stopwatch, waker::FetchWaker};
 use base::trace::Trace;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -32,4 +32,14 @@ impl EngineShared {
     pub(crate) fn cores(&self) -> Option<f64> {
         self.budget.get().map(|budget| budget.cores())
     }
+}
+
+/// What all threads of one start share.
+#[derive(Clone)]
+pub(crate) struct ThreadContext {
+    /// What samples are made by; of several recipes, by the first.
+    pub context: Arc<SampleContext>,
+    pub engine: Arc<EngineShared>,
+    /// What wakes the thread that opens batches.
+    pub waker: Arc<FetchWaker>,
 }

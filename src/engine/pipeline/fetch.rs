@@ -2,8 +2,8 @@
 //! sample, keeps the reader's queue full, and passes what arrives to the workers.
 
 use super::{
-    cpu_share::ShareKeeper, make::BatchOpener, make::OpenPlace, make::PlaceJob, peers_log::PeersLog,
-    run::EpochRun, stopwatch::Stopwatch, threads::ThreadContext, wanted::wanted_parts,
+    cpu_share::ShareKeeper, engine::ThreadContext, make::BatchOpener, make::OpenPlace, make::PlaceJob,
+    peers_log::PeersLog, run::EpochRun, stopwatch::Stopwatch, wanted::wanted_parts,
 };
 use base::error::{Error, Result};
 use base::slot::SlotPool;

@@ -1,102 +1,17 @@
 //! The fields of a sample beside its images: from the bytes that were read to what the batch holds.
 
 use super::{
-    boxes::fill_boxes, context::SampleContext, notify, originals::OriginalFiles, originals::form_of_member,
-    run::EpochRun,
+    boxes::fill_boxes, context::SampleContext, members::SeenImage, members::element, members::field_bytes,
+    members::of_field, originals::OriginalFiles, originals::form_of_member, run::EpochRun,
 };
 use crate::batch::{Array, Element, Ticket, Value};
 use crate::config::{Field, FieldContent, ViewKind, ViewPlaces};
-use base::error::{DecodeError, Error, Result};
+use base::error::{DecodeError, Result};
 use base::json;
-use data::dataset::{ColumnValues, FieldKind, MemberBytes};
+use data::dataset::{ColumnValues, FieldKind};
 use data::source::without_mark;
-use pixels::augment::{DrawnView, DrawnViews, Filter, render_mask};
-use pixels::decode::{Mask, NpyArray, Number};
-use std::borrow::Cow;
-use std::ops::Range;
-use store::io::read_blocking;
-
-/// The views that were drawn of an image of a sample, which the fields that follow the image need.
-pub(crate) struct SeenImage {
-    /// The width and the height of the image.
-    pub size: (u32, u32),
-    /// The views that were drawn; `None` where no field asks for them.
-    pub drawn: Option<DrawnViews>,
-}
-
-impl SeenImage {
-    /// The views, one for each tensor of images.
-    pub(crate) fn views(&self) -> &[DrawnView] {
-        self.drawn.as_ref().map_or(&[], DrawnViews::views)
-    }
-}
-
-/// The bytes of a field of a sample, of which `record` was read. `None` where the sample has no such member and
-/// need not have it. A member that lies elsewhere in the shard is read here and now.
-///
-/// # Errors
-/// [`DecodeError::Field`] for a member that must be there and is not, or is there twice, and the errors of reading
-/// it.
-pub(crate) fn field_bytes<'a>(
-    run: &EpochRun,
-    field: &Field,
-    sample: u64,
-    record: &'a [u8],
-) -> Result<Option<Cow<'a, [u8]>>> {
-    let bytes = member_bytes(&run.context, field, sample, record)?;
-    if let Some(Cow::Owned(bytes)) = &bytes {
-        run.counters.add_reads(run.context.source.one_read(sample, bytes.len() as u64));
-        notify::apart(&run.context, sample, &field.name);
-    }
-    Ok(bytes)
-}
-
-/// The bytes of a field, like [`field_bytes`], but without counting a read. Bytes that were read
-/// here and now are owned.
-pub(crate) fn member_bytes<'a>(
-    context: &SampleContext,
-    field: &Field,
-    sample: u64,
-    record: &'a [u8],
-) -> Result<Option<Cow<'a, [u8]>>> {
-    let Some(member) = field.member else { return Ok(None) };
-    let wrong = |message: &str| of_field(field, DecodeError::Damaged(message.into()));
-    match context.index.member_in(sample, member, record) {
-        MemberBytes::Whole => Ok(Some(Cow::Borrowed(record))),
-        MemberBytes::Within(range) => {
-            let bytes = record.get(range);
-            let cut = || Error::Internal("a sample was read without one of its members".into());
-            bytes.map(|bytes| Some(Cow::Borrowed(bytes))).ok_or_else(cut)
-        }
-        MemberBytes::Apart(extent) => {
-            read_blocking(&*context.index, extent).map(|bytes| Some(Cow::Owned(bytes)))
-        }
-        MemberBytes::Absent if field.optional.is_some() => Ok(None),
-        MemberBytes::Absent => Err(wrong(
-            "the sample has no such member: only a field of foreload.fields with optional=True may be missing",
-        )),
-        MemberBytes::Twice => Err(wrong("the sample has two members of this name: keep one")),
-    }
-}
-
-/// The bytes of the image with this number of a sample, of which `record` was read. With `decoded=False`, where
-/// files are handed over as they are, that is all of it.
-///
-/// # Errors
-/// The errors of [`field_bytes`]; [`DecodeError::Damaged`] for a sample without an image.
-pub(crate) fn image_bytes<'a>(
-    context: &SampleContext,
-    image: usize,
-    sample: u64,
-    record: &'a [u8],
-) -> Result<Cow<'a, [u8]>> {
-    if !context.config.decoded {
-        return Ok(Cow::Borrowed(record));
-    }
-    let field = &context.config.fields.list[context.config.images.list()[image].field];
-    let none = || context.of_image(image, DecodeError::Damaged("the sample has no such image".into()).into());
-    member_bytes(context, field, sample, record)?.ok_or_else(none)
-}
+use pixels::augment::{Filter, render_mask};
+use pixels::decode::{Mask, NpyArray};
 
 /// Checks that an image of this `size` is as large as the one that it follows, if that is among those `seen`.
 ///
@@ -122,20 +37,6 @@ pub(crate) fn check_size(
             Err(DecodeError::Damaged(message).into())
         }
         _ => Ok(()),
-    }
-}
-
-/// The range of a field's bytes in the `record` that was read of a sample; `None` where they are elsewhere.
-pub(crate) fn member_range(
-    context: &SampleContext,
-    field: &Field,
-    sample: u64,
-    record: &[u8],
-) -> Option<Range<usize>> {
-    match context.index.member_in(sample, field.member?, record) {
-        MemberBytes::Whole => Some(0..record.len()),
-        MemberBytes::Within(range) => Some(range),
-        _ => None,
     }
 }
 
@@ -344,10 +245,6 @@ fn fill_masks(
     }
 }
 
-pub(crate) fn of_field(field: &Field, error: DecodeError) -> Error {
-    DecodeError::Field { name: field.name.clone(), source: Box::new(error) }.into()
-}
-
 /// The number that is written as text.
 fn number<T: std::str::FromStr>(bytes: &[u8], what: &str) -> Result<T, DecodeError> {
     let text = std::str::from_utf8(without_mark(bytes)).ok().map(str::trim);
@@ -393,23 +290,5 @@ fn value(field: &Field, bytes: &[u8], kind: FieldKind) -> Result<Value, DecodeEr
             Ok(Value::Array(Array { element: element(number), shape, bytes }))
         }
         _ => Ok(Value::Bytes(bytes.to_vec())),
-    }
-}
-
-/// The type of a tensor's elements for such numbers.
-pub(crate) fn element(number: Number) -> Element {
-    match number {
-        Number::Bool => Element::Bool,
-        Number::Signed(1) => Element::I8,
-        Number::Signed(2) => Element::I16,
-        Number::Signed(4) => Element::I32,
-        Number::Signed(_) => Element::I64,
-        Number::Unsigned(1) => Element::U8,
-        Number::Unsigned(2) => Element::U16,
-        Number::Unsigned(4) => Element::U32,
-        Number::Unsigned(_) => Element::U64,
-        Number::Float(2) => Element::F16,
-        Number::Float(4) => Element::F32,
-        Number::Float(_) => Element::F64,
     }
 }

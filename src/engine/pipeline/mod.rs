@@ -20,6 +20,7 @@ mod fetch;
 mod fields;
 mod inbox;
 mod make;
+mod members;
 mod mixing;
 mod notify;
 mod one_version;
@@ -67,7 +68,7 @@ use reading::SampleSource;
 use recipes::FurtherRecipes;
 use run::EpochRun;
 use status::PipelineStatus;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use store::tier::{Cache, RankPlace};
 use stream::SampleStream;
 use threads::Threads;
@@ -103,7 +104,7 @@ impl Pipeline {
 
     /// Makes a pipeline that reads through a reader of the caller's, for instance one that injects faults.
     pub fn with_reader(index: Arc<DatasetIndex>, config: LoaderConfig, open_reader: Box<OpenReader>) -> Self {
-        Self::of_source(&index, config, SampleSource::new(index.clone(), open_reader, None))
+        Self::of_source(index, config, open_reader, None)
     }
 
     /// Makes a pipeline for the samples of a stream, of which `index` is the index.
@@ -112,11 +113,17 @@ impl Pipeline {
         let open = move |_: &Arc<DatasetIndex>, slots: &SlotPool, config: &LoaderConfig| {
             reads.open_reader(slots, config.io, config.direct, config.queue_depth)
         };
-        Self::of_source(&index, config, SampleSource::new(index.clone(), Box::new(open), Some(stream)))
+        Self::of_source(index, config, Box::new(open), Some(stream))
     }
 
-    fn of_source(index: &Arc<DatasetIndex>, config: LoaderConfig, source: SampleSource) -> Self {
-        let contexts = ContextsByEpoch::new(index, config, &Arc::new(source));
+    fn of_source(
+        index: Arc<DatasetIndex>,
+        config: LoaderConfig,
+        open_reader: Box<OpenReader>,
+        stream: Option<Arc<SampleStream>>,
+    ) -> Self {
+        let source = SampleSource { index, open_reader, stream, cache: OnceLock::new() };
+        let contexts = ContextsByEpoch::new(&Arc::new(source), config);
         Self {
             order: OrderPlan::new(&contexts.first),
             contexts,
@@ -286,8 +293,8 @@ impl Pipeline {
     fn run(&self, threads: &mut Threads, run: EpochRun, errors: u64) -> Result<Epoch> {
         let run = Arc::new(run);
         let progress = self.progress(&run, errors);
-        let sharing = self.shared.as_ref().map(|(_, stats)| stats);
-        self.status.begin(&self.engine, sharing, &run, &progress);
+        let sharing = self.shared.as_ref().map(|(_, stats)| stats.clone());
+        self.status.begin(self.engine.clone(), sharing, run.clone(), progress.clone());
         threads.run(&run)?;
         self.status.show(run.context.index.notices());
         Ok(Epoch::new(run, self.engine.consumer.clone(), threads.ended.clone(), progress))

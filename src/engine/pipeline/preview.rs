@@ -1,7 +1,7 @@
 //! Single samples, looked at beside any epoch: what is drawn of them, and the pictures that a network sees.
 
 use super::{
-    Pipeline, boxes::boxes_of_image, cpu::CpuDecoder, cpu::SampleImage, cpu::ViewsFrom, fields::image_bytes,
+    Pipeline, boxes::boxes_of_image, cpu::CpuDecoder, cpu::SampleImage, cpu::ViewsFrom, members::image_bytes,
 };
 use base::error::{Error, Result};
 use base::simd::Level;

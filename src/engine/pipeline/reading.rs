@@ -29,8 +29,8 @@ pub fn open_reader(
 
 /// The dataset or the stream that samples are read from, and the tiers that keep copies.
 pub(crate) struct SampleSource {
-    index: Arc<DatasetIndex>,
-    open_reader: Box<OpenReader>,
+    pub index: Arc<DatasetIndex>,
+    pub open_reader: Box<OpenReader>,
     /// The stream, where samples are those of one.
     pub stream: Option<Arc<SampleStream>>,
     /// The tiers that keep copies, once the threads have started.
@@ -38,14 +38,6 @@ pub(crate) struct SampleSource {
 }
 
 impl SampleSource {
-    pub(crate) fn new(
-        index: Arc<DatasetIndex>,
-        open_reader: Box<OpenReader>,
-        stream: Option<Arc<SampleStream>>,
-    ) -> Self {
-        Self { index, open_reader, stream, cache: OnceLock::new() }
-    }
-
     /// Opens the reader, on the thread that drives it. It reads from all tiers where there is a cache.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ impl Pipeline {
     /// Adds a recipe, by which batches of the same samples in the same order can be made. Returns its number, which no
     /// other has or will have; the pipeline's own is 0.
     pub fn add_recipe(&self, config: LoaderConfig) -> usize {
-        let contexts = ContextsByEpoch::new(self.index(), config, &self.contexts.first.source);
+        let contexts = ContextsByEpoch::new(&self.contexts.first.source, config);
         let mut further = self.further();
         further.latest += 1;
         let number = further.latest;

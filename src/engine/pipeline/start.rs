@@ -2,10 +2,10 @@
 //! takes batches from another process.
 
 use super::{
-    Pipeline, attend, context::SampleContext, cpu::CpuDecoder, cuda, make::host::HostFiller,
-    make::host::HostOpener, make::sample::SampleMaker, make::several::SeveralFiller,
-    make::several::SeveralOpener, notify, threads::Spawner, threads::ThreadContext, threads::Threads,
-    threads::forked, waker::FetchWaker,
+    Pipeline, attend, context::SampleContext, cpu::CpuDecoder, cuda, engine::ThreadContext,
+    make::host::HostFiller, make::host::HostOpener, make::sample::SampleMaker, make::several::SeveralFiller,
+    make::several::SeveralOpener, notify, threads::Spawner, threads::Threads, threads::forked,
+    waker::FetchWaker,
 };
 use crate::batch::BatchStorage;
 use crate::config::Device;

@@ -40,10 +40,10 @@ impl PipelineStatus {
     /// Notes that a run begins.
     pub(crate) fn begin(
         &self,
-        engine: &Arc<EngineShared>,
-        sharing: Option<&Arc<SharingStats>>,
-        run: &Arc<EpochRun>,
-        progress: &Arc<Progress>,
+        engine: Arc<EngineShared>,
+        sharing: Option<Arc<SharingStats>>,
+        run: Arc<EpochRun>,
+        progress: Arc<Progress>,
     ) {
         let mut latest = self.latest.lock();
         let (mut since, mut before, mut delivered) = (run.counters.started, EpochStats::default(), 0);
@@ -52,8 +52,6 @@ impl PipelineStatus {
             before += former.run.counters.snapshot();
             delivered += former.run.counters.delivered.load(Relaxed);
         }
-        let (engine, sharing) = (engine.clone(), sharing.cloned());
-        let (run, progress) = (run.clone(), progress.clone());
         *latest = Some(RunStatus { since, engine, sharing, run, progress, before, delivered });
     }
 

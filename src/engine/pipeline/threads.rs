@@ -1,8 +1,8 @@
 //! The threads of a pipeline, which start together and end together.
 
 use super::{
-    context::SampleContext, cpu_share::ShareKeeper, engine::EngineShared, fetch::Fetcher, make::BatchOpener,
-    make::PlaceFiller, run::EpochRun, waker::FetchWaker, work,
+    context::SampleContext, cpu_share::ShareKeeper, engine::ThreadContext, fetch::Fetcher, make::BatchOpener,
+    make::PlaceFiller, run::EpochRun, work,
 };
 use crate::batch::{BatchPool, BatchStorage, Pools};
 use base::error::{Error, Result};
@@ -14,16 +14,6 @@ use std::time::{Duration, Instant};
 
 /// How long a pipeline that is dropped waits for its threads. A thread that hangs in a dead file system is left behind.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(1);
-
-/// What all threads of one start share.
-#[derive(Clone)]
-pub(crate) struct ThreadContext {
-    /// What samples are made by; of several recipes, by the first.
-    pub context: Arc<SampleContext>,
-    pub engine: Arc<EngineShared>,
-    /// What wakes the thread that opens batches.
-    pub waker: Arc<FetchWaker>,
-}
 
 /// The threads that turn runs into batches.
 pub(crate) struct Threads {

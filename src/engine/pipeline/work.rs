@@ -1,7 +1,7 @@
 //! A worker fills places of batches from the bytes of their samples.
 
 use super::{
-    cpu_share::CpuMeter, make::PlaceFiller, make::PlaceJob, stopwatch::Stopwatch, threads::ThreadContext,
+    cpu_share::CpuMeter, engine::ThreadContext, make::PlaceFiller, make::PlaceJob, stopwatch::Stopwatch,
 };
 use base::error::Error;
 use base::trace::TraceLane;

@@ -15,6 +15,12 @@ use pixels::gpu::PinnedSlice;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// A place of a batch on its way to a GPU.
+pub(crate) struct GpuPlace {
+    pub ticket: Ticket,
+    pub assembly: Arc<Assembly>,
+}
+
 /// A sample as a worker has prepared it.
 pub(crate) struct PreparedSample {
     pub place: BatchEntry,

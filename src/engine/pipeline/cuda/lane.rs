@@ -17,7 +17,7 @@ use super::timing::Timing;
 use super::work::Intake;
 use crate::batch::BatchCloser;
 use crate::pipeline::{
-    context::SampleContext, mixing::KeptPlaces, notify, run::EpochRun, threads::ThreadContext,
+    context::SampleContext, engine::ThreadContext, mixing::KeptPlaces, notify, run::EpochRun,
 };
 use base::error::{Error, Result};
 use base::slot::Slot;

@@ -1,25 +1,19 @@
 //! Batches on a GPU: they are opened as assemblies, in which the samples gather that workers have prepared.
 
 use super::GpuStage;
-use super::assembly::{Assembly, LaneQueues, PiecesInFlight};
+use super::assembly::{Assembly, GpuPlace, LaneQueues, PiecesInFlight};
 use super::lane;
 use super::prepare::Preparer;
-use crate::batch::{BatchStorage, Sink, Ticket};
+use crate::batch::{BatchStorage, Sink};
 use crate::config::{DevicePools, LANES};
 use crate::pipeline::{
-    make::BatchOpener, notify, run::EpochRun, threads::Spawner, threads::ThreadContext, threads::Threads,
+    engine::ThreadContext, make::BatchOpener, notify, run::EpochRun, threads::Spawner, threads::Threads,
 };
 use base::error::Result;
 use base::slot::SlotPool;
 use crossbeam_channel::unbounded;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-
-/// A place of a batch on its way to a GPU.
-pub(crate) struct GpuPlace {
-    pub ticket: Ticket,
-    pub assembly: Arc<Assembly>,
-}
 
 /// Opens batches on their way to a GPU.
 struct GpuOpener {

@@ -2,17 +2,16 @@
 //! the views, and decodes those that are the CPU's.
 
 use super::GpuStage;
-use super::assembly::{PreparedImage, PreparedSample};
+use super::assembly::{GpuPlace, PreparedImage, PreparedSample};
 use super::balance::KernelCall;
-use super::maker::GpuPlace;
 use super::per_image::PerImage;
 use super::refused::ImageId;
 use crate::batch::Ticket;
 use crate::config::CpuDecode;
 use crate::pipeline::{
     boxes::boxes_of_image, context::SampleContext, cpu::CpuDecoder, cpu::SampleImage, cpu::ViewsFrom,
-    fields::SeenImage, fields::check_size, fields::field_bytes, fields::fill_fields, fields::member_range,
-    make::OpenPlace, make::PlaceFiller, make::PlaceJob, notify, one_version::of_one_version,
+    fields::check_size, fields::fill_fields, make::OpenPlace, make::PlaceFiller, make::PlaceJob,
+    members::SeenImage, members::field_bytes, members::member_range, notify, one_version::of_one_version,
     originals::OriginalFiles, run::EpochRun, stopwatch::Stopwatch,
 };
 use base::error::{DecodeError, Error, Result};
@@ -47,13 +46,6 @@ struct ReadImage {
     bytes: PinnedSlice,
     /// Which of the bytes were read, where not all were: the others may be anything.
     parts: Option<ByteParts>,
-}
-
-impl ReadImage {
-    /// The number of bytes that were read.
-    fn arrived(&self) -> usize {
-        self.parts.map_or(self.bytes.len(), |parts| parts.bytes() as usize)
-    }
 }
 
 /// What was read of a sample, of which perhaps not all bytes have arrived.
@@ -212,14 +204,14 @@ impl Preparer {
     fn prepare_image(&mut self, image: usize, read: ReadImage, of: &mut Drawn<'_>) -> Result<PreparedImage> {
         let (run, draw) = (of.run, of.draw);
         let (context, config) = (&run.context, &run.context.config);
-        let arrived = read.arrived();
         let ReadImage { bytes, parts } = read;
+        let arrived = parts.map_or(bytes.len(), |parts| parts.bytes() as usize);
         let id = ImageId { sample: draw.sample, image: image as u32 };
         if parts.is_none() {
             notify::turned(context, image, draw.sample, &bytes);
         }
         let draw_views = |size| context.draw_views(&run.keys, image, draw, size, &[]);
-        let drawn = match self.drawn_of(image) {
+        let mut drawn = match self.drawn_of(image) {
             None if config.images.recipe(image).may_resize_padding() => {
                 Some(draw_views(image_size(&bytes)?)?)
             }
@@ -227,7 +219,6 @@ impl Preparer {
         };
         // A canvas is the CPU's: the kernels resize what lies in planes, and no backend writes padding into those.
         let on_canvas = drawn.as_ref().is_some_and(|drawn| drawn.canvas().is_some());
-        let mut drawn = drawn;
         if !on_canvas
             && self.stage.decodes_form(form_of(&bytes))
             && let Some(own) = OwnImage::read(&bytes)?

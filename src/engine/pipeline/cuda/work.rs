@@ -12,7 +12,7 @@ use crate::batch::Ticket;
 use crate::config::{CpuDecode, DevicePools, OnError};
 use crate::pipeline::{
     boxes::boxes_of_image, context::SampleContext, cpu::CpuDecoder, cpu::SampleImage, cpu::ViewsFrom,
-    fields::SeenImage, fields::check_size, fields::field_bytes, fields::fill_fields, notify,
+    fields::check_size, fields::fill_fields, members::SeenImage, members::field_bytes, notify,
     one_version::of_one_version, originals::OriginalFiles, run::EpochRun, stopwatch::Stopwatch,
     substitute::note_failure, substitute::substitute,
 };

@@ -1,18 +1,11 @@
 //! Batches in host memory, by one recipe.
 
-use super::sample::SampleMaker;
+use super::sample::{HostPlace, SampleMaker};
 use super::{BatchOpener, OpenPlace, PlaceFiller, PlaceJob};
-use crate::batch::{Encoded, Sink, Ticket};
+use crate::batch::{Encoded, Sink};
 use crate::pipeline::{cpu::CpuDecoder, mixing::RingBoard, run::EpochRun, stopwatch::Stopwatch};
 use base::error::Result;
 use std::sync::Arc;
-
-/// A place of a batch in host memory.
-pub(crate) struct HostPlace {
-    pub ticket: Ticket,
-    /// Where it meets the places that it is mixed with, where images are mixed.
-    pub rings: Option<Arc<RingBoard>>,
-}
 
 /// Opens the batch of `step` like [`BatchOpener::begin`].
 pub(super) fn begin(run: &EpochRun, step: u64, len: u32) -> Result<Option<Vec<HostPlace>>> {

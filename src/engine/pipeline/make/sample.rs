@@ -1,13 +1,12 @@
 //! What a batch holds of a sample, made of its bytes by one recipe.
 
-use super::host::HostPlace;
 use crate::batch::{Array, Encoded, Ticket, Value};
 use crate::config::{FieldContent, ImageField, OnError, ViewKind};
 use crate::pipeline::{
     boxes::boxes_of_image, context::SampleContext, cpu::CpuDecoder, cpu::SampleImage, cpu::ViewsFrom,
-    fields::SeenImage, fields::check_size, fields::field_bytes, fields::fill_fields, mixing::FilledPlace,
-    notify, one_version::of_one_version, originals::OriginalFiles, run::EpochRun, stopwatch::Stopwatch,
-    substitute::note_failure, substitute::substitute,
+    fields::check_size, fields::fill_fields, members::SeenImage, members::field_bytes, mixing::FilledPlace,
+    mixing::RingBoard, notify, one_version::of_one_version, originals::OriginalFiles, run::EpochRun,
+    stopwatch::Stopwatch, substitute::note_failure, substitute::substitute,
 };
 use base::error::{Error, Result};
 use base::simd::Level;
@@ -19,6 +18,13 @@ use pixels::decode::{Format, Planes, RestoredFile};
 use std::borrow::Cow;
 use std::sync::Arc;
 use store::tier::form_of_record;
+
+/// A place of a batch in host memory.
+pub(crate) struct HostPlace {
+    pub ticket: Ticket,
+    /// Where it meets the places that it is mixed with, where images are mixed.
+    pub rings: Option<Arc<RingBoard>>,
+}
 
 /// Decodes the images of samples.
 pub(crate) trait DecodeImage {

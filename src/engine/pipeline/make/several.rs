@@ -2,8 +2,8 @@
 //! all recipes need, and becomes a place in a batch of each. All recipes but the first have the runs that are linked to
 //! the first one's.
 
-use super::host::{self, HostPlace};
-use super::sample::{DecodeImage, SampleMaker};
+use super::host;
+use super::sample::{DecodeImage, HostPlace, SampleMaker};
 use super::{BatchOpener, OpenPlace, PlaceFiller, PlaceJob};
 use crate::batch::Encoded;
 use crate::pipeline::{
@@ -69,7 +69,7 @@ impl PlaceFiller<SeveralPlaces> for SeveralFiller {
     fn fill(&mut self, job: PlaceJob<SeveralPlaces>, stopwatch: &mut Stopwatch) {
         let PlaceJob { run, open: OpenPlace { entry, place: SeveralPlaces { own, linked }, .. }, bytes } =
             job;
-        self.images.iter_mut().for_each(|image| image.shared = None);
+        self.images.iter_mut().for_each(|image| image.tried = None);
         // The error of a read is that of one recipe; for the others the sample is read once more.
         let copy = bytes.as_ref().ok().filter(|_| !run.linked.is_empty()).cloned();
         let anew =
@@ -96,9 +96,10 @@ impl PlaceFiller<SeveralPlaces> for SeveralFiller {
 /// An image that is decoded once for all recipes.
 struct SharedImage {
     cpu: CpuDecoder,
-    /// The sample whose image was to be decoded for all recipes; what of it is in the decoder's planes, and its size.
-    /// `None` where that would not be what each recipe gets alone.
-    shared: Option<(u64, Option<(Decoded, (u32, u32))>)>,
+    /// The sample whose image was to be decoded for all recipes.
+    tried: Option<u64>,
+    /// What of it is in the decoder's planes, and its size; `None` where that would not be what each recipe gets alone.
+    shared: Option<(Decoded, (u32, u32))>,
 }
 
 impl SharedImage {
@@ -106,7 +107,7 @@ impl SharedImage {
     /// the others, nor is a canvas painted that only one has.
     fn decode_for_all(&mut self, lead: &EpochRun, run: &EpochRun, of: &SampleImage<'_>, record: &Encoded) {
         let (sample, ViewsFrom::Boxes(own)) = (of.draw.sample, &of.views) else { return };
-        self.shared = Some((sample, None));
+        (self.tried, self.shared) = (Some(sample), None);
         let field = |run: &EpochRun, image: usize| run.context.config.images.list()[image].field;
         let region = |run: &EpochRun, image: usize, boxes: &[[f32; 4]], size| {
             let drawn = run.context.draw_views(&run.keys, image, of.draw, size, boxes).ok()?;
@@ -130,13 +131,18 @@ impl SharedImage {
             let regions = others.iter().filter_map(|(run, image, boxes)| region(run, *image, boxes, size));
             regions.fold(own, Region::union)
         };
-        let decoded = self.cpu.decode_region(of, choose).ok().filter(|decoded| decoded.concealed.is_none());
-        self.shared = Some((sample, decoded.zip(found)));
+        let cpu = &mut self.cpu;
+        let decoded = cpu
+            .decoder
+            .decode_read(of.bytes, of.parts, choose, &mut cpu.planes)
+            .ok()
+            .filter(|decoded| decoded.concealed.is_none());
+        self.shared = decoded.zip(found);
     }
 
     /// The views of the image that is in the planes for all; `None` where they have not enough of it.
     fn drawn(&self, run: &EpochRun, of: &SampleImage<'_>) -> Result<Option<DrawnViews>> {
-        let (ViewsFrom::Boxes(boxes), Some((_, Some((decoded, size))))) = (&of.views, &self.shared) else {
+        let (ViewsFrom::Boxes(boxes), Some((decoded, size))) = (&of.views, &self.shared) else {
             return Ok(None);
         };
         let drawn = run.context.draw_views(&run.keys, of.image, of.draw, *size, boxes)?;
@@ -167,19 +173,19 @@ impl DecodeImage for SharedDecoder<'_> {
     ) -> Result<(DrawnViews, &Planes)> {
         let field = run.context.config.images.list()[of.image].field;
         while self.images.len() <= field {
-            self.images.push(SharedImage { cpu: CpuDecoder::new(&run.context), shared: None });
+            self.images.push(SharedImage { cpu: CpuDecoder::new(&run.context), tried: None, shared: None });
         }
         let image = &mut self.images[field];
-        if image.shared.as_ref().is_none_or(|(sample, _)| *sample != of.draw.sample) {
+        if image.tried != Some(of.draw.sample) {
             image.decode_for_all(self.lead, run, &of, record);
-            if let Some((_, Some(_))) = image.shared {
+            if image.shared.is_some() {
                 stopwatch.lap_as(&run.counters.decode, Stage::Decode, of.arrived());
             }
         }
         if let Some(drawn) = image.drawn(run, &of)? {
             return Ok((drawn, &image.cpu.planes));
         }
-        image.shared = Some((of.draw.sample, None));
+        image.shared = None;
         let drawn = image.cpu.decode(run, of, stopwatch)?;
         Ok((drawn, &image.cpu.planes))
     }
