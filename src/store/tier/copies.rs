@@ -67,7 +67,7 @@ pub enum CopyFault {
     Unconfirmed,
 }
 
-/// A tier that keeps copies of samples nearer than the source. All methods return at once, and any thread may call them.
+/// A tier that keeps copies of samples nearer than the source. All methods return at once; any thread may call them.
 pub(super) trait CacheTier: Send + Sync {
     /// What statistics and logs call it.
     fn name(&self) -> TierName;
