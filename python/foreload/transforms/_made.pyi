@@ -1,4 +1,4 @@
-"""The transforms, which `_made.py` makes of the core's table. `make stub` writes this file."""
+"""The transforms that `_made.py` makes of the core's table. `make stub` writes this file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
