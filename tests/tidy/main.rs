@@ -16,7 +16,8 @@ const LAUNCHES: &str = "src/engine/pipeline/cuda/lane.rs";
 const LONGEST: usize = 500;
 
 /// The files that a command of the Makefile writes; of a folder, all in it.
-const GENERATED: &[&str] = &["cuda/nvjpeg-sys/src/sys.rs", "benches/results/"];
+const GENERATED: &[&str] =
+    &["cuda/nvjpeg-sys/src/sys.rs", "benches/results/", "python/foreload/transforms/_made.pyi"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

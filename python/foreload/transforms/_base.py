@@ -43,7 +43,8 @@ class _Checked:
             object.__setattr__(self, parameter.name, usual)
 
     def _as_json(self) -> dict[str, Any]:
-        parameters = {parameter.name: getattr(self, parameter.name) for parameter in fields(self)}  # type: ignore[arg-type]
+        names = [parameter.name for parameter in fields(self)]  # type: ignore[arg-type]
+        parameters = {name: getattr(self, name) for name in names}
         if "transforms" in parameters:
             parameters["transforms"] = [step._as_json() for step in parameters["transforms"]]
         return {type(self).__name__: parameters}

@@ -2,8 +2,8 @@
 //! before. They work on grey levels of the output's size, and are what torchvision v2's functions of the same names
 //! make of uint8 tensors.
 //!
-//! All that the rest of the project must know of an operation is in this file: its parameters, what the CPU does, what a
-//! program for a GPU says, and whether masks and boxes follow. Its arithmetic is in the file of its kind.
+//! All that the rest of the project must know of an operation is in this file: its parameters, what the CPU does, what
+//! a program for a GPU says, and whether masks and boxes follow. Its arithmetic is in the file of its kind.
 //!
 //! The list is data: the CPU's kernels here and `cuda/ops/` run it by the same arithmetic, to the same bits, and
 //! `ImageLoader.view` shows it, so that anybody can replay it.

@@ -131,10 +131,10 @@ pub(in crate::augment::recipe) struct PixelPlace {
     pub(in crate::augment::recipe) size: Option<ImageSize>,
 }
 
-/// Makes the type of all transforms and the table of them, and says what each is: geometry; the type of the result; or what changes pixels behind
-/// the geometry. Of these it says which mind places: what they draw treats left and right, or top and bottom,
-/// differently, so that mirroring cannot be moved across it. Each is in one of the lists; those that hold others mind
-/// places where one of these does.
+/// Makes the type of all transforms and the table of them, and says what each is: geometry; the type of the result; or
+/// what changes pixels behind the geometry. Of these it says which mind places: what they draw treats left and right,
+/// or top and bottom, differently, so that mirroring cannot be moved across it. Each is in one of the lists; those that
+/// hold others mind places where one of these does.
 macro_rules! kinds {
     (
         geometry: $($geometry:ident),+;

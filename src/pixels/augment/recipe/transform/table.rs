@@ -277,7 +277,7 @@ pub fn transforms_stub() -> String {
     stub
 }
 
-const STUB_HEAD: &str = r#""""The transforms, which `_made.py` makes of the core's table. `make stub` writes this file."""
+const STUB_HEAD: &str = r#""""The transforms that `_made.py` makes of the core's table. `make stub` writes this file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
