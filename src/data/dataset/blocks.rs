@@ -163,7 +163,7 @@ impl ShardBlocks {
 
 /// What is read of a file at once, and kept for those who want a part of it: a compressed block, or a stretch of
 /// neighbours that lie there as they are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileBlock {
     pub(super) file: FileId,
     pub(super) content: BlockContent,
@@ -172,7 +172,7 @@ pub struct FileBlock {
 }
 
 /// What the bytes of a [`FileBlock`] are in its file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BlockContent {
     /// A block that has to be unpacked.
     Compressed(StoredBlock),

@@ -45,7 +45,7 @@ impl HeldColumns {
         &mut self,
         index: &DatasetIndex,
         column: u32,
-        block: FileBlock,
+        block: &FileBlock,
         source: &ShardBytes,
     ) -> Result<Arc<Vec<u8>>> {
         self.0.remove(&column);
@@ -60,8 +60,8 @@ impl HeldColumns {
             }
             Ok(stored)
         };
-        let (unpacked, _) = index.unpacked().get(&block, || block.bytes(path, read))?;
-        self.0.insert(column, (block, unpacked.clone()));
+        let (unpacked, _) = index.unpacked().get(block, || block.bytes(path, read))?;
+        self.0.insert(column, (block.clone(), unpacked.clone()));
         Ok(unpacked)
     }
 }
