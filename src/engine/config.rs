@@ -38,8 +38,8 @@ pub use pfs::parse_pfs;
 pub use recipe::check_given_once;
 pub use selection::Weights;
 pub use settings::{
-    DirectoryChoice, LoaderKind, LoaderOptions, RESOURCES_MAY_BE, RamChoice, SETTINGS, SettingsClass,
-    SettingsObject, manual, parameters, signature, stub,
+    DirectoryChoice, LoaderKind, LoaderOptions, RESOURCES_MAY_BE, RamChoice, SettingsClass, SettingsObject,
+    manual, parameters, signature, stub,
 };
 pub use settings::{Given, GivenSettings, Setting, docstring, python_name, unknown_setting};
 pub use share::CpuShare;

@@ -20,7 +20,8 @@ pub(crate) use forms::{Description, Form};
 pub use given::Given;
 pub use list::GivenSettings;
 pub use objects::{RESOURCES_MAY_BE, SettingsObject};
-pub use table::{DirectoryChoice, LoaderOptions, RamChoice, SETTINGS};
+use table::SETTINGS;
+pub use table::{DirectoryChoice, LoaderOptions, RamChoice};
 
 use base::error::{Error, Result};
 

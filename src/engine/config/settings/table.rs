@@ -46,7 +46,7 @@ const MOST_CONSUMERS: u64 = 256;
 macro_rules! settings {
     (
         $(#[doc = $about:literal])+ $type_name:ident, |$options:ident| $place:expr;
-        $(#[doc = $about_table:literal])+ $shown:vis $table:ident;
+        $(#[doc = $about_table:literal])+ $table:ident;
         $(
             $(#[doc = $line:literal])+
             $name:ident: $type:ty = $default:expr, $form:expr,
@@ -66,7 +66,7 @@ macro_rules! settings {
         }
 
         $(#[doc = $about_table])+
-        $shown static $table: &[Setting] = &[$(
+        pub(super) static $table: &[Setting] = &[$(
             Setting {
                 name: stringify!($name),
                 topic: Topic::$topic,
@@ -97,7 +97,7 @@ settings! {
     LoaderOptions, |options| *options;
 
     /// All settings, by topic.
-    pub SETTINGS;
+    SETTINGS;
 
     /// Samples per step and rank.
     batch_size: u32 = 64, WholeNumber::from(1), Batches, Batch;
@@ -442,7 +442,7 @@ settings! {
     RamChoice, |options| options.cache.ram;
 
     /// The members of a `foreload.Ram`.
-    pub(super) RAM;
+    RAM;
 
     /// Bytes of this node's memory that copies may take, or a text such as `"20GB"`. Each of the node's ranks has an
     /// equal part, beside `memory`, and takes it as it fills. It must be free when the first epoch begins.
@@ -457,7 +457,7 @@ settings! {
     DirectoryChoice, |options| options.cache.directory;
 
     /// The members of a `foreload.Directory`.
-    pub(super) DIRECTORY;
+    DIRECTORY;
 
     /// A directory on local NVMe, made where it is missing.
     path: Option<PathBuf> = None, Maybe(OwnDirectory), Cache, Nothing.only_in(OfDirectory, "cache_dir").flag("cache");

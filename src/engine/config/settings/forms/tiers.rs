@@ -6,6 +6,15 @@ use crate::config::{CacheChoice, Given, LoaderOptions, SettingsObject};
 /// Tiers from the fastest to the slowest, each as a dict of its members by the name of its class.
 pub(in crate::config::settings) struct TierList;
 
+impl TierList {
+    /// The object that a tier is, and its members.
+    fn tier(given: &Given) -> Option<(SettingsObject, &[(Given, Given)])> {
+        let Given::Map(classes) = given else { return None };
+        let [(Given::Text(class), Given::Map(members))] = &classes[..] else { return None };
+        SettingsObject::of_keyword("cache").find(|object| object.class() == class).zip(Some(members))
+    }
+}
+
 impl Form<CacheChoice> for TierList {
     fn read(&self, given: &Given) -> Result<CacheChoice, String> {
         let tiers: Vec<Given> = match given {
@@ -15,25 +24,20 @@ impl Form<CacheChoice> for TierList {
         let mut options = LoaderOptions::default();
         let mut before: Option<SettingsObject> = None;
         for tier in &tiers {
-            let Given::Map(classes) = tier else { return is(given) };
-            let [(Given::Text(class), Given::Map(members))] = &classes[..] else { return is(given) };
-            let known = |object: &SettingsObject| object.class() == class;
-            let Some(object) = SettingsObject::of_keyword("cache").find(known) else { return is(given) };
-            match before.replace(object) {
+            let Some((object, members)) = Self::tier(tier) else { return is(given) };
+            let class = object.class();
+            match before.replace(object).filter(|before| *before >= object) {
                 Some(same) if same == object => return Err(format!("has two of foreload.{class}")),
-                Some(slower) if slower > object => {
+                Some(slower) => {
                     let slower = slower.class();
                     return Err(format!(
                         "has foreload.{slower} before foreload.{class}, and not from the fastest to the slowest"
                     ));
                 }
-                _ => {}
+                None => {}
             }
             for (name, value) in members {
-                let setting = match name {
-                    Given::Text(name) => object.member(name),
-                    _ => None,
-                };
+                let setting = if let Given::Text(name) = name { object.member(name) } else { None };
                 let setting = setting.ok_or_else(|| format!("has {class} with {name}"))?;
                 setting.set(&mut options, value).map_err(|error| format!("has {class}: {error}"))?;
             }
@@ -42,21 +46,9 @@ impl Form<CacheChoice> for TierList {
     }
 
     fn show(&self, cache: &CacheChoice) -> Given {
-        let text = |text: &str| Given::Text(text.into());
-        let options = LoaderOptions { cache: cache.clone(), ..LoaderOptions::default() };
-        let usual = LoaderOptions::default();
-        let mut tiers = Given::empty_list();
-        for object in SettingsObject::of_keyword("cache") {
-            let is_given = |(_, value, usual): &(_, Given, Given)| value != usual;
-            let values = object.members().filter_map(|setting| {
-                Some((text(setting.member?.name), setting.shown(&options), setting.shown(&usual)))
-            });
-            let members: Vec<_> = values.filter(is_given).map(|(name, value, _)| (name, value)).collect();
-            if !members.is_empty() {
-                tiers.push(Given::Map(vec![(text(object.class()), Given::Map(members))]));
-            }
-        }
-        if tiers == Given::empty_list() { Given::Nothing } else { tiers }
+        let shown = format!("{cache:?}");
+        let is_usual = shown == format!("{:?}", CacheChoice::default());
+        if is_usual { Given::Nothing } else { Given::Other(shown) }
     }
 
     fn check(&self, _: &CacheChoice) -> Result<(), String> {
@@ -84,28 +76,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_shown_again() {
+    fn tiers_are_read_each_once_the_fastest_first() {
         let text = |text: &str| Given::Text(text.into());
-        let tier =
-            |class: &str, members: Vec<(Given, Given)>| Given::Map(vec![(text(class), Given::Map(members))]);
-        let ram = tier("Ram", vec![(text("size"), Given::Whole(5))]);
-        let path = || (text("path"), text("/nvme"));
-        let directory = tier("Directory", vec![path(), (text("fill"), text("ahead"))]);
-        let both = Given::List(vec![ram.clone(), directory.clone()]);
-        assert_eq!(TierList.show(&TierList.read(&both).unwrap()), both);
-        assert_eq!(TierList.read(&both).unwrap().ram.size, Some(5));
-        let alone = TierList.read(&directory).unwrap();
-        assert_eq!(TierList.show(&alone), Given::List(vec![directory.clone()]));
-        assert_eq!(TierList.show(&TierList.read(&Given::Nothing).unwrap()), Given::Nothing);
+        let tier = |class: &str, member: &str, value| {
+            Given::Map(vec![(text(class), Given::Map(vec![(text(member), value)]))])
+        };
+        let (ram, directory) = (tier("Ram", "size", text("1kB")), tier("Directory", "path", text("/nvme")));
+        let both = TierList.read(&Given::List(vec![ram.clone(), directory.clone()])).unwrap();
+        assert_eq!((both.ram.size, both.directory.path), (Some(1000), Some("/nvme".into())));
+        assert_eq!(TierList.read(&directory).unwrap().ram.size, None);
         for wrong in [
             Given::empty_list(),
             text("/nvme"),
-            Given::Map(vec![path()]),
+            Given::Map(vec![(text("path"), text("/nvme"))]),
             Given::List(vec![Given::Nothing]),
-            Given::List(vec![directory.clone(), ram.clone()]),
+            Given::List(vec![directory, ram.clone()]),
             Given::List(vec![ram.clone(), ram]),
-            tier("Directory", vec![(text("sise"), Given::Whole(5))]),
-            tier("Resources", vec![]),
+            tier("Directory", "sise", Given::Whole(5)),
+            tier("Resources", "threads", Given::Whole(5)),
         ] {
             assert!(TierList.read(&wrong).is_err(), "{wrong}");
         }
