@@ -19,8 +19,8 @@ pub mod batch {
 pub mod config {
     pub use ::engine::config::{
         AllowedBackends, CpuDecode, FieldOptions, FieldValue, GpuDecoder, LANES, LoaderConfig, LoaderKind,
-        LoaderOptions, OnError, SETTINGS, SettingsClass, SettingsObject, Weights, has_unwatched_quota,
-        manual, parameters, parse_pfs, signature, stub,
+        LoaderOptions, OnError, Setting, SettingsClass, SettingsObject, Weights, has_unwatched_quota, manual,
+        parameters, parse_pfs, signature, stub,
     };
 }
 pub mod dataset {

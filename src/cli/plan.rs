@@ -265,7 +265,7 @@ fn job(args: &PlanArgs, index: &DatasetIndex, compressed: Option<&BlockCosts>) -
         depth: args.settings.queue_depth.unwrap_or(32),
         consume_seconds: args.consume.as_secs_f64(),
         cache_bytes: args.cache_size.unwrap_or(0),
-        fill: args.settings.cache_fill,
+        fill: args.settings.cache.directory.fill,
         network: args.network.filter(|_| args.nodes > 1),
         by_locality: args.assignment == "locality",
     }

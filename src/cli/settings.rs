@@ -4,7 +4,7 @@ use base::error::Error;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
-use engine::config::{Given, GivenSettings, LoaderKind, LoaderOptions, SETTINGS, Setting, check_given_once};
+use engine::config::{Given, GivenSettings, LoaderKind, LoaderOptions, Setting, check_given_once};
 use std::ffi::OsString;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -45,7 +45,7 @@ impl<C> Deref for Settings<C> {
 /// The settings of a command, each with its flag.
 fn taken<C: TakesSettings>() -> impl Iterator<Item = (&'static Setting, String)> {
     let taken = |setting: &&Setting| C::NAMES.is_none_or(|names| names.contains(&setting.name));
-    SETTINGS.iter().filter(taken).filter_map(|setting| Some((setting, setting.flag_name()?)))
+    Setting::all().filter(taken).filter_map(|setting| Some((setting, setting.flag_name()?)))
 }
 
 impl<C: TakesSettings> clap::Args for Settings<C> {
@@ -183,7 +183,7 @@ mod tests {
     fn nothing_said_is_the_default_of_the_table_or_of_the_command() {
         let mut options = read(&[]).unwrap();
         assert_eq!(std::mem::replace(&mut options.batch_size, 64), 256);
-        for setting in SETTINGS {
+        for setting in Setting::all() {
             assert_eq!(setting.shown(&options), setting.shown(&LoaderOptions::default()), "{}", setting.name);
         }
     }
@@ -213,7 +213,7 @@ mod tests {
             (Some(false), true, Some(1_000_000_000))
         );
         assert_eq!((options.flip, options.last_batch), (0.0, None));
-        assert_eq!(options.cache_fill, store::tier::FillChoice::Ahead);
+        assert_eq!(options.cache.directory.fill, store::tier::FillChoice::Ahead);
     }
 
     #[test]

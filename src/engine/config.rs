@@ -20,6 +20,7 @@ mod share;
 mod sharing;
 mod views;
 
+pub use cache::CacheChoice;
 pub use device::{AllowedBackends, CpuDecode, Device, GpuDecoder, LANES};
 pub use device::{
     ChosenDevice, DevicePools, choose_of as choose_device_of, look_for_libraries_in,
@@ -36,10 +37,11 @@ pub use peers::Peers;
 pub use pfs::parse_pfs;
 pub use recipe::check_given_once;
 pub use selection::Weights;
-pub use settings::{Given, GivenSettings, Setting, docstring, python_name, unknown_setting};
 pub use settings::{
-    LoaderKind, LoaderOptions, SETTINGS, SettingsClass, SettingsObject, manual, parameters, signature, stub,
+    DirectoryChoice, LoaderKind, LoaderOptions, RESOURCES_MAY_BE, RamChoice, SettingsClass, SettingsObject,
+    manual, parameters, signature, stub,
 };
+pub use settings::{Given, GivenSettings, Setting, docstring, python_name, unknown_setting};
 pub use share::CpuShare;
 pub use share::has_unwatched_quota;
 pub use sharing::SharingPolicy;
@@ -172,7 +174,7 @@ impl LoaderOptions {
     /// # Errors
     /// [`Error::Config`] that names the setting; [`Error::Unavailable`] for a GPU that is asked for and cannot be used.
     pub fn validate(&self) -> Result<CheckedOptions<'_>> {
-        SETTINGS.iter().try_for_each(|setting| setting.check(self))?;
+        Setting::all().try_for_each(|setting| setting.check(self))?;
         self.check_shared()?;
         if !self.decoded && self.device.starts_with("cuda") {
             let message =

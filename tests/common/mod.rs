@@ -8,6 +8,7 @@ mod seeds;
 pub mod tables;
 
 pub use child::{await_no_threads, child, threads};
+use foreload::CacheChoice;
 use foreload::testing::config::{LoaderConfig, LoaderOptions};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use foreload::testing::decode::forms::{FormMaker, MadeForm};
@@ -22,6 +23,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
+
+/// These options, with a cache that is changed.
+pub fn with_cache(mut options: LoaderOptions, change: impl FnOnce(&mut CacheChoice)) -> LoaderOptions {
+    change(&mut options.cache);
+    options
+}
 
 /// A dataset of three classes and its index, both in a temporary directory.
 pub struct Dataset {
@@ -129,7 +136,9 @@ impl Dataset {
     /// These options, with a cache beside the data that may take `part` times their bytes.
     pub fn cached(&self, part: f64, options: LoaderOptions) -> LoaderOptions {
         let size = (part * self.index().total_bytes() as f64) as u64;
-        LoaderOptions { cache_dir: Some(self.beside("cache")), cache_size: Some(size), ..options }
+        with_cache(options, |cache| {
+            (cache.directory.path, cache.directory.size) = (Some(self.beside("cache")), Some(size));
+        })
     }
 
     /// A path beside the data, where something else can be kept.

@@ -1,7 +1,7 @@
 //! Indexed images on a GPU, and packed ones beside them: kernels of our own decode both, and their batches are the
 //! CPU's, bit for bit, whatever else there is.
 
-use crate::common::{Dataset, jpeg};
+use crate::common::{Dataset, jpeg, with_cache};
 use crate::packed::own;
 use crate::pipeline::{epoch, on_cpu, options, pipeline};
 use crate::several_images::{self, Shard};
@@ -97,8 +97,9 @@ fn nvjpeg_alone_decodes_packed_copies_of_another_job() {
     let cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(200);
-    let packed =
-        LoaderOptions { cache_form: FormChoice::Packed, ..dataset.cached(200.0, on_cpu(&options())) };
+    let packed = with_cache(dataset.cached(200.0, on_cpu(&options())), |cache| {
+        cache.directory.form = FormChoice::Packed
+    });
     let filling = dataset.pipeline(&packed);
     epoch(&filling, 0);
     let cache = filling.cache().expect("a cache");
@@ -113,7 +114,7 @@ fn nvjpeg_alone_decodes_packed_copies_of_another_job() {
     drop(filling);
     let asked = LoaderOptions { decoder: GpuDecoder::NvJpeg, cpu_decode: CpuDecode::Never, ..options() };
     let (expected, _) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Hardware), 1);
-    let cached = LoaderOptions { cache_form: FormChoice::AsIs, ..dataset.cached(200.0, asked) };
+    let cached = with_cache(dataset.cached(200.0, asked), |cache| cache.directory.form = FormChoice::AsIs);
     let with_copies = pipeline(&dataset, &cached, AllowedBackends::Hardware);
     let (batches, stats) = epoch(&with_copies, 1);
     assert!(batches == expected);

@@ -2,13 +2,13 @@
 //! files like any other, and are delivered as they are.
 
 use crate::common::jpeg;
-use foreload::TierName;
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions};
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
 use foreload::testing::decode::forms::{FormMaker, MadeForm};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::FormChoice;
+use foreload::{CacheChoice, TierName};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -143,15 +143,12 @@ fn copies_in_a_cache_are_of_what_was_read() {
     let alike = Alike::folder();
     for tier in [TierName::NVME, TierName::RAM] {
         for form in [FormChoice::Indexed, FormChoice::Packed] {
-            let (dir, room) = (tier == TierName::NVME, Some(64 << 20));
-            let options = LoaderOptions {
-                cache_dir: dir.then(|| alike.path(&format!("cache {form:?}"))),
-                cache_size: room.filter(|_| dir),
-                cache_ram: room.filter(|_| !dir),
-                cache_form: form,
-                cache_ram_form: form,
-                ..files()
+            let mut cache = match tier == TierName::NVME {
+                true => CacheChoice::in_directory(alike.path(&format!("cache {form:?}")), 64 << 20),
+                false => CacheChoice::in_ram(64 << 20),
             };
+            (cache.ram.form, cache.directory.form) = (form, form);
+            let options = LoaderOptions { cache, ..files() };
             let pipeline = alike.pipeline(&alike.path("data"), Contents::Files, &options);
             assert_eq!(alike.check(&pipeline, 0, encoded), 0);
             let cache = pipeline.cache().expect("a cache");

@@ -5,15 +5,15 @@ mod packed;
 
 use crate::common::scene::{Scene, tfrecord};
 use crate::common::tables::{Feature, MdsColumn, example, mds_index, mds_shard};
-use crate::common::{jpeg, small_images};
+use crate::common::{jpeg, small_images, with_cache};
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
-use foreload::Shuffling;
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
 use foreload::testing::io::IoChoice;
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::FillChoice;
+use foreload::{CacheChoice, Shuffling};
 use range_server::{Options, RangeServer};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use std::collections::BTreeMap;
@@ -243,12 +243,10 @@ fn whoever_unpacks_a_block_has_all_of_its_samples_kept() {
         for kind in [&KINDS[0], &KINDS[4], &KINDS[6]] {
             let (plain, packed) = (kind.scene(false), kind.scene(true));
             let expected = pipeline(&plain, &small_images());
-            let options = LoaderOptions {
-                cache_ram: Some(64 << 20),
-                cache_fill: fill,
-                batch_size: 4,
-                ..small_images()
-            };
+            let options = LoaderOptions { batch_size: 4, ..small_images() };
+            let options = with_cache(options, |cache| {
+                (cache.ram.size, cache.directory.fill) = (Some(64 << 20), fill);
+            });
             let pipeline = pipeline(&packed, &options);
             for number in 0..3 {
                 assert!(by_sample(&pipeline, number) == by_sample(&expected, number), "{}", kind.name);
@@ -274,12 +272,10 @@ fn whoever_unpacks_a_block_has_all_of_its_samples_kept() {
 fn a_block_that_is_unpacked_for_one_sample_gives_the_others_too() {
     for kind in [&KINDS[0], &KINDS[6]] {
         let packed = kind.scene(true);
-        let options = LoaderOptions {
-            cache_ram: Some(64 << 20),
-            cache_fill: FillChoice::Use,
-            batch_size: 1,
-            ..small_images()
-        };
+        let options = LoaderOptions { batch_size: 1, ..small_images() };
+        let options = with_cache(options, |cache| {
+            (cache.ram.size, cache.directory.fill) = (Some(64 << 20), FillChoice::Use);
+        });
         let pipeline = pipeline(&packed, &options);
         let mut epoch = pipeline.epoch(0, 0, 1, SAMPLES as u64 - 1).unwrap();
         assert!(epoch.next_batch().unwrap().is_some() && epoch.next_batch().unwrap().is_none());
@@ -305,8 +301,7 @@ fn a_cache_in_a_directory_serves_the_next_run_without_unpacking() {
     let expected = by_sample(&pipeline(&plain, &small_images()), 0);
     let directory = tempfile::tempdir().unwrap();
     let options = LoaderOptions {
-        cache_dir: Some(directory.path().join("cache")),
-        cache_size: Some(64 << 20),
+        cache: CacheChoice::in_directory(directory.path().join("cache"), 64 << 20),
         ..small_images()
     };
     let first = pipeline(&packed, &options);
@@ -321,8 +316,11 @@ fn a_cache_in_a_directory_serves_the_next_run_without_unpacking() {
 #[test]
 fn a_part_of_the_samples_is_all_that_a_cache_keeps() {
     let packed = KINDS[0].scene(true);
-    let options =
-        LoaderOptions { cache_ram: Some(64 << 20), indices: Some((3..12).collect()), ..small_images() };
+    let options = LoaderOptions {
+        cache: CacheChoice::in_ram(64 << 20),
+        indices: Some((3..12).collect()),
+        ..small_images()
+    };
     let pipeline = pipeline(&packed, &options);
     assert_eq!(by_sample(&pipeline, 0).len(), 9);
     let cache = pipeline.cache().expect("a cache");

@@ -1,13 +1,13 @@
 //! Of packed copies in a directory only what a crop needs is read: batches are the same, damage that is read costs a
 //! read of the source, and tiers that keep a sample get all of it.
 
-use crate::common::{Dataset, epoch_bytes, small_images};
+use crate::common::{Dataset, epoch_bytes, small_images, with_cache};
 use crate::tiers::epoch;
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::io::{Direct, IoChoice};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::{CacheStats, FormChoice};
-use foreload::{Fidelity, TierName};
+use foreload::{Fidelity, RamChoice, TierName};
 use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub const WAYS: [(IoChoice, Direct, u32, u32); 4] = [
 
 /// Options of images in a directory beside the data, where copies are packed.
 fn packed(dataset: &Dataset, options: LoaderOptions) -> LoaderOptions {
-    LoaderOptions { cache_form: FormChoice::Packed, ..dataset.cached(ALL, options) }
+    with_cache(dataset.cached(ALL, options), |cache| cache.directory.form = FormChoice::Packed)
 }
 
 fn stats(pipeline: &Pipeline) -> CacheStats {
@@ -112,7 +112,7 @@ fn are_the_same(dataset: &Dataset, whole: u64) {
 fn another_process_knows_the_outlines_too() {
     let dataset = Dataset::photographs(SAMPLES);
     let options = packed(&dataset, small_images());
-    let as_they_come = LoaderOptions { cache_form: FormChoice::AsIs, ..options.clone() };
+    let as_they_come = with_cache(options.clone(), |cache| cache.directory.form = FormChoice::AsIs);
     // This one was there before anything was packed.
     let other = dataset.pipeline(&as_they_come);
     let expected = epoch_bytes(&other, 0);
@@ -218,11 +218,9 @@ fn what_memory_takes_is_read_whole() {
     let dataset = Dataset::photographs(SAMPLES);
     let whole = fill(&dataset, SAMPLES);
     let expected = epoch_bytes(&dataset.pipeline(&small_images()), 0);
-    let options = LoaderOptions {
-        cache_ram: Some(64 << 20),
-        cache_ram_form: FormChoice::AsIs,
-        ..packed(&dataset, small_images())
-    };
+    let options = with_cache(packed(&dataset, small_images()), |cache| {
+        cache.ram = RamChoice { size: Some(64 << 20), form: FormChoice::AsIs };
+    });
     let pipeline = dataset.pipeline(&options);
     let (hash, found) = epoch(&pipeline, 0);
     let (memory, directory) = (found.tier(TierName::RAM), found.tier(TierName::NVME));
@@ -242,11 +240,9 @@ fn what_memory_has_no_room_for_is_read_in_parts() {
     let dataset = Dataset::photographs(MANY);
     let expected = epoch_bytes(&dataset.pipeline(&small_images()), 0);
     let whole = fill(&dataset, MANY);
-    let options = LoaderOptions {
-        cache_ram: Some(4 << 20),
-        cache_ram_form: FormChoice::AsIs,
-        ..packed(&dataset, small_images())
-    };
+    let options = with_cache(packed(&dataset, small_images()), |cache| {
+        cache.ram = RamChoice { size: Some(4 << 20), form: FormChoice::AsIs };
+    });
     let pipeline = dataset.pipeline(&options);
     assert!(epoch(&pipeline, 0).0 == expected);
     let (hash, found) = epoch(&pipeline, 0);

@@ -3,13 +3,13 @@
 
 use super::store::world::on_tmpfs;
 use crate::common::{Dataset, child, seeds};
-use foreload::Shuffling;
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::io::IoChoice;
 use foreload::testing::io::fault::{FaultOptions, FaultReader};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::tier::{FillChoice, Verify};
+use foreload::{CacheChoice, DirectoryChoice, Shuffling};
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io::Read;
@@ -176,9 +176,15 @@ impl Scene<'_> {
             memory: Some(24 << 20),
             io: if self.chance(50) { IoChoice::Pread } else { IoChoice::Auto },
             queue_depth: Some(2 + self.random.below(8) as u32),
-            cache_dir: Some(self.cache.clone()),
-            cache_size: Some(size),
-            cache_fill: fill,
+            cache: CacheChoice {
+                directory: DirectoryChoice {
+                    path: Some(self.cache.clone()),
+                    size: Some(size),
+                    fill,
+                    ..Default::default()
+                },
+                ..Default::default()
+            },
             verify,
             on_error: OnError::Zero,
             max_errors: Some(SAMPLES as u64),
@@ -338,8 +344,7 @@ fn fills_until_killed() {
         decoded: false,
         device: "cpu".into(),
         memory: Some(24 << 20),
-        cache_dir: Some(told("CAMPAIGN_CACHE")),
-        cache_size: Some(100_000),
+        cache: CacheChoice::in_directory(told("CAMPAIGN_CACHE"), 100_000),
         ..LoaderOptions::default()
     };
     let config = asked.check(&index).unwrap();

@@ -1,12 +1,12 @@
 //! Copies that are brought to another form beside training: batches stay the same bytes, rooms keep their quota, and
 //! whoever wants files gets files.
 
-use crate::common::{Dataset, epoch_bytes, small_images};
-use foreload::TierName;
+use crate::common::{Dataset, epoch_bytes, small_images, with_cache};
 use foreload::testing::config::{LoaderOptions, has_unwatched_quota};
 use foreload::testing::dataset::Changed;
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::{CacheStats, FormChoice, Verify};
+use foreload::{CacheChoice, RamChoice, TierName};
 use std::time::{Duration, Instant};
 
 const SAMPLES: usize = 400;
@@ -19,10 +19,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn in_tier(dataset: &Dataset, tier: TierName, part: f64, form: FormChoice) -> LoaderOptions {
     let options = dataset.cached(part, small_images());
     if tier == TierName::NVME {
-        return LoaderOptions { cache_form: form, ..options };
+        return with_cache(options, |cache| cache.directory.form = form);
     }
-    let cache_ram = options.cache_size.map(|size| size.max(16 << 20));
-    LoaderOptions { cache_ram, cache_dir: None, cache_size: None, cache_ram_form: form, ..options }
+    let size = options.cache.directory.size.map(|size| size.max(16 << 20));
+    LoaderOptions { cache: CacheChoice { ram: RamChoice { size, form }, ..Default::default() }, ..options }
 }
 
 fn stats(pipeline: &Pipeline) -> CacheStats {
@@ -54,7 +54,8 @@ fn batches_are_the_same_in_every_form_and_tier() {
     for tier in [TierName::NVME, TierName::RAM] {
         for form in [FormChoice::Indexed, FormChoice::Packed, FormChoice::Auto] {
             let mut options = in_tier(&dataset, tier, ALL, form);
-            options.cache_dir = options.cache_dir.map(|_| dataset.beside(&format!("cache {form:?}")));
+            let path = &mut options.cache.directory.path;
+            *path = path.take().map(|_| dataset.beside(&format!("cache {form:?}")));
             let pipeline = dataset.pipeline(&options);
             for number in 0..3 {
                 assert!(
@@ -96,7 +97,7 @@ fn the_next_run_and_other_processes_find_the_form() {
     wait_until(&first, "former segments are gone", |stats| stats.all().held_bytes < stats.all().quota / 6);
     drop((first, other));
     for form in [FormChoice::Packed, FormChoice::AsIs] {
-        let pipeline = dataset.pipeline(&LoaderOptions { cache_form: form, ..options.clone() });
+        let pipeline = dataset.pipeline(&with_cache(options.clone(), |cache| cache.directory.form = form));
         assert!(epoch_bytes(&pipeline, 0) == hash, "{form:?}");
         let found = stats(&pipeline);
         assert_eq!((found.source.source_reads, found.all().converted_samples), (0, 0), "{form:?}: {found:?}");
@@ -123,10 +124,8 @@ fn copies_with_an_index_are_packed_by_a_run_that_wants_that() {
 fn a_small_quota_holds_at_every_instant() {
     let dataset = Dataset::folder(15 * SAMPLES);
     let plain = dataset.pipeline(&small_images());
-    let options = LoaderOptions {
-        cache_size: Some(9 << 20),
-        ..in_tier(&dataset, TierName::NVME, 1.0, FormChoice::Packed)
-    };
+    let packed = in_tier(&dataset, TierName::NVME, 1.0, FormChoice::Packed);
+    let options = with_cache(packed, |cache| cache.directory.size = Some(9 << 20));
     assert!(dataset.index().total_bytes() > 9 << 20, "the cache has room for a part");
     let pipeline = dataset.pipeline(&options);
     for number in 0..4 {
@@ -142,7 +141,7 @@ fn a_small_quota_holds_at_every_instant() {
 fn a_tiny_cache_keeps_copies_as_they_are_and_says_so() {
     let dataset = Dataset::folder(SAMPLES);
     let options = in_tier(&dataset, TierName::NVME, 1.0, FormChoice::Packed);
-    let pipeline = dataset.pipeline(&LoaderOptions { cache_size: Some(1 << 20), ..options });
+    let pipeline = dataset.pipeline(&with_cache(options, |cache| cache.directory.size = Some(1 << 20)));
     epoch_bytes(&pipeline, 0);
     pipeline.cache().expect("a cache").flush();
     let all = stats(&pipeline).all();
@@ -156,7 +155,7 @@ fn files_come_from_packed_copies_as_they_were() {
     let dataset = Dataset::folder(SAMPLES);
     let files =
         LoaderOptions { decoded: false, ..in_tier(&dataset, TierName::NVME, ALL, FormChoice::Packed) };
-    let plain = LoaderOptions { cache_dir: None, cache_size: None, ..files.clone() };
+    let plain = LoaderOptions { cache: CacheChoice::default(), ..files.clone() };
     let (pipeline, plain) = (dataset.pipeline(&files), dataset.pipeline(&plain));
     epoch_bytes(&pipeline, 0);
     pipeline.cache().expect("a cache").flush();
@@ -228,13 +227,11 @@ fn what_another_dataset_keeps_does_not_leave_for_another_form() {
         return;
     }
     let (first, second) = (Dataset::folder(SAMPLES), Dataset::folder(SAMPLES));
-    let shared = LoaderOptions {
-        cache_size: Some(first.index().total_bytes() * 5 / 2),
-        cache_form: FormChoice::AsIs,
-        ..in_tier(&first, TierName::NVME, 1.0, FormChoice::Auto)
-    };
+    let shared = with_cache(in_tier(&first, TierName::NVME, 1.0, FormChoice::AsIs), |cache| {
+        cache.directory.size = Some(first.index().total_bytes() * 5 / 2);
+    });
     let kept = |dataset: &Dataset, form| {
-        let pipeline = dataset.pipeline(&LoaderOptions { cache_form: form, ..shared.clone() });
+        let pipeline = dataset.pipeline(&with_cache(shared.clone(), |cache| cache.directory.form = form));
         for number in 0..2 {
             epoch_bytes(&pipeline, number);
         }
@@ -292,7 +289,8 @@ fn files_that_have_no_forms_are_counted_and_stay() {
     }
     let dataset = dataset.indexed_anew();
     let packed = in_tier(&dataset, TierName::NVME, ALL, FormChoice::Packed);
-    let pipeline = dataset.pipeline(&LoaderOptions { decoded: false, cache_size: Some(1 << 24), ..packed });
+    let packed = with_cache(packed, |cache| cache.directory.size = Some(1 << 24));
+    let pipeline = dataset.pipeline(&LoaderOptions { decoded: false, ..packed });
     files_of(&pipeline, 0);
     pipeline.cache().expect("a cache").flush();
     wait_until(&pipeline, "all are counted", |stats| stats.all().unconvertible_samples == 40);

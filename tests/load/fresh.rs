@@ -1,6 +1,7 @@
 //! The cache never hides a changed dataset: a copy is used only as long as its file is the one it was made of.
 
-use crate::common::Dataset;
+use crate::common::{Dataset, with_cache};
+use foreload::CacheChoice;
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::store::{Offer, Store, StoreOptions};
@@ -20,8 +21,7 @@ fn options(dataset: &Dataset) -> LoaderOptions {
         decoded: false,
         train: Some(false),
         device: "cpu".into(),
-        cache_dir: Some(dataset.beside("cache")),
-        cache_size: Some(64 << 20),
+        cache: CacheChoice::in_directory(dataset.beside("cache"), 64 << 20),
         ..LoaderOptions::default()
     }
 }
@@ -103,7 +103,7 @@ fn a_cache_of_which_most_is_of_former_files_makes_room() {
     let dataset = Dataset::folder(SAMPLES);
     let total = dataset.index().total_bytes();
     // The cache has room for the samples and their tables once, not twice.
-    let options = LoaderOptions { cache_size: Some(total * 3 / 2), ..options(&dataset) };
+    let options = with_cache(options(&dataset), |cache| cache.directory.size = Some(total * 3 / 2));
     run(&dataset, &options);
     for round in 0..3 {
         (0..SAMPLES).for_each(|sample| overwrite(&dataset.path(sample)));

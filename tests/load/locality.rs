@@ -1,7 +1,7 @@
 //! Ranks that take the samples which their nodes keep, as whole pipelines: the bytes of each global batch are the same
 //! as without.
 
-use crate::common::Dataset;
+use crate::common::{Dataset, with_cache};
 use foreload::Mixing;
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldValue, LoaderOptions, OnError};
@@ -231,7 +231,7 @@ fn an_epoch_goes_on_with_other_ranks_and_nodes() {
 fn a_cache_that_is_filled_ahead_changes_no_byte() {
     let (dataset, job) = (Dataset::folder(149), Job { world: 2, nodes: 2 });
     let alone = in_order(&dataset, &options(1));
-    let asked = LoaderOptions { cache_fill: FillChoice::Ahead, ..dataset.cached(2.0, options(1)) };
+    let asked = with_cache(dataset.cached(2.0, options(1)), |cache| cache.directory.fill = FillChoice::Ahead);
     for _ in 0..2 {
         let pipelines = job.pipelines(&dataset, &asked, Assignment::Locality);
         assert!(Taken::of_job(job, &pipelines).digests() == alone);

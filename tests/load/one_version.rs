@@ -1,6 +1,7 @@
 //! All members of a sample are of one version of its shard, also where they are read one by one because they lie far
 //! apart, and the shard is written anew in between; with a cache, which keeps the records, and without.
 
+use foreload::CacheChoice;
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderConfig, LoaderOptions};
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
@@ -108,8 +109,10 @@ fn check(cached: bool) {
         device: "cpu".into(),
         index_dir: Some(directory.path().join("index")),
         fields: Some(fields),
-        cache_dir: cached.then(|| directory.path().join("cache")),
-        cache_size: cached.then_some(10 << 20),
+        cache: match cached {
+            true => CacheChoice::in_directory(directory.path().join("cache"), 10 << 20),
+            false => CacheChoice::default(),
+        },
         ..LoaderOptions::default()
     };
     let asked: IndexOptions = options.validate().unwrap().index_options(Contents::Images);

@@ -1,12 +1,11 @@
 //! Repeated samples on their way through the pipeline: a batch reads each once, and a cache knows when they come again.
 
-use crate::common::{Dataset, epoch_bytes, small_images};
-use foreload::Shuffling;
-use foreload::TierName;
+use crate::common::{Dataset, epoch_bytes, small_images, with_cache};
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::io::fault::FaultOptions;
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::{CacheStats, FillChoice};
+use foreload::{Shuffling, TierName};
 use std::collections::HashSet;
 
 const SAMPLES: usize = 120;
@@ -149,7 +148,7 @@ fn a_cache_for_all_reads_each_sample_once_in_all_epochs() {
 #[test]
 fn shards_staged_ahead_leave_the_source_once() {
     let dataset = Dataset::shards(SAMPLES, 25);
-    let ahead = LoaderOptions { cache_fill: FillChoice::Ahead, ..options() };
+    let ahead = with_cache(options(), |cache| cache.directory.fill = FillChoice::Ahead);
     let pipeline = dataset.pipeline(&dataset.cached(3.0, ahead));
     // However far staging comes during the first epoch, it reads the whole dataset in time.
     let mut last = CacheStats::default();
@@ -175,7 +174,7 @@ fn a_smaller_cache_keeps_what_comes_again_soonest() {
     for (world, local) in [(1, None), (2, Some(1))] {
         let plain = dataset.pipeline(&asked);
         let mut own = dataset.cached(0.4, LoaderOptions { local_world_size: local, ..asked.clone() });
-        own.cache_dir = Some(dataset.beside(&format!("cache-{world}")));
+        own.cache.directory.path = Some(dataset.beside(&format!("cache-{world}")));
         let pipeline = dataset.pipeline(&own);
         let (mut hits, mut used, mut held) = (0, 0, 0.0);
         for number in 0..24 {

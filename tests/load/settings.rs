@@ -5,7 +5,7 @@ use crate::common::Dataset;
 use foreload::Labels;
 use foreload::testing::augment::transforms_stub;
 use foreload::testing::config::{
-    FieldOptions, LoaderKind, LoaderOptions, SETTINGS, SettingsClass, SettingsObject, manual, parameters,
+    FieldOptions, LoaderKind, LoaderOptions, Setting, SettingsClass, SettingsObject, manual, parameters,
     signature, stub,
 };
 use foreload::testing::dataset::Contents;
@@ -66,14 +66,14 @@ fn the_manual_is_that_of_the_table() {
 fn every_setting_is_a_parameter_and_a_flag_with_its_default() {
     let help = Command::new(env!("CARGO_BIN_EXE_foreload")).args(["bench", "--help"]).output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
-    for setting in SETTINGS {
+    for setting in Setting::all() {
         let name = setting.name;
         for loader in LoaderKind::ALL {
             let written = signature(SettingsClass::Loader(loader), false);
             let own = format!("{name}={}", setting.default(loader));
             assert_eq!(
                 written.contains(&own),
-                setting.belongs_to(loader) && setting.is_keyword(),
+                setting.belongs_to(loader) && setting.member.is_none_or(|member| member.is_keyword),
                 "{loader:?}: {own}"
             );
         }

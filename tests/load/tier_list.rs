@@ -1,12 +1,13 @@
 //! The pipeline over a list of tiers, memory before a directory: the rooms of all add up, bytes are as without them,
 //! and what happens in one tier costs at most a read of the next.
 
-use foreload::TierName;
+use crate::common::with_cache;
 use foreload::testing::batch::Batch;
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::{CacheStats, FillChoice};
+use foreload::{CacheChoice, DirectoryChoice, RamChoice, TierName};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -64,9 +65,14 @@ impl Files {
         LoaderOptions {
             batch_size: 8,
             decoded: false,
-            cache_ram: part(ram),
-            cache_dir: part(nvme).map(|_| self.directory.path().join("cache")),
-            cache_size: part(nvme),
+            cache: CacheChoice {
+                ram: RamChoice { size: part(ram), ..Default::default() },
+                directory: DirectoryChoice {
+                    path: part(nvme).map(|_| self.directory.path().join("cache")),
+                    size: part(nvme),
+                    ..Default::default()
+                },
+            },
             ..LoaderOptions::default()
         }
     }
@@ -145,7 +151,7 @@ fn a_directory_that_has_room_for_all_has_all_and_memory_copies_of_it() {
 #[test]
 fn memory_is_filled_ahead_too() {
     let files = Files::new();
-    let options = LoaderOptions { cache_fill: FillChoice::Ahead, ..files.options(2.0, 0.0) };
+    let options = with_cache(files.options(2.0, 0.0), |cache| cache.directory.fill = FillChoice::Ahead);
     let pipeline = files.pipeline(&options);
     let mut last = CacheStats::default();
     for number in 0..4 {
@@ -211,7 +217,7 @@ fn a_tier_that_cannot_be_used_leaves_the_others() {
     let mut options = files.options(0.5, 0.5);
     let file = files.directory.path().join("a file");
     std::fs::write(&file, "no directory").unwrap();
-    options.cache_dir = Some(file.join("cache"));
+    options.cache.directory.path = Some(file.join("cache"));
     let pipeline = files.pipeline(&options);
     epoch(&pipeline, 0, (0, 1));
     let stats = epoch(&pipeline, 1, (0, 1));
@@ -227,7 +233,7 @@ fn memory_that_is_not_there_is_refused_by_name() {
     };
     let huge = refusal(files.options(1e9, 0.0));
     assert!(huge.starts_with("config: cache_ram: is ") && huge.contains("the memory that is here"), "{huge}");
-    let small = refusal(LoaderOptions { cache_ram: Some(4096), ..files.options(0.0, 0.0) });
+    let small = refusal(with_cache(files.options(0.0, 0.0), |cache| cache.ram.size = Some(4096)));
     assert!(small.contains("must be at least 2097152"), "{small}");
     let divided = LoaderOptions { local_world_size: Some(64), ..files.options(0.5, 0.0) };
     assert!(refusal(divided).contains("for this process"), "each rank has a 64th");

@@ -1,7 +1,8 @@
 //! The pipeline over two tiers: every byte is as without a cache, whatever is cached, staged, damaged or evicted, and
 //! each byte leaves the source as seldom as possible.
 
-use crate::common::{Dataset, epoch_bytes, jpeg, small_images};
+use crate::common::{Dataset, epoch_bytes, jpeg, small_images, with_cache};
+use foreload::CacheChoice;
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::io::fault::FaultOptions;
 use foreload::testing::pipeline::Pipeline;
@@ -12,9 +13,10 @@ const SAMPLES: usize = 120;
 
 /// Options with a cache beside the data that may hold `part` of them.
 fn cached(dataset: &Dataset, part: f64, fill: FillChoice) -> LoaderOptions {
-    let mut options = dataset.cached(part, LoaderOptions { cache_fill: fill, ..small_images() });
-    options.cache_size = options.cache_size.max(Some(smallest(dataset)));
-    options
+    with_cache(dataset.cached(part, small_images()), |cache| {
+        cache.directory.fill = fill;
+        cache.directory.size = cache.directory.size.max(Some(smallest(dataset)));
+    })
 }
 
 /// A share that is enough for all samples with tables and pages.
@@ -22,8 +24,8 @@ const ALL: f64 = 3.0;
 
 /// The least quota that works, taken from the refusal of a smaller one.
 fn smallest(dataset: &Dataset) -> u64 {
-    let asked =
-        LoaderOptions { cache_dir: Some(dataset.beside("smallest")), cache_size: Some(1), ..small_images() };
+    let cache = CacheChoice::in_directory(dataset.beside("smallest"), 1);
+    let asked = LoaderOptions { cache, ..small_images() };
     let Err(refusal) = dataset.pipeline(&asked).epoch(0, 0, 1, 0) else { panic!("a byte is no cache") };
     let refusal = refusal.to_string();
     assert!(refusal.starts_with("config: cache_size: is 1"), "{refusal}");
@@ -167,10 +169,9 @@ fn faults_of_the_source_below_a_cache_change_no_byte() {
     let dataset = Dataset::folder(SAMPLES);
     let plain = dataset.pipeline(&small_images());
     for seed in 0..4 {
-        let options = LoaderOptions {
-            cache_dir: Some(dataset.beside(&format!("cache-{seed}"))),
-            ..cached(&dataset, ALL, FillChoice::Use)
-        };
+        let options = with_cache(cached(&dataset, ALL, FillChoice::Use), |cache| {
+            cache.directory.path = Some(dataset.beside(&format!("cache-{seed}")));
+        });
         let pipeline = dataset.faulty(&options, FaultOptions::reordering(seed));
         for number in 0..2 {
             let (hash, tiers) = epoch(&pipeline, number);
@@ -273,25 +274,16 @@ fn settings_that_cannot_work_are_refused_by_name() {
     let dataset = Dataset::folder(20);
     let index = dataset.index();
     let refusal = |asked: LoaderOptions| asked.check(&index).unwrap_err().to_string();
-    let directory = Some(dataset.beside("cache"));
-    assert!(
-        refusal(LoaderOptions { cache_size: Some(1 << 30), ..small_images() })
-            .starts_with("config: cache_dir: ")
-    );
-    let unsized_ = LoaderOptions { cache_dir: directory.clone(), ..small_images() };
+    let whole = CacheChoice::in_directory(dataset.beside("cache"), 1 << 30);
+    let asked = LoaderOptions { cache: whole, ..small_images() };
+    let nowhere = with_cache(asked.clone(), |cache| cache.directory.path = None);
+    assert!(refusal(nowhere).starts_with("config: cache_dir: "));
+    let unsized_ = with_cache(asked.clone(), |cache| cache.directory.size = None);
     assert!(refusal(unsized_).starts_with("config: cache_size: "));
-    let idle = LoaderOptions {
-        cache_dir: directory,
-        cache_size: Some(1 << 30),
-        stage_bandwidth: Some(0),
-        ..small_images()
-    };
+    let idle = with_cache(asked, |cache| cache.directory.stage_bandwidth = Some(0));
     assert!(refusal(idle).starts_with("config: stage_bandwidth: "));
-    let inside = LoaderOptions {
-        cache_dir: Some(dataset.path(0).parent().unwrap().join("cache")),
-        cache_size: Some(1 << 30),
-        ..small_images()
-    };
+    let inside = CacheChoice::in_directory(dataset.path(0).parent().unwrap().join("cache"), 1 << 30);
+    let inside = LoaderOptions { cache: inside, ..small_images() };
     let Err(error) = dataset.pipeline(&inside).epoch(0, 0, 1, 0) else { panic!("sources are read-only") };
     assert!(error.to_string().starts_with("config: cache_dir: "), "{error}");
 }

@@ -2,6 +2,7 @@
 
 use crate::common::scene::bytes_of;
 use crate::common::{Dataset, epoch_bytes, small_images};
+use foreload::CacheChoice;
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use foreload::testing::pipeline::Pipeline;
@@ -51,12 +52,9 @@ fn a_cache_keeps_samples_of_all() {
     let index = open(&[&loose, &packed]);
     let plain = pipeline(&index, &small_images());
     for fill in [FillChoice::Use, FillChoice::Ahead] {
-        let cached = LoaderOptions {
-            cache_dir: Some(loose.beside(&format!("cache {fill:?}"))),
-            cache_size: Some(64 << 20),
-            cache_fill: fill,
-            ..small_images()
-        };
+        let mut cache = CacheChoice::in_directory(loose.beside(&format!("cache {fill:?}")), 64 << 20);
+        cache.directory.fill = fill;
+        let cached = LoaderOptions { cache, ..small_images() };
         let pipeline = pipeline(&index, &cached);
         for number in 0..3 {
             let before = pipeline.cache().map(|cache| cache.stats()).unwrap_or_default();
@@ -75,8 +73,7 @@ fn a_cache_keeps_samples_of_all() {
         }
     }
     let inside = LoaderOptions {
-        cache_dir: Some(packed.beside("data/cache")),
-        cache_size: Some(64 << 20),
+        cache: CacheChoice::in_directory(packed.beside("data/cache"), 64 << 20),
         ..small_images()
     };
     let Err(error) = pipeline(&index, &inside).epoch(0, 0, 1, 0) else { panic!("a cache in a dataset") };

@@ -10,7 +10,9 @@ use super::unpack::{BlockCodec, LARGEST_BLOCK, PackedBlock};
 use super::{Extent, FileId, FileVersion};
 use crate::source::{Malformed, ReadAt, Window};
 use base::crc::checksum;
+use base::error::Error;
 use std::ops::Range;
+use std::path::PathBuf;
 
 /// The bytes between two blocks' addresses, and between them and the end of the shard. It is more than ever lies
 /// between two things that are read at once, so that no read is of two blocks.
@@ -161,7 +163,7 @@ impl ShardBlocks {
 
 /// What is read of a file at once, and kept for those who want a part of it: a compressed block, or a stretch of
 /// neighbours that lie there as they are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileBlock {
     pub(super) file: FileId,
     pub(super) content: BlockContent,
@@ -170,7 +172,7 @@ pub struct FileBlock {
 }
 
 /// What the bytes of a [`FileBlock`] are in its file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BlockContent {
     /// A block that has to be unpacked.
     Compressed(StoredBlock),
@@ -224,14 +226,21 @@ impl FileBlock {
         inside.then(|| (extent.offset - start) as usize..(end - start) as usize)
     }
 
-    /// Unpacks the block from its bytes in the file.
+    /// The bytes that values of the block are parts of. `read` gives those of an extent of the file at `path`.
     ///
     /// # Errors
-    /// What is wrong with them, in words: they are not those that were indexed, or damaged.
-    pub fn unpack(&self, packed: Vec<u8>) -> Result<Vec<u8>, String> {
+    /// Those of `read`; [`Error::Dataset`] for bytes that are damaged, or not those that were indexed.
+    pub fn bytes(
+        &self,
+        path: impl FnOnce() -> PathBuf,
+        read: impl FnOnce(Extent) -> base::error::Result<Vec<u8>>,
+    ) -> base::error::Result<Vec<u8>> {
+        let stored = read(self.extent())?;
         match self.content {
-            BlockContent::Compressed(row) => row.unpack(&packed),
-            BlockContent::AsItIs { .. } => Ok(packed),
+            BlockContent::Compressed(row) => row
+                .unpack(&stored)
+                .map_err(|message| Error::dataset(path(), format!("at byte {}: {message}", row.offset))),
+            BlockContent::AsItIs { .. } => Ok(stored),
         }
     }
 }

@@ -75,6 +75,22 @@ impl FieldKind {
             _ => Self::Bytes,
         }
     }
+
+    /// Whether a member must be bytes of a file to be asked for as this, and cannot be a small value of a table.
+    pub fn is_of_files(self) -> bool {
+        !matches!(self, Self::Text | Self::Integer | Self::Float)
+    }
+
+    /// The extension of a member that is packed from a column of this kind, whose value begins with these bytes.
+    pub(crate) fn extension(self, bytes: &[u8]) -> &'static str {
+        match self {
+            Self::Image | Self::Mask => image_extension(bytes).unwrap_or("bin"),
+            Self::Text | Self::Integer | Self::Float => "txt",
+            Self::Json => "json",
+            Self::Array => "npy",
+            Self::Boxes | Self::Bytes => "bin",
+        }
+    }
 }
 
 /// The place of a key in [`IMAGE_EXTENSIONS`], for the key of a sample's own image and not for `seg.png` or `left.jpg`

@@ -45,24 +45,23 @@ impl HeldColumns {
         &mut self,
         index: &DatasetIndex,
         column: u32,
-        block: FileBlock,
+        block: &FileBlock,
         source: &ShardBytes,
     ) -> Result<Arc<Vec<u8>>> {
         self.0.remove(&column);
-        let Extent { file, offset, length } = block.extent();
-        let path = || index.path(file);
-        let (unpacked, _) = index.unpacked().get(&block, || {
-            let mut packed = vec![0; length as usize];
+        let path = || index.path(block.extent().file);
+        let read = |Extent { offset, length, .. }| {
+            let mut stored = vec![0; length as usize];
             let got =
-                source.read_at(&mut packed, offset).map_err(|error| Error::io("read", path(), error))?;
-            if got < packed.len() {
+                source.read_at(&mut stored, offset).map_err(|error| Error::io("read", path(), error))?;
+            if got < stored.len() {
                 let message = "is shorter than when it was indexed".to_owned();
                 return Err(Error::DatasetChanged { path: path(), message });
             }
-            let unpacked = block.unpack(packed);
-            unpacked.map_err(|message| Error::dataset(path(), format!("at byte {offset}: {message}")))
-        })?;
-        self.0.insert(column, (block, unpacked.clone()));
+            Ok(stored)
+        };
+        let (unpacked, _) = index.unpacked().get(block, || block.bytes(path, read))?;
+        self.0.insert(column, (block.clone(), unpacked.clone()));
         Ok(unpacked)
     }
 }

@@ -184,7 +184,7 @@ impl SourceShard {
     fn list(&mut self, index: &DatasetIndex) -> Result<TarListing> {
         let listed = match index.whole_block(self.file) {
             Some(block) => {
-                let bytes = self.blocks.take(index, NO_COLUMN, block, &self.source)?;
+                let bytes = self.blocks.take(index, NO_COLUMN, &block, &self.source)?;
                 TarListing::read(&bytes[..], block.addresses().start)
             }
             None => TarListing::read(&self.source, 0),
@@ -213,7 +213,7 @@ impl SourceShard {
         let Some(block) = index.block(extent) else {
             return self.read_plain(index, offset, length, bytes);
         };
-        self.blocks.take(index, column, block, &self.source)?;
+        self.blocks.take(index, column, &block, &self.source)?;
         if self.blocks.read(column, extent, bytes) {
             return Ok(());
         }

@@ -109,7 +109,7 @@ impl<'a> TarNames<'a> {
             if let TableCells::Texts(cells) = &column.cells
                 && let Some(text) = &cells[row]
             {
-                let ending = extension(column.kind, b"");
+                let ending = column.kind.extension(b"");
                 let name = &self.names[column.name.as_str()];
                 members.push((format!("{name}.{ending}"), Cow::Borrowed(text.as_bytes())));
             }
@@ -140,7 +140,7 @@ impl<'a> TarNames<'a> {
                 let number = self.table.keys.binary_search_by(|key| key.as_str().cmp(&column));
                 let kind = number.ok().and_then(|number| self.table.kinds.get(number));
                 let name = self.names.get(&*column).map_or(NAMELESS, String::as_str);
-                format!("{name}.{}", extension(kind.copied().unwrap_or(FieldKind::Bytes), bytes))
+                format!("{name}.{}", kind.copied().unwrap_or(FieldKind::Bytes).extension(bytes))
             }
         }
     }
@@ -204,17 +204,6 @@ fn safe_name(column: &str) -> String {
     match name.trim_matches('.') {
         "" => NAMELESS.to_owned(),
         name => name.to_owned(),
-    }
-}
-
-/// The extension of a value of this kind.
-fn extension(kind: FieldKind, bytes: &[u8]) -> &'static str {
-    match kind {
-        FieldKind::Image | FieldKind::Mask => image_extension(bytes).unwrap_or("bin"),
-        FieldKind::Text | FieldKind::Integer | FieldKind::Float => "txt",
-        FieldKind::Json => "json",
-        FieldKind::Array => "npy",
-        FieldKind::Boxes | FieldKind::Bytes => "bin",
     }
 }
 

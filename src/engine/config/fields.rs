@@ -70,6 +70,17 @@ impl FieldOptions {
         }
     }
 
+    /// What can be said of a field of this kind, besides its name and whether it is optional.
+    pub(super) fn parameters(kind: FieldKind) -> &'static [&'static str] {
+        match kind {
+            FieldKind::Image => &["follows"],
+            FieldKind::Mask => &["dtype", "interpolation", "follows"],
+            FieldKind::Boxes => &["format", "shares", "follows"],
+            FieldKind::Array => &["ragged"],
+            _ => &[],
+        }
+    }
+
     /// The kind of its content.
     pub(super) fn kind(&self) -> FieldKind {
         self.kind.unwrap_or_else(|| choices(&self.name).next().map_or(FieldKind::Bytes, kind_of_key))

@@ -54,7 +54,7 @@ impl LoaderOptions {
                            cache=foreload.Directory(\"/nvme/foreload\", \"800GB\")";
             return Err(Error::config("peers", message));
         }
-        if self.cache_fill == FillChoice::Ahead {
+        if self.cache.directory.fill == FillChoice::Ahead {
             let message = "is ahead, but with peers= a node keeps a part of each shard: leave fill out";
             return Err(Error::config("cache_fill", message));
         }

@@ -62,9 +62,7 @@ impl<'a> RequestedFields<'a> {
 
     /// The names of the members that are asked for as what only bytes of a file can be.
     pub(super) fn of_files(&self) -> Vec<String> {
-        use FieldKind::{Array, Boxes, Bytes, Image, Json, Mask};
-        let is_file =
-            |field: &&FieldOptions| matches!(field.kind, Some(Image | Mask | Boxes | Json | Array | Bytes));
+        let is_file = |field: &&FieldOptions| field.kind.is_some_and(FieldKind::is_of_files);
         self.of_members().filter(is_file).map(|field| field.name.clone()).collect()
     }
 

@@ -48,7 +48,7 @@ impl StreamEngine {
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let (options, _) = settings::read_named(LoaderKind::Images, py, settings, |name, _| {
-            if Setting::named(name).is_some_and(Setting::is_of_datasets) || name == "cache" {
+            if Setting::named(name).is_some_and(Setting::is_of_datasets) {
                 let message = "is about datasets, which have an index and epochs: leave it out for a stream";
                 return Err(settings::wrong(name, message));
             }

@@ -3,7 +3,7 @@
 use super::given::{given, object};
 use super::{GivenSetting, check_count, keywords, wrong};
 use crate::python::error::raise;
-use engine::config::{Given, LoaderOptions, Setting, SettingsObject};
+use engine::config::{Given, LoaderOptions, RESOURCES_MAY_BE, Setting, SettingsObject};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -39,11 +39,10 @@ impl GivenMembers {
                 return Err(wrong(&full_name, "is given twice, by its place and by its name"));
             }
             let value = given(&value, setting.description().takes_iterables);
-            if let (Err(error), true) = (
-                setting.set(&mut LoaderOptions::default(), &value),
-                object.is_only_way() || value != Given::Nothing,
-            ) {
-                return raise(py, Err(error));
+            let is_keyword = setting.member.is_some_and(|member| member.is_keyword);
+            // None says that such a setting is not given, whatever it may be.
+            if !is_keyword || value != Given::Nothing {
+                raise(py, setting.set(&mut LoaderOptions::default(), &value))?;
             }
             pairs.push((setting.name, value));
         }
@@ -156,46 +155,31 @@ pub(super) fn attribute<'py>(
     members.attribute(instance.py(), setting)
 }
 
-/// The members of the value of a loader's keyword: of an object, of a dict, of several in a list, or none.
-pub(super) fn members(keyword: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<GivenSetting>> {
+/// The settings in the value of the keyword `resources`.
+pub(super) fn resources(value: &Bound<'_, PyAny>) -> PyResult<Vec<GivenSetting>> {
     if value.is_none() {
         return Ok(Vec::new());
     }
-    let Some(last) = SettingsObject::of_keyword(keyword).last() else { return Ok(Vec::new()) };
-    let tiers = if SettingsObject::of_keyword(keyword).count() > 1 { items(value) } else { None };
-    let must = || wrong(keyword, format!("is {}, must be {}", given(value, false), last.may_be()));
-    let mut settings = Vec::new();
-    let mut before: Option<SettingsObject> = None;
-    for item in tiers.as_deref().unwrap_or(std::slice::from_ref(value)) {
-        let (object, of_item) = one(keyword, item)?.ok_or_else(must)?;
-        let place = |object| SettingsObject::ALL.iter().position(|known| *known == object);
-        match before {
-            Some(same) if same == object => {
-                let message = format!("has two of foreload.{}, must have one", object.class());
-                return Err(wrong(keyword, message));
-            }
-            Some(slower) if place(slower) > place(object) => {
-                let message = format!(
-                    "has foreload.{} before foreload.{}, must go from the fastest to the slowest",
-                    slower.class(),
-                    object.class()
-                );
-                return Err(wrong(keyword, message));
-            }
-            _ => before = Some(object),
-        }
-        settings.extend(of_item);
-    }
-    if before.is_none() {
-        return Err(must());
-    }
-    Ok(settings)
+    let must = || wrong("resources", format!("is {}, must be {RESOURCES_MAY_BE}", given(value, false)));
+    one("resources", value)?.map(|members| members.settings()).ok_or_else(must)
 }
 
-/// The object that a value is, or that a dict describes as YAML or JSON do, and its members.
-fn one(keyword: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<(SettingsObject, Vec<GivenSetting>)>> {
+/// The value of a keyword that takes objects, one or a list: each as a dict of its members by the name of its class.
+pub(super) fn objects(keyword: &str, value: &Bound<'_, PyAny>) -> PyResult<Given> {
+    let text = |text: &str| Given::Text(text.into());
+    let object = |item: &Bound<'_, PyAny>| {
+        let Some(members) = one(keyword, item)? else { return Ok(given(item, false)) };
+        let named = members.named().map(|(name, value)| (text(name), value)).collect();
+        Ok(Given::Map(vec![(text(members.object.class()), Given::Map(named))]))
+    };
+    let Some(items) = items(value) else { return object(value) };
+    Ok(Given::List(items.iter().map(object).collect::<PyResult<_>>()?))
+}
+
+/// The object that a value is, or that a dict describes as YAML or JSON do.
+fn one(keyword: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<GivenMembers>> {
     if let Some(members) = held(value).filter(|members| members.object.keyword() == keyword) {
-        return Ok(Some((members.object, members.settings())));
+        return Ok(Some(members.clone()));
     }
     let Ok(named) = value.cast::<PyDict>() else { return Ok(None) };
     // A dict of one class's name says which class is meant: {"Ram": {"size": "20GB"}}.
@@ -210,8 +194,7 @@ fn one(keyword: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<(SettingsObje
     let Some(Ok(arguments)) = arguments.as_ref().map(|arguments| arguments.cast::<PyDict>()) else {
         return Ok(None);
     };
-    let members = GivenMembers::new(object, &PyTuple::empty(value.py()), Some(arguments))?;
-    Ok(Some((object, members.settings())))
+    GivenMembers::new(object, &PyTuple::empty(value.py()), Some(arguments)).map(Some)
 }
 
 /// The items of a list or a tuple.

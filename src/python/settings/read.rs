@@ -1,7 +1,7 @@
 //! Reads a loader's arguments as options.
 
 use super::given::{given, shown};
-use super::objects::members;
+use super::objects::{objects, resources};
 use super::{GivenSetting, check_count, keywords, wrong};
 use crate::python::error::{ConfigError, raise};
 use engine::config::{
@@ -62,21 +62,18 @@ pub(in crate::python) fn read_named<'py>(
         if takes(&name, &value)? {
             continue;
         }
-        let holds = |object: &SettingsObject| object.belongs_to(loader) && object.keyword() == name;
-        if SettingsObject::ALL.iter().any(holds) {
-            for (setting, value) in members(&name, &value)? {
-                let member = setting.member.map_or(setting.name, |member| member.name);
-                let class = setting.member.map_or("", |member| member.object.class());
-                let call = format!("{name}={class}({member}={value})");
+        if name == SettingsObject::Resources.keyword() {
+            for (setting, value) in resources(&value)? {
+                let call = format!("{name}=Resources({}={value})", setting.name);
                 arguments.push(((setting, value), call));
             }
             continue;
         }
-        let Some(setting) = loader.settings().find(|setting| setting.name == name) else {
+        let Some(setting) = Setting::named(&name).filter(|setting| setting.belongs_to(loader)) else {
             return Err(wrong(&name, unknown_setting(loader, &name)));
         };
         let value = value_of(setting, &value)?;
-        if setting.is_keyword() {
+        if setting.member.is_none_or(|member| member.is_keyword) {
             let call = format!("{name}={value}");
             arguments.push(((setting, value), call));
         } else {
@@ -91,6 +88,9 @@ pub(in crate::python) fn read_named<'py>(
 
 /// The value that a keyword's argument stands for.
 fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<Given> {
+    if setting.objects().next().is_some() {
+        return objects(setting.name, value);
+    }
     let form = setting.description();
     if let Some(attribute) = form.attribute {
         let shown = || given(value, false);

@@ -32,13 +32,8 @@ fn unpacked(files: &dyn Files, block: &FileBlock, again: &AtomicU64) -> Result<(
     let Some(all) = files.unpacked() else {
         return Err(Error::Internal("files with compressed blocks keep none of them".into()));
     };
-    all.get(block, || {
-        let extent = block.extent();
-        let packed = read_in_file(files, extent, again)?;
-        block.unpack(packed).map_err(|message| {
-            Error::dataset(files.path(extent.file), format!("at byte {}: {message}", extent.offset))
-        })
-    })
+    let file = block.extent().file;
+    all.get(block, || block.bytes(|| files.path(file), |extent| read_in_file(files, extent, again)))
 }
 
 fn offer(files: &dyn Files, block: &FileBlock, bytes: &[u8]) {

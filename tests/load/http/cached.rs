@@ -1,7 +1,8 @@
 //! With a cache that holds everything, later epochs and runs ask the server for no bytes.
 
 use super::Served;
-use crate::common::{Dataset, epoch_bytes, small_images};
+use crate::common::{Dataset, epoch_bytes, small_images, with_cache};
+use foreload::CacheChoice;
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::tier::FillChoice;
 use std::thread::sleep;
@@ -48,7 +49,7 @@ fn later_epochs_and_runs_make_no_requests() {
 fn memory_is_a_cache_too() {
     let dataset = Dataset::folder(SAMPLES);
     let expected = epoch_bytes(&dataset.pipeline(&small_images()), 1);
-    let options = LoaderOptions { cache_ram: Some(64 << 20), ..small_images() };
+    let options = LoaderOptions { cache: CacheChoice::in_ram(64 << 20), ..small_images() };
     let served = Served::new(dataset);
     let pipeline = served.pipeline(&options);
     epoch_bytes(&pipeline, 0);
@@ -61,7 +62,8 @@ fn memory_is_a_cache_too() {
 #[test]
 fn requests_of_staging_are_counted_with_those_of_samples() {
     let dataset = Dataset::shards(SAMPLES, 25);
-    let options = LoaderOptions { cache_fill: FillChoice::Ahead, ..dataset.cached(4.0, small_images()) };
+    let options =
+        with_cache(dataset.cached(4.0, small_images()), |cache| cache.directory.fill = FillChoice::Ahead);
     let served = Served::new(dataset);
     let pipeline = served.pipeline(&options);
     let before = served.gets();

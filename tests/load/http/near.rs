@@ -4,7 +4,7 @@
 use super::{Served, pipeline, two_epochs};
 use crate::common::scene::{Scene, tfrecord};
 use crate::common::tables::{Feature, example};
-use crate::common::{Dataset, epoch_bytes, jpeg, small_images};
+use crate::common::{Dataset, epoch_bytes, jpeg, small_images, with_cache};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use foreload::testing::config::LoaderOptions;
@@ -85,7 +85,8 @@ fn shards_are_staged_while_batches_read_stretches_of_them() {
     let dataset = Dataset::shards(SAMPLES, EACH);
     let plain = dataset.pipeline(&by_blocks());
     let expected: Vec<_> = (0..3).map(|number| epoch_bytes(&plain, number)).collect();
-    let options = LoaderOptions { cache_fill: FillChoice::Ahead, ..dataset.cached(4.0, by_blocks()) };
+    let options =
+        with_cache(dataset.cached(4.0, by_blocks()), |cache| cache.directory.fill = FillChoice::Ahead);
     let served = Served::new(dataset);
     let pipeline = served.pipeline(&options);
     let started = served.gets();

@@ -1,7 +1,7 @@
 //! Copies that nodes have brought to another form, as other nodes get them.
 
 use super::*;
-use crate::common::jpeg;
+use crate::common::{jpeg, with_cache};
 use foreload::testing::tier::FormChoice;
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,11 @@ fn other_nodes_get_copies_in_the_form_that_they_have_and_make_the_same_files_of_
     (0..SAMPLES).for_each(|sample| std::fs::write(world.path(sample), file(sample)).unwrap());
     let total: usize = (0..SAMPLES).map(|sample| file(sample).len()).sum();
     let table = Table::new(vec![vec![0], vec![1]]);
-    let options = |node| LoaderOptions {
-        cache_size: Some(12 * total as u64),
-        cache_form: FormChoice::Packed,
-        ..world.options(node, 1.0, table.clone())
+    let options = |node| {
+        with_cache(world.options(node, 1.0, table.clone()), |cache| {
+            cache.directory.size = Some(12 * total as u64);
+            cache.directory.form = FormChoice::Packed;
+        })
     };
     let open = || [world.pipeline(&options("forms-0")), world.pipeline(&options("forms-1"))];
     let nodes = open();

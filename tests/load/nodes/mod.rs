@@ -13,7 +13,7 @@ use foreload::testing::pipeline::Pipeline;
 use foreload::testing::rng::{RandomKey, Use};
 use foreload::testing::schedule::Assignment;
 use foreload::testing::tier::CacheStats;
-use foreload::{Peers, RankMeeting, RanksMet, Result, TierName};
+use foreload::{CacheChoice, Peers, RankMeeting, RanksMet, Result, TierName};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -100,8 +100,7 @@ impl World {
         LoaderOptions {
             batch_size: 8,
             decoded: false,
-            cache_dir: Some(self.cache_of(node)),
-            cache_size: Some((share * self.total() as f64) as u64),
+            cache: CacheChoice::in_directory(self.cache_of(node), (share * self.total() as f64) as u64),
             peers: Peers { on: true, meeting: Some(meeting), ..Peers::default() },
             ..LoaderOptions::default()
         }

@@ -1,6 +1,8 @@
 //! What nodes read from one another, and what is left to the source.
 
 use super::*;
+use crate::common::with_cache;
+use foreload::CacheChoice;
 
 const SAMPLES: usize = 600;
 
@@ -140,9 +142,7 @@ fn ranks_of_one_node_share_its_server_and_its_memory() {
         .map(|rank| {
             let options = LoaderOptions {
                 batch_size: 4,
-                cache_ram: Some(8 << 20),
-                cache_dir: None,
-                cache_size: None,
+                cache: CacheChoice::in_ram(8 << 20),
                 local_world_size: Some(2),
                 ..world.options(&format!("memory-{rank}"), 0.0, table.clone())
             };
@@ -181,10 +181,10 @@ fn what_cannot_be_is_said_before_anything_is_read() {
     let table = Table::new(vec![vec![0], vec![1]]);
     let refused = |options: LoaderOptions| options.check(&world.index()).unwrap_err().to_string();
     let options = || world.options("refused", 1.5, table.clone());
-    let error = refused(LoaderOptions { cache_dir: None, cache_size: None, ..options() });
+    let error = refused(LoaderOptions { cache: CacheChoice::default(), ..options() });
     assert!(error.starts_with("config: peers: needs cache="), "{error}");
     let fill = foreload::FillChoice::Ahead;
-    let error = refused(LoaderOptions { cache_fill: fill, ..options() });
+    let error = refused(with_cache(options(), |cache| cache.directory.fill = fill));
     assert!(error.starts_with("config: cache_fill: is ahead"), "{error}");
     let error = refused(LoaderOptions { peers: Peers { on: true, ..Peers::default() }, ..options() });
     assert!(error.starts_with("config: peers: needs ranks that meet"), "{error}");
@@ -236,8 +236,8 @@ fn ranks_that_do_not_belong_together_are_all_told_so() {
     let apart = refusals(&pairs, |rank, table| (of(&one, &name(rank), table), one.index()));
     let sizes = refusals(&pairs, |rank, table| {
         let options = of(&one, &name(rank / 2), table);
-        let cache_size = options.cache_size.map(|size| size + u64::from(rank == 3));
-        (LoaderOptions { cache_size, ..options }, one.index())
+        let more = |size: &mut u64| *size += u64::from(rank == 3);
+        (with_cache(options, |cache| cache.directory.size.iter_mut().for_each(more)), one.index())
     });
     for (what, said) in [
         ("the dataset's fingerprint is ", datasets),

@@ -8,7 +8,7 @@ use foreload::testing::config::{FieldOptions, LoaderOptions};
 use foreload::testing::dataset::{Contents, DatasetIndex};
 use foreload::testing::io::{Direct, ReadStats};
 use foreload::testing::pipeline::Pipeline;
-use foreload::{Error, Fidelity, FieldKind};
+use foreload::{CacheChoice, Error, Fidelity, FieldKind};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -104,8 +104,8 @@ fn who_needs_all_bytes_gets_all() {
     let bytes = FieldOptions { kind: Some(FieldKind::Bytes), ..FieldOptions::named("jpg") };
     let plain = LoaderOptions { fields: Some(vec![image.clone()]), ..small_images() };
     let beside = LoaderOptions { fields: Some(vec![image, bytes]), ..small_images() };
-    let (cache_dir, cache_size) = (Some(scene.path("cache")), Some(1 << 30));
-    let cached = LoaderOptions { cache_dir, cache_size, ..plain.clone() };
+    let cache = CacheChoice::in_directory(scene.path("cache"), 1 << 30);
+    let cached = LoaderOptions { cache, ..plain.clone() };
     let encoded = LoaderOptions { decoded: false, ..small_images() };
     let looked = |options| {
         let pipeline = open(&scene, "packed", &options);
@@ -212,8 +212,8 @@ fn an_outline_that_lies_changes_no_batch() {
 
 /// Compares batches of copies of a packed dataset, one of whose outlines lies, with those of its source.
 fn lies_cost_a_cache_no_copy(scene: &Scene, options: &LoaderOptions) {
-    let (cache_dir, cache_size) = (Some(scene.path("cache")), Some(1 << 30));
-    let pipeline = open(scene, "packed", &LoaderOptions { cache_dir, cache_size, ..options.clone() });
+    let cache = CacheChoice::in_directory(scene.path("cache"), 1 << 30);
+    let pipeline = open(scene, "packed", &LoaderOptions { cache, ..options.clone() });
     let expected = epoch_bytes(&open(scene, "data", options), 0);
     for number in 0..2 {
         assert!(epoch_bytes(&pipeline, 0) == expected, "time {number}");

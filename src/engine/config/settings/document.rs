@@ -1,6 +1,6 @@
 //! The documents that explain the settings: Python's docstrings, signatures and stub, and `docs/settings.md`.
 
-use super::{LoaderKind, Setting, SettingsObject, Topic};
+use super::{LoaderKind, RESOURCES_MAY_BE, Setting, SettingsObject, Topic};
 use base::text::wrapped;
 
 /// The largest number of columns of a line, as everywhere in this project.
@@ -137,32 +137,30 @@ pub fn parameters(class: SettingsClass) -> Vec<Parameter> {
 
 fn parameters_of(loader: LoaderKind) -> Vec<Parameter> {
     let mut parameters = vec![path_of(loader)];
-    let mut objects = Vec::new();
     for setting in loader.settings() {
-        if let Some(object) =
-            setting.member.map(|member| member.object).filter(|object| !objects.contains(&object.keyword()))
-        {
-            objects.push(object.keyword());
+        if setting.member.is_some() && !parameters.iter().any(|known| known.name == "resources") {
             parameters.push(Parameter {
-                name: object.keyword(),
+                name: "resources",
                 default: Some("None".into()),
-                annotation: object.annotation().into(),
+                annotation: "Resources | Mapping[str, Any] | None".into(),
                 positional: false,
-                doc: object.doc().into(),
+                doc: RESOURCES.into(),
             });
         }
-        if setting.is_keyword() {
-            parameters.push(Parameter {
-                name: setting.name,
-                default: Some(setting.default(loader)),
-                annotation: setting.description().annotation,
-                positional: false,
-                doc: setting.doc(loader),
-            });
-        }
+        parameters.push(Parameter {
+            name: setting.name,
+            default: Some(setting.default(loader)),
+            annotation: setting.description().annotation,
+            positional: false,
+            doc: setting.doc(loader),
+        });
     }
     parameters
 }
+
+/// The meaning of the keyword `resources`.
+const RESOURCES: &str = "`threads`, `memory` and others of these settings in one object, a `foreload.Resources`, or in \
+    a dict; what it says cannot be said beside it. None: each by itself.";
 
 fn member(object: SettingsObject, number: usize, setting: &Setting) -> Parameter {
     let positional = number < object.positional();
@@ -242,17 +240,16 @@ pub fn stub(class: SettingsClass) -> String {
 pub fn manual() -> String {
     let mut lines = wrapped(INTRODUCTION, "", "", WIDTH);
     let mut topic: Option<Topic> = None;
-    for setting in super::SETTINGS {
+    for setting in Setting::all() {
         if topic.replace(setting.topic) != Some(setting.topic) {
             lines.extend([String::new(), format!("## {}", setting.topic.title())]);
-            let of_topic = |object: &SettingsObject| {
-                object.members().next().is_some_and(|first| first.topic == setting.topic)
-            };
-            // Objects of one keyword are described together.
-            let first = SettingsObject::ALL.into_iter().find(of_topic);
-            lines.extend(first.into_iter().flat_map(|object| object_section(object.keyword())));
+            if setting.topic == Topic::Resources {
+                let facts = format!("`resources=None` · {RESOURCES_MAY_BE}");
+                lines.extend(section("resources", &facts, RESOURCES, [SettingsObject::Resources]));
+            }
         }
-        lines.extend(section(setting));
+        let doc = setting.doc(LoaderKind::Images);
+        lines.extend(section(&setting.python_name(), &facts(setting), &doc, setting.objects()));
     }
     lines.insert(0, String::new());
     lines.insert(0, "# Settings".into());
@@ -265,10 +262,10 @@ const INTRODUCTION: &str = "Each setting of `foreload.ImageLoader` and `foreload
     so are tuples, arrays and tensors; where a number is taken, so is a NumPy scalar. This page is written by \
     `make stub`.";
 
-fn section(setting: &Setting) -> Vec<String> {
+fn facts(setting: &Setting) -> String {
     let loader = LoaderKind::Images;
     let mut facts = vec![match setting.member {
-        Some(member) if !setting.is_keyword() => {
+        Some(member) if !member.is_keyword => {
             format!("`{}({}={})`", member.object.class(), member.name, setting.default(loader))
         }
         _ => format!("`{}={}`", setting.name, setting.default(loader)),
@@ -280,21 +277,22 @@ fn section(setting: &Setting) -> Vec<String> {
     }
     facts.extend(setting.flag_name().map(|flag| format!("`--{flag}`")));
     facts.push(setting.description().may_be);
-    let mut lines = vec![String::new(), format!("### `{}`", setting.python_name()), String::new()];
-    lines.extend(wrapped(&facts.join(" · "), "", "", WIDTH));
-    lines.push(String::new());
-    lines.extend(wrapped(&setting.doc(loader), "", "", WIDTH));
-    lines
+    facts.join(" · ")
 }
 
-fn object_section(keyword: &str) -> Vec<String> {
-    let Some(object) = SettingsObject::of_keyword(keyword).next() else { return Vec::new() };
-    let calls = SettingsObject::of_keyword(keyword)
-        .map(|object| format!("For instance `{}`. {}", object.example(), object.story()));
-    let calls: Vec<_> = calls.collect();
-    let mut lines = vec![String::new(), format!("### `{}`", object.keyword()), String::new()];
-    lines.extend(wrapped(&format!("`{}=None` · {}", object.keyword(), object.may_be()), "", "", WIDTH));
+/// The section of a setting, which has examples of the objects that it takes.
+fn section(
+    name: &str,
+    facts: &str,
+    doc: &str,
+    objects: impl IntoIterator<Item = SettingsObject>,
+) -> Vec<String> {
+    let example =
+        |object: SettingsObject| format!(" For instance `{}`. {}", object.example(), object.story());
+    let examples: String = objects.into_iter().map(example).collect();
+    let mut lines = vec![String::new(), format!("### `{name}`"), String::new()];
+    lines.extend(wrapped(facts, "", "", WIDTH));
     lines.push(String::new());
-    lines.extend(wrapped(&format!("{} {}", object.doc(), calls.join(" ")), "", "", WIDTH));
+    lines.extend(wrapped(&(doc.to_owned() + &examples), "", "", WIDTH));
     lines
 }

@@ -74,9 +74,7 @@ pub fn unknown(loader: LoaderKind, name: &str) -> String {
     if let Some((_, answer)) = ELSEWHERE.iter().find(|(names, _)| names.contains(&name)) {
         return format!("is no setting of {of}: {answer}");
     }
-    let objects = SettingsObject::ALL.into_iter().filter(|object| object.belongs_to(loader));
-    let keywords = loader.settings().filter(|setting| setting.is_keyword()).map(|setting| setting.name);
-    let known = keywords.chain(objects.map(SettingsObject::keyword)).chain(["path"]);
+    let known = loader.settings().map(|setting| setting.name).chain(["resources", "path"]);
     match nearest(name, known) {
         Some(near) => format!("is no setting of {of}; is {near} meant?"),
         None => format!("is no setting of {of}; help(foreload.{of}) lists them"),

@@ -19,8 +19,9 @@ pub use elsewhere::unknown as unknown_setting;
 pub(crate) use forms::{Description, Form};
 pub use given::Given;
 pub use list::GivenSettings;
-pub use objects::SettingsObject;
-pub use table::{LoaderOptions, SETTINGS};
+pub use objects::{RESOURCES_MAY_BE, SettingsObject};
+use table::SETTINGS;
+pub use table::{DirectoryChoice, LoaderOptions, RamChoice};
 
 use base::error::{Error, Result};
 
@@ -110,7 +111,7 @@ enum Decides {
 /// One setting, which is a row of the table.
 #[derive(Debug)]
 pub struct Setting {
-    /// The keyword in Python and the field of [`LoaderOptions`].
+    /// The keyword in Python and the field of [`LoaderOptions`], or what errors call a member of an object.
     pub name: &'static str,
     /// The topic that it belongs to.
     pub topic: Topic,
@@ -145,6 +146,8 @@ pub struct ObjectMember {
     pub object: SettingsObject,
     /// The setting's name in the object.
     pub name: &'static str,
+    /// Whether it is a keyword of the loaders, too.
+    pub is_keyword: bool,
 }
 
 /// The clauses of the table.
@@ -159,9 +162,15 @@ impl Setting {
         Self { datasets_only: true, ..self }
     }
 
-    /// The setting is a member of `object`, called `name` there.
-    const fn member(self, object: SettingsObject, name: &'static str) -> Self {
-        Self { member: Some(ObjectMember { object, name }), ..self }
+    /// The setting is a member of `object`, too.
+    const fn in_object(self, object: SettingsObject) -> Self {
+        Self { member: Some(ObjectMember { object, name: self.name, is_keyword: true }), ..self }
+    }
+
+    /// The setting is a member of `object` and no keyword: its flag and Rust's errors call it `name`.
+    const fn only_in(self, object: SettingsObject, name: &'static str) -> Self {
+        let member = Some(ObjectMember { object, name: self.name, is_keyword: false });
+        Self { name, flag: Some(name), member, ..self }
     }
 
     /// The command line has no flag for the setting.
@@ -191,9 +200,20 @@ impl Setting {
 }
 
 impl Setting {
-    /// The setting with the keyword `name`.
+    /// All settings, each followed by the members of the objects that it takes.
+    pub fn all() -> impl Iterator<Item = &'static Self> {
+        let members = |setting: &'static Self| setting.objects().flat_map(SettingsObject::members);
+        SETTINGS.iter().flat_map(move |setting| std::iter::once(setting).chain(members(setting)))
+    }
+
+    /// The setting called `name`, which may be a member of an object.
     pub fn named(name: &str) -> Option<&'static Self> {
-        SETTINGS.iter().find(|setting| setting.name == name)
+        Self::all().find(|setting| setting.name == name)
+    }
+
+    /// The objects that are its value, from the fastest to the slowest.
+    pub fn objects(&self) -> impl Iterator<Item = SettingsObject> + use<> {
+        SettingsObject::of_keyword(self.name)
     }
 
     /// Whether a loader has it.
@@ -206,15 +226,10 @@ impl Setting {
         self.datasets_only || matches!(self.topic, Topic::Selection | Topic::Cache | Topic::Index)
     }
 
-    /// Whether Python takes it as a keyword of its own.
-    pub fn is_keyword(&self) -> bool {
-        self.member.is_none_or(|member| !member.object.is_only_way())
-    }
-
     /// What the setting is called in Python, such as `batch_size` or `cache.size`.
     pub fn python_name(&self) -> String {
         match self.member {
-            Some(member) if !self.is_keyword() => format!("{}.{}", member.object.path(), member.name),
+            Some(member) if !member.is_keyword => format!("{}.{}", member.object.path(), member.name),
             _ => self.name.to_owned(),
         }
     }

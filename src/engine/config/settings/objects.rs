@@ -1,9 +1,10 @@
 //! Settings that belong together, and the Python objects that hold them.
 
+use super::table::{DIRECTORY, RAM};
 use super::{LoaderKind, SETTINGS, Setting};
 
-/// A Python object that holds settings as its members.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A Python object that holds settings as its members. Tiers of the cache are in order, the fastest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub enum SettingsObject {
     /// `foreload.Ram`: a tier of the cache, in memory.
     Ram,
@@ -47,11 +48,6 @@ impl SettingsObject {
         Self::ALL.into_iter().filter(move |object| object.keyword() == keyword)
     }
 
-    /// Whether its members can be given in it alone. Otherwise they are keywords of the loaders too.
-    pub fn is_only_way(self) -> bool {
-        matches!(self, Self::Ram | Self::Directory)
-    }
-
     /// The number of members that must be given, and that can be given without their names, in their order.
     pub fn positional(self) -> usize {
         match self {
@@ -63,7 +59,12 @@ impl SettingsObject {
 
     /// The settings that it holds, in order.
     pub fn members(self) -> impl Iterator<Item = &'static Setting> {
-        SETTINGS.iter().filter(move |setting| setting.member.is_some_and(|member| member.object == self))
+        let table = match self {
+            Self::Ram => RAM,
+            Self::Directory => DIRECTORY,
+            Self::Resources => SETTINGS,
+        };
+        table.iter().filter(move |setting| setting.member.is_some_and(|member| member.object == self))
     }
 
     /// The member called `name`.
@@ -103,50 +104,16 @@ impl SettingsObject {
         }
     }
 
-    /// How the loaders' keyword is given it.
-    pub fn example(self) -> &'static str {
+    /// An example of the keyword with it.
+    pub(super) fn example(self) -> &'static str {
         match self {
             Self::Ram => "cache=[foreload.Ram(\"20GB\"), foreload.Directory(\"/nvme/foreload\", \"800GB\")]",
             Self::Directory => "cache=foreload.Directory(\"/nvme/foreload\", \"800GB\")",
             Self::Resources => "resources=foreload.Resources(threads=8, memory=\"4GB\")",
         }
     }
-
-    /// The meaning of the loaders' keyword.
-    pub fn doc(self) -> &'static str {
-        match self {
-            Self::Ram | Self::Directory => {
-                "Where samples are kept near: a `foreload.Directory` on local NVMe or a dict of its arguments, a \
-                 `foreload.Ram`, or a list of both, from the fastest to the slowest. Samples are read from the \
-                 dataset's storage once and not in every epoch. None: nowhere."
-            }
-            Self::Resources => {
-                "`threads`, `memory` and others of these settings in one object, a `foreload.Resources`, or in a dict; \
-                 what it says cannot be said beside it. None: each by itself."
-            }
-        }
-    }
-
-    /// The type of the loaders' keyword, for Python's type checkers.
-    pub fn annotation(self) -> &'static str {
-        match self {
-            Self::Ram | Self::Directory => {
-                "Ram | Directory | dict[str, Any] | Sequence[Ram | Directory | dict[str, Any]] | None"
-            }
-            Self::Resources => "Resources | Mapping[str, Any] | None",
-        }
-    }
-
-    /// What the value of the loaders' keyword must be.
-    pub fn may_be(self) -> &'static str {
-        match self {
-            Self::Ram | Self::Directory => {
-                "a foreload.Directory(path, size), a foreload.Ram(size), a dict of a directory's arguments, a list \
-                 [Ram, Directory], or None"
-            }
-            Self::Resources => {
-                "a foreload.Resources(threads=..., memory=..., ...), a dict of its arguments, or None"
-            }
-        }
-    }
 }
+
+/// What the value of `resources` must be.
+pub const RESOURCES_MAY_BE: &str =
+    "a foreload.Resources(threads=..., memory=..., ...), a dict of its arguments, or None";

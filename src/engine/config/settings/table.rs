@@ -4,14 +4,17 @@
 //! `docs/settings.md` and in the help of the command line, so it says units and what `None` means. After the topic
 //! comes what of a batch [depends on it](Decides). Clauses after that say what else is special: see [`Setting`].
 
-use super::SettingsObject::{Directory as OfCache, Ram as OfRam, Resources as OfResources};
+use super::SettingsObject::{Directory as OfDirectory, Ram as OfRam, Resources as OfResources};
 use super::forms::{
     AnyPath, AnyText, Bounds, ByteCount, Channels, ClassList, ClassNameList, DeviceName, FieldList, Indices,
     LabelSource, Maybe, MixList, OneOf, OwnDirectory, PartOfOne, PeersChoice, Probability, Ratios,
-    SideLengths, SizesByEpoch, TransformList, Truth, TruthOrBlocks, TruthOrName, Weighing, WholeNumber,
+    SideLengths, SizesByEpoch, TierList, TransformList, Truth, TruthOrBlocks, TruthOrName, Weighing,
+    WholeNumber,
 };
 use super::{Decides, Description, Form, Setting, Topic};
-use crate::config::{CpuDecode, FieldOptions, GpuDecoder, Labels, OnError, Peers, SharingPolicy, Weights};
+use crate::config::{
+    CacheChoice, CpuDecode, FieldOptions, GpuDecoder, Labels, OnError, Peers, SharingPolicy, Weights,
+};
 use data::dataset::{BadShards, Changed, ClassRef};
 use data::schedule::{Assignment, LastBatch, Shuffling};
 use pixels::augment::{
@@ -39,27 +42,31 @@ const DEEPEST_QUEUE: u64 = 32_768;
 const MOST_SHARED: u64 = 1024;
 const MOST_CONSUMERS: u64 = 256;
 
-/// Defines the type of the options with its defaults, and the table of the settings.
+/// Defines a type of options with its defaults, where in [`LoaderOptions`] it is, and the table of its settings.
 macro_rules! settings {
-    ($(
-        $(#[doc = $line:literal])+
-        $name:ident: $type:ty = $default:expr, $form:expr,
-            $topic:ident, $decides:ident $(.$clause:ident($($argument:expr),*))*;
-    )*) => {
-        /// What the user asked for. `None` means "choose for me".
+    (
+        $(#[doc = $about:literal])+ $type_name:ident, |$options:ident| $place:expr;
+        $(#[doc = $about_table:literal])+ $table:ident;
+        $(
+            $(#[doc = $line:literal])+
+            $name:ident: $type:ty = $default:expr, $form:expr,
+                $topic:ident, $decides:ident $(.$clause:ident($($argument:expr),*))*;
+        )*
+    ) => {
+        $(#[doc = $about])+
         #[derive(Debug, Clone)]
-        pub struct LoaderOptions {
+        pub struct $type_name {
             $($(#[doc = $line])+ pub $name: $type,)*
         }
 
-        impl Default for LoaderOptions {
+        impl Default for $type_name {
             fn default() -> Self {
                 Self { $($name: $default,)* }
             }
         }
 
-        /// All settings, by topic.
-        pub static SETTINGS: &[Setting] = &[$(
+        $(#[doc = $about_table])+
+        pub(super) static $table: &[Setting] = &[$(
             Setting {
                 name: stringify!($name),
                 topic: Topic::$topic,
@@ -74,10 +81,10 @@ macro_rules! settings {
                 lines: &[$($line),+],
                 describe: || Description::of::<$type>(&$form),
                 given_by: |word| Form::<$type>::given_by(&$form, word),
-                write: |options, given| Form::read(&$form, given).map(|value| options.$name = value),
-                reset: |options| options.$name = $default,
-                check: |options| Form::check(&$form, &options.$name),
-                show: |options| Form::show(&$form, &options.$name),
+                write: |$options, given| Form::read(&$form, given).map(|value| $place.$name = value),
+                reset: |$options| $place.$name = $default,
+                check: |$options| Form::check(&$form, &$place.$name),
+                show: |$options| Form::show(&$form, &$place.$name),
                 shows_all: || Form::<$type>::shows_all(&$form),
             }
             $(.$clause($($argument),*))*
@@ -86,6 +93,12 @@ macro_rules! settings {
 }
 
 settings! {
+    /// What the user asked for. `None` means "choose for me".
+    LoaderOptions, |options| *options;
+
+    /// All settings, by topic.
+    SETTINGS;
+
     /// Samples per step and rank.
     batch_size: u32 = 64, WholeNumber::from(1), Batches, Batch;
 
@@ -299,14 +312,14 @@ settings! {
     /// Decoding threads. None: the processors this process may use, or its share where the other ranks of the node (see
     /// `local_world_size`) may use the same ones; one with `decoded=False`.
     threads: Option<u32> = None, Maybe(WholeNumber::from(1).to(MOST_THREADS)), Resources, Nothing
-        .images_only().member(OfResources, "threads");
+        .images_only().in_object(OfResources);
 
     /// The share of this node's processors that loading may take, above 0 and at most 1. As many decoding threads are
     /// started, rounded up and at most `threads`, and they rest when they and the reading thread take more time than
     /// that. The node's loaders to which a share was given have it together, in equal parts while they run;
     /// `stats()["cores"]` says how many processors this loader may take now. A quota of a container or control group
     /// counts as that many processors. None: no bound but `threads`.
-    cpu: Option<f64> = None, Maybe(PartOfOne), Resources, Nothing.member(OfResources, "cpu");
+    cpu: Option<f64> = None, Maybe(PartOfOne), Resources, Nothing.in_object(OfResources);
 
     /// Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more while
     /// batches are kept, up to a quarter of the machine's memory for all ranks of the node together. What differs in
@@ -314,24 +327,24 @@ settings! {
     /// batches of such images are made ahead, and a warning says so; a transform that fixes the size brings them under
     /// it. On a GPU some page-locked tables come on top, and where slots run short 4 MB for each of three lanes, more
     /// for larger images.
-    memory: Option<u64> = None, Maybe(ByteCount), Resources, Nothing.member(OfResources, "memory");
+    memory: Option<u64> = None, Maybe(ByteCount), Resources, Nothing.in_object(OfResources);
 
     /// How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
-    io: IoChoice = IoChoice::Auto, OneOf::names(), Resources, Nothing.member(OfResources, "io");
+    io: IoChoice = IoChoice::Auto, OneOf::names(), Resources, Nothing.in_object(OfResources);
 
     /// Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
-    direct: Direct = Direct::Auto, OneOf::names(), Resources, Nothing.member(OfResources, "direct");
+    direct: Direct = Direct::Auto, OneOf::names(), Resources, Nothing.in_object(OfResources);
 
     /// The number of reads in flight. None: 32. Where a dataset is on a server, to which there are as many connections,
     /// 256, or as many as 96 MiB of slots (or `memory`) have room for, but at least 64; and 64 with `peers`. With
     /// `pread` each read takes a thread of its own, of which there are up to 256, with about 30 KB of memory each;
     /// network file systems are faster the more of them there are.
     queue_depth: Option<u32> = None, Maybe(WholeNumber::from(1).to(DEEPEST_QUEUE)), Resources, Nothing
-        .member(OfResources, "queue_depth");
+        .in_object(OfResources);
 
     /// Cap of the memory on the GPU, beside what nvJPEG takes: bytes, or a text such as `"8GB"`. None: a quarter of it.
     device_memory: Option<u64> = None, Maybe(ByteCount),
-        Resources, Nothing.images_only().member(OfResources, "device_memory");
+        Resources, Nothing.images_only().in_object(OfResources);
 
     /// Whether batches are shared with other processes of this user on this node, such as the trials of a search or
     /// several members of an ensemble: those that ask for the same samples (dataset, order, rank) attach to one process
@@ -357,38 +370,12 @@ settings! {
     /// How many ranks this node has, numbered one after another: they share the cache, processors and memory. None:
     /// what the launcher (see `rank`) says, else all share the cache, and this process has processors and memory alone.
     local_world_size: Option<u32> = None, Maybe(WholeNumber::from(1)), Resources, Nothing
-        .member(OfResources, "local_world_size");
+        .in_object(OfResources);
 
-    /// Bytes of this node's memory that copies may take, or a text such as `"20GB"`. Each of the node's ranks has an
-    /// equal part, beside `memory`, and takes it as it fills. It must be free when the first epoch begins.
-    cache_ram: Option<u64> = None, Maybe(ByteCount), Cache, Nothing.member(OfRam, "size");
-
-    /// The form in which copies are kept in memory, as in a directory.
-    cache_ram_form: FormChoice = FormChoice::Auto, OneOf::names(), Cache, Nothing.member(OfRam, "form");
-
-    /// A directory on local NVMe, made where it is missing.
-    cache_dir: Option<PathBuf> = None, Maybe(OwnDirectory), Cache, Nothing.member(OfCache, "path").flag("cache");
-
-    /// Bytes the directory may take, or a text such as `"800GB"`.
-    cache_size: Option<u64> = None, Maybe(ByteCount), Cache, Nothing.member(OfCache, "size");
-
-    /// How the cache is filled. `use`: with what is read anyway. `ahead`: also by whole shards in large sequential
-    /// reads beside training, in the order of their next use (where all ranks share one cache). `auto`: by rates
-    /// measured at the start.
-    cache_fill: FillChoice = FillChoice::Auto, OneOf::names(),
-        Cache, Nothing.member(OfCache, "fill").flag_alias("fill");
-
-    /// Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share the cache
-    /// together, or a text such as `"500MB"`. None: whatever the reads that training waits for leave.
-    stage_bandwidth: Option<u64> = None, Maybe(ByteCount), Cache, Nothing.member(OfCache, "stage_bandwidth");
-
-    /// The form in which copies are kept. `packed`: JPEGs without their entropy coder, which take about half of the CPU
-    /// time for the same pixels and 1.15 times the room. `indexed`: JPEGs with an index of their rows, 1.01 times.
-    /// `as-is`: as they are read. `auto`: packed where there is room for all samples in that form, else indexed where
-    /// there is room for that. Samples are kept as they are read and brought to the form beside training, by a thread
-    /// of low priority; what is no JPEG, is one of more than about 15 megapixels, or has several members, stays as it
-    /// is.
-    cache_form: FormChoice = FormChoice::Auto, OneOf::names(), Cache, Nothing.member(OfCache, "form");
+    /// Where samples are kept near: a `foreload.Directory` on local NVMe or a dict of its arguments, a `foreload.Ram`,
+    /// or a list of both, from the fastest to the slowest. Samples are read from the dataset's storage once and not in
+    /// every epoch. None: nowhere.
+    cache: CacheChoice = CacheChoice::default(), TierList, Cache, Nothing.no_flag();
 
     /// How a cached copy of an earlier run or another process is known to be the dataset's before this run uses it.
     /// `stamp`: its file has the size, times and inode it had when it was copied. `checksum`: the dataset is read once
@@ -448,4 +435,51 @@ settings! {
     /// the same, and ranks get about as many bytes each, and so about as much to decode, as far as no more samples
     /// go from node to node for it.
     assignment: Assignment = Assignment::Order, OneOf::names(), Ranks, Nothing.datasets_only();
+}
+
+settings! {
+    /// What `cache` keeps in memory: a `foreload.Ram`. There is no such tier without a size.
+    RamChoice, |options| options.cache.ram;
+
+    /// The members of a `foreload.Ram`.
+    RAM;
+
+    /// Bytes of this node's memory that copies may take, or a text such as `"20GB"`. Each of the node's ranks has an
+    /// equal part, beside `memory`, and takes it as it fills. It must be free when the first epoch begins.
+    size: Option<u64> = None, Maybe(ByteCount), Cache, Nothing.only_in(OfRam, "cache_ram");
+
+    /// The form in which copies are kept in memory, as in a directory.
+    form: FormChoice = FormChoice::Auto, OneOf::names(), Cache, Nothing.only_in(OfRam, "cache_ram_form");
+}
+
+settings! {
+    /// What `cache` keeps in a directory: a `foreload.Directory`. There is no such tier without a path.
+    DirectoryChoice, |options| options.cache.directory;
+
+    /// The members of a `foreload.Directory`.
+    DIRECTORY;
+
+    /// A directory on local NVMe, made where it is missing.
+    path: Option<PathBuf> = None, Maybe(OwnDirectory), Cache, Nothing.only_in(OfDirectory, "cache_dir").flag("cache");
+
+    /// Bytes the directory may take, or a text such as `"800GB"`.
+    size: Option<u64> = None, Maybe(ByteCount), Cache, Nothing.only_in(OfDirectory, "cache_size");
+
+    /// How the cache is filled. `use`: with what is read anyway. `ahead`: also by whole shards in large sequential
+    /// reads beside training, in the order of their next use (where all ranks share one cache). `auto`: by rates
+    /// measured at the start.
+    fill: FillChoice = FillChoice::Auto, OneOf::names(),
+        Cache, Nothing.only_in(OfDirectory, "cache_fill").flag_alias("fill");
+
+    /// Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share the cache
+    /// together, or a text such as `"500MB"`. None: whatever the reads that training waits for leave.
+    stage_bandwidth: Option<u64> = None, Maybe(ByteCount), Cache, Nothing.only_in(OfDirectory, "stage_bandwidth");
+
+    /// The form in which copies are kept. `packed`: JPEGs without their entropy coder, which take about half of the CPU
+    /// time for the same pixels and 1.15 times the room. `indexed`: JPEGs with an index of their rows, 1.01 times.
+    /// `as-is`: as they are read. `auto`: packed where there is room for all samples in that form, else indexed where
+    /// there is room for that. Samples are kept as they are read and brought to the form beside training, by a thread
+    /// of low priority; what is no JPEG, is one of more than about 15 megapixels, or has several members, stays as it
+    /// is.
+    form: FormChoice = FormChoice::Auto, OneOf::names(), Cache, Nothing.only_in(OfDirectory, "cache_form");
 }

@@ -3,6 +3,7 @@
 mod lists;
 mod peers;
 mod structures;
+mod tiers;
 mod words;
 
 pub(super) use lists::{
@@ -10,6 +11,7 @@ pub(super) use lists::{
 };
 pub(super) use peers::PeersChoice;
 pub(super) use structures::{FieldList, LabelSource, MixList, TransformList};
+pub(super) use tiers::TierList;
 pub(super) use words::{
     AnyPath, AnyText, ByteCount, DeviceName, OneOf, OwnDirectory, Truth, TruthOrBlocks, TruthOrName,
 };

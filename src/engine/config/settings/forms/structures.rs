@@ -56,31 +56,22 @@ impl FieldList {
     }
 }
 
-/// The parameters of the fields that have more of them than `name` and `optional`, by their class in
-/// `foreload.fields`.
-const PARAMETERS: &[(&str, &[&str])] = &[
-    ("Image", &["follows"]),
-    ("Mask", &["dtype", "interpolation", "follows"]),
-    ("Boxes", &["format", "shares", "follows"]),
-    ("Array", &["ragged"]),
-];
-
 /// The document of a field that is written as its class with parameters: `{"Mask": {"name": "seg.png"}}`.
 fn of_class(class: &str, parameters: Value) -> Result<Value, String> {
-    let mut kinds = FieldKind::NAMES.iter().map(|(kind, _)| *kind);
-    let Some(kind) = kinds.find(|kind| class_name(kind) == class) else {
+    let mut kinds = FieldKind::NAMES.iter();
+    let Some((name, kind)) = kinds.find(|(name, _)| class_name(name) == class) else {
         let classes: Vec<String> = FieldKind::NAMES.iter().map(|(kind, _)| class_name(kind)).collect();
         return Err(format!("{class:?} is none of {}", classes.join(", ")));
     };
     let Value::Object(mut document) = parameters else {
         return Err(format!("{class} needs parameters, {{\"name\": ...}}"));
     };
-    let more = PARAMETERS.iter().find(|(of, _)| *of == class).map_or(&[][..], |(_, more)| more);
-    let known: Vec<&str> = ["name", "optional"].into_iter().chain(more.iter().copied()).collect();
+    let more = FieldOptions::parameters(*kind).iter().copied();
+    let known: Vec<&str> = ["name", "optional"].into_iter().chain(more).collect();
     if let Some(other) = document.keys().find(|key| !known.contains(&key.as_str())) {
         return Err(format!("{class} has no {other:?}, it has {}", known.join(", ")));
     }
-    document.insert("kind".into(), kind.into());
+    document.insert("kind".into(), (*name).into());
     Ok(Value::Object(document))
 }
 

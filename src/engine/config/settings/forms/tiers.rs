@@ -1,0 +1,101 @@
+//! The setting `cache`.
+
+use super::{Form, is};
+use crate::config::{CacheChoice, Given, LoaderOptions, SettingsObject};
+
+/// Tiers from the fastest to the slowest, each as a dict of its members by the name of its class.
+pub(in crate::config::settings) struct TierList;
+
+impl TierList {
+    /// The object that a tier is, and its members.
+    fn tier(given: &Given) -> Option<(SettingsObject, &[(Given, Given)])> {
+        let Given::Map(classes) = given else { return None };
+        let [(Given::Text(class), Given::Map(members))] = &classes[..] else { return None };
+        SettingsObject::of_keyword("cache").find(|object| object.class() == class).zip(Some(members))
+    }
+}
+
+impl Form<CacheChoice> for TierList {
+    fn read(&self, given: &Given) -> Result<CacheChoice, String> {
+        let tiers: Vec<Given> = match given {
+            Given::Nothing => return Ok(CacheChoice::default()),
+            given => given.items().map_or_else(|| vec![given.clone()], Iterator::collect),
+        };
+        let mut options = LoaderOptions::default();
+        let mut before: Option<SettingsObject> = None;
+        for tier in &tiers {
+            let Some((object, members)) = Self::tier(tier) else { return is(given) };
+            let class = object.class();
+            match before.replace(object).filter(|before| *before >= object) {
+                Some(same) if same == object => return Err(format!("has two of foreload.{class}")),
+                Some(slower) => {
+                    let slower = slower.class();
+                    return Err(format!(
+                        "has foreload.{slower} before foreload.{class}, and not from the fastest to the slowest"
+                    ));
+                }
+                None => {}
+            }
+            for (name, value) in members {
+                let setting = if let Given::Text(name) = name { object.member(name) } else { None };
+                let setting = setting.ok_or_else(|| format!("has {class} with {name}"))?;
+                setting.set(&mut options, value).map_err(|error| format!("has {class}: {error}"))?;
+            }
+        }
+        if before.is_some() { Ok(options.cache) } else { is(given) }
+    }
+
+    fn show(&self, cache: &CacheChoice) -> Given {
+        let shown = format!("{cache:?}");
+        let is_usual = shown == format!("{:?}", CacheChoice::default());
+        if is_usual { Given::Nothing } else { Given::Other(shown) }
+    }
+
+    fn check(&self, _: &CacheChoice) -> Result<(), String> {
+        // Each member is checked by itself.
+        Ok(())
+    }
+
+    fn may_be(&self) -> String {
+        "a foreload.Directory(path, size), a foreload.Ram(size), a dict of a directory's arguments, a list [Ram, \
+         Directory], or None"
+            .into()
+    }
+
+    fn annotation(&self) -> String {
+        "Ram | Directory | dict[str, Any] | Sequence[Ram | Directory | dict[str, Any]] | None".into()
+    }
+
+    fn placeholder(&self) -> String {
+        "TIERS".into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiers_are_read_each_once_the_fastest_first() {
+        let text = |text: &str| Given::Text(text.into());
+        let tier = |class: &str, member: &str, value| {
+            Given::Map(vec![(text(class), Given::Map(vec![(text(member), value)]))])
+        };
+        let (ram, directory) = (tier("Ram", "size", text("1kB")), tier("Directory", "path", text("/nvme")));
+        let both = TierList.read(&Given::List(vec![ram.clone(), directory.clone()])).unwrap();
+        assert_eq!((both.ram.size, both.directory.path), (Some(1000), Some("/nvme".into())));
+        assert_eq!(TierList.read(&directory).unwrap().ram.size, None);
+        for wrong in [
+            Given::empty_list(),
+            text("/nvme"),
+            Given::Map(vec![(text("path"), text("/nvme"))]),
+            Given::List(vec![Given::Nothing]),
+            Given::List(vec![directory, ram.clone()]),
+            Given::List(vec![ram.clone(), ram]),
+            tier("Directory", "sise", Given::Whole(5)),
+            tier("Resources", "threads", Given::Whole(5)),
+        ] {
+            assert!(TierList.read(&wrong).is_err(), "{wrong}");
+        }
+    }
+}
