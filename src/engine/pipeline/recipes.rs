@@ -5,7 +5,7 @@
 use super::{
     EpochStart, Pipeline, context::ContextsByEpoch, epoch::Epoch, run::EpochRun, stopwatch::Stopwatch,
 };
-use crate::config::LoaderConfig;
+use crate::config::{Device, LoaderConfig};
 use base::error::{Error, Result};
 use base::trace::TraceLane;
 use std::collections::BTreeMap;
@@ -71,6 +71,11 @@ impl Pipeline {
         let Some((first, others)) = contexts.split_first() else {
             return Err(Error::Internal("no such recipe".into()));
         };
+        if !others.is_empty() && !(self.lends && first.config.device == Device::Cpu) {
+            return Err(Error::Internal(
+                "several recipes need a pipeline that lends batches of the CPU".into(),
+            ));
+        }
         let mut linked = Vec::new();
         let start = EpochStart { epoch, schedule, first_step, errors: 0 };
         let own = self.start(first, start, |threads, course| {
