@@ -71,7 +71,7 @@ impl Pipeline {
         let Some((first, others)) = contexts.split_first() else {
             return Err(Error::Internal("no such recipe".into()));
         };
-        if !others.is_empty() && !(self.lends && first.config.device == Device::Cpu) {
+        if !others.is_empty() && (!self.lends || first.config.device != Device::Cpu) {
             return Err(Error::Internal(
                 "several recipes need a pipeline that lends batches of the CPU".into(),
             ));
