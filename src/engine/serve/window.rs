@@ -161,15 +161,26 @@ impl<B> SharedWindow<B> {
         self.gathering.is_some() && self.batches.is_empty() && self.ahead(at, self.end).is_some()
     }
 
+    /// Whether all consumers stay where they are, and nobody would be more than a window ahead of `at`. Then what was
+    /// there is made again, rather than by another producer.
+    fn goes_back_to(&self, at: BatchPosition) -> bool {
+        let mut there = self.consumers.values().filter(|consumer| consumer.is_waited_for()).peekable();
+        let stays = |consumer: &Consumer| {
+            let ahead = self.ahead(at, consumer.next);
+            consumer.asks.is_none() && ahead.is_some_and(|ahead| ahead <= self.size as u64)
+        };
+        self.making.is_none() && there.peek().is_some() && there.all(stays)
+    }
+
     /// Whether a consumer that asks for `at` first would be taken.
     pub(crate) fn takes(&self, at: BatchPosition) -> bool {
-        self.is_free() || self.begins_with(at) || self.is_near(at)
+        self.is_free() || self.begins_with(at) || self.is_near(at) || self.goes_back_to(at)
     }
 
     /// Takes a consumer with this recipe that asks for `at` first. Returns whether it is taken.
     pub(crate) fn join(&mut self, id: ConsumerId, recipe: RecipeNumber, at: BatchPosition) -> bool {
-        if self.is_free() && !self.is_near(at) {
-            // Nobody else is here: the producer goes where it is wanted.
+        if !self.is_near(at) && (self.is_free() || self.goes_back_to(at)) {
+            // Nobody else is here, or nobody minds: the producer goes where it is wanted.
             self.go_to(at);
         } else if self.begins_with(at) {
             // Those that begin together begin with the first batch that any of them needs.

@@ -1,5 +1,7 @@
 //! What the window decides, in virtual time.
 
+mod random;
+
 use super::*;
 
 const STEPS: u64 = 10;
@@ -375,86 +377,6 @@ fn who_waits_for_the_slowest_waits_while_what_is_too_old_for_it_is_made_again() 
     }
 }
 
-/// Consumers that come, ask, fall behind and leave as a random number says, while batches take time: whoever asks gets
-/// the batch or is told to go elsewhere, and what is lent was made by its recipe, of what was not read too early.
-#[test]
-fn nobody_waits_for_ever() {
-    for seed in 0..200 {
-        let mut random = base::rng::RandomKey::new(&[], seed, 0, base::rng::Use::Substitute).stream(0);
-        let mut scene = Scene::new(SharingPolicy::Leave, 1);
-        let mut there: BTreeMap<ConsumerId, (RecipeNumber, BatchPosition, bool, Instant)> = BTreeMap::new();
-        let mut making: Option<(u64, BTreeSet<RecipeNumber>, Instant)> = None;
-        // Batches that follow one another were read ahead, others when they were to be made.
-        let (mut run, mut latest) = (scene.start, None);
-        let mut holds: BTreeMap<(u64, u64), (BTreeSet<RecipeNumber>, Instant)> = BTreeMap::new();
-        for number in 0..100u64 {
-            match random.below(4) {
-                0 if there.len() < 4 => {
-                    let near = there.values().next().map_or(at(0, 0), |(_, next, ..)| *next);
-                    let recipe = random.below(3) as usize;
-                    if scene.window.join(number, recipe, near) {
-                        let age = Duration::from_millis(random.below(100));
-                        let not_before = scene.instant().checked_sub(age).unwrap().max(scene.start);
-                        there.insert(number, (recipe, near, false, not_before));
-                    }
-                }
-                1 if there.len() > 1 && random.below(4) == 0 => {
-                    let id = *there.keys().nth(random.below(there.len() as u64) as usize).unwrap();
-                    there.remove(&id);
-                    scene.window.leave(id);
-                }
-                _ => {
-                    let idle: Vec<_> = there.iter().filter(|(_, of)| !of.2).map(|(id, _)| *id).collect();
-                    if !idle.is_empty() {
-                        let id = idle[random.below(idle.len() as u64) as usize];
-                        let consumer = there.get_mut(&id).unwrap();
-                        consumer.2 = true;
-                        scene.window.ask(id, consumer.1, consumer.3, scene.instant());
-                    }
-                }
-            }
-            // Sometimes everybody is heard out, sometimes more comes first.
-            let patient = random.below(3) == 0;
-            for _ in 0..if patient { 400 } else { 1 } {
-                scene.now += random.below(20);
-                if let Some((_, recipes, since)) = making.take_if(|(until, ..)| *until <= scene.now) {
-                    let made = scene.window.end;
-                    latest = Some(made);
-                    holds.insert((made.epoch, made.step), (recipes, since));
-                    scene.window.made(made, since);
-                }
-                for action in scene.window.act(scene.instant()) {
-                    match action {
-                        Action::Lend(_, of) if scene.window.batch(of).is_none() => {
-                            panic!("seed {seed}: {of:?} is gone")
-                        }
-                        Action::Make(of, recipes) => {
-                            if latest.is_none_or(|latest| scene.window.after(latest) != of) {
-                                run = scene.instant();
-                            }
-                            let ahead = Duration::from_millis(random.below(200));
-                            let since = scene.instant().checked_sub(ahead).unwrap().max(run);
-                            making = Some((scene.now + random.below(50), recipes, since));
-                        }
-                        Action::Refuse(id) => drop(there.remove(&id)),
-                        Action::Lend(id, of) => {
-                            let consumer = there.get_mut(&id).unwrap();
-                            assert_eq!(consumer.1, of);
-                            let (recipes, since) = &holds[&(of.epoch, of.step)];
-                            assert!(recipes.contains(&consumer.0) && *since >= consumer.3, "seed {seed}");
-                            *consumer = (consumer.0, scene.window.after(of), false, consumer.3);
-                        }
-                    }
-                }
-            }
-            if patient {
-                let waiting: Vec<_> = there.iter().filter(|(_, of)| of.2).collect();
-                assert!(waiting.is_empty(), "seed {seed}, operation {number}: {waiting:?}");
-            }
-        }
-    }
-}
-
 #[test]
 fn nothing_is_due_any_more_when_who_was_held_up_is_gone() {
     for policy in [SharingPolicy::Leave, SharingPolicy::Wait] {
@@ -497,4 +419,22 @@ fn who_was_a_whole_window_ahead_when_a_producer_was_lost_stays() {
     }
     assert!(scene.refused.is_empty());
     assert!(scene.lent.contains(&(1, ahead)) && scene.lent.contains(&(2, ahead)));
+}
+
+#[test]
+fn the_window_goes_back_for_one_that_comes_while_others_stay_where_they_are() {
+    let mut scene = Scene::of(4, SharingPolicy::Leave, 1);
+    assert!(scene.window.join(1, 0, at(0, 0)));
+    (0..4).for_each(|step| scene.ask(1, at(0, step)));
+    // Of what is there the first batch is new enough for the second consumer, and the others are not.
+    scene.wait(100);
+    assert!(scene.window.join(2, 0, at(0, 0)));
+    scene.ask_for_new(2, at(0, 0), 0);
+    (1..4).for_each(|step| scene.ask_for_new(2, at(0, step), 50));
+    assert_eq!(scene.window.batch(at(0, 0)), None);
+    assert!(scene.window.takes(at(0, 0)) && scene.window.join(3, 0, at(0, 0)));
+    (0..4).for_each(|step| scene.ask(3, at(0, step)));
+    assert_eq!(scene.lent.len(), 12);
+    scene.ask(1, at(1, 0));
+    assert!(!scene.window.takes(at(0, 0)), "the first is more than a window ahead of that");
 }
