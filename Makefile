@@ -17,8 +17,8 @@ PROGRAM := target/release/foreload
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup program provide provide-all fetch test test-all thorough test-rust test-python test-stand-in \
-	test-inside test-module test-objects test-dali test-frameworks test-dlio test-wheel test-program stand-in check stub \
-	bindings kernels bench fuzz bench-tiers bench-nodes bench-dlio compare compare-recipes compare-packed \
+	test-inside test-module test-objects test-dali test-frameworks test-dlio test-wheel test-program stand-in check \
+	check-rest stub bindings kernels bench fuzz bench-tiers bench-nodes bench-dlio compare compare-recipes compare-packed \
 	compare-ops compare-outputs limits fidelity accuracy accuracy-recipe wheel gpu-kit gpu-kit-dali fixtures \
 	fixtures-check test-damage bench-layouts bench-outside bench-sharing bench-streams clean distclean
 
@@ -92,10 +92,11 @@ fetch: $(VENV)/.torch
 CARGO_TEST := cargo test --locked
 
 test-rust: $(VENV)/.tools
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) bash tests/environment/rust_tests.sh
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/python tests/environment/rust_tests.py
 
-# Several files of tests at a time, the tests of a file one after another: some go on from what others left.
-AT_A_TIME := bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+# Four files of tests at a time, however many cores there are, since most tests wait for processes. The tests of a file
+# run one after another: some go on from what others left.
+AT_A_TIME := bin/python -m pytest -n 4 --dist loadfile
 PYTEST := $(TESTED)/$(AT_A_TIME)
 
 test-python: test-module $(VENV)/.torch
@@ -164,22 +165,24 @@ test-dlio: test-module ## the tests with the real DLIO, through MPI
 	$(BIN)/python benches/harness/environments.py dlio
 	FORELOAD_REQUIRE_DLIO=1 $(TESTED)/bin/python -m pytest tests/python/test_dlio.py
 
-# The second clippy runs without any feature, like `make bench`.
 check: test-module ## formatting, lints, house rules; compare the stub and docs/settings.md with the module
 	cargo fmt --all --check
 	cargo clippy --locked --all-targets -- -D warnings
-	cargo clippy --locked --package foreload --bins --no-default-features -- -D warnings
-	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" \
-		cargo doc --locked --no-deps --lib --document-private-items
-	cargo clippy --locked -p nvjpeg-bindings -- -D warnings
 	$(BIN)/ruff check --no-cache python tests benches cuda examples
 	$(BIN)/ruff format --no-cache --check python tests benches cuda examples
-	bash tests/environment/check_features.sh
 	$(CARGO_TEST) --test tidy
 	$(CARGO_TEST) --test load settings::
 	$(TESTED)/bin/python tests/environment/check_stub.py
-	bash cuda/nvjpeg-bindings/run.sh $(BIN)/python --check
 	$(BIN)/python cuda/compile.py --check
+
+# Each compiles something that nothing else needs. The first clippy runs without any feature, like `make bench`.
+check-rest: test-module ## lints of the program without features and of the bindings; documentation; features; bindings
+	cargo clippy --locked --package foreload --bins --no-default-features -- -D warnings
+	cargo clippy --locked -p nvjpeg-bindings -- -D warnings
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" \
+		cargo doc --locked --no-deps --lib --document-private-items
+	bash tests/environment/check_features.sh
+	bash cuda/nvjpeg-bindings/run.sh $(BIN)/python --check
 
 stub: ## write stubs and docs/settings.md anew from the tables of settings and transforms
 	FORELOAD_WRITE_STUB=1 $(CARGO_TEST) --test load settings::

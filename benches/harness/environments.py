@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -259,18 +260,46 @@ def install(name: str, recipe: Recipe, folder: Path) -> Path:
     call([sys.executable, "-m", "venv", str(home)], f"{name}: cannot make a virtual environment")
     if recipe.extends:
         (site_packages(name, folder) / "extends.pth").write_text(f"{site_packages(recipe.extends, folder)}\n")
-    command = [str(python_of(name, folder)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    environment = os.environ | recipe.build_environment
-    if recipe.no_dependencies:
-        command.append("--no-deps")
-    if recipe.no_build_isolation:
-        command.append("--no-build-isolation")
-    call([*command, *recipe.requirements], f"{name}: pip install failed", environment)
+    fetch(name, recipe, folder)
     if recipe.check:
         call([str(python_of(name, folder)), "-c", recipe.check], f"{name}: installed but not usable")
     marker.write_text(json.dumps(wanted))
     print(f"installed {name} in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
     return python_of(name, folder)
+
+
+def fetch(name: str, recipe: Recipe, folder: Path) -> None:
+    """Install the packages of a recipe: by uv, which takes a fifth of pip's time, where it can and does.
+
+    Packages of the environment that this one extends are seen by pip alone. Nothing is compiled beforehand: what is
+    imported at all is compiled then.
+    """
+    python, environment = str(python_of(name, folder)), os.environ | recipe.build_environment
+    options = ["--quiet"]
+    if recipe.no_dependencies:
+        options.append("--no-deps")
+    if recipe.no_build_isolation:
+        options.append("--no-build-isolation")
+    options += recipe.requirements
+    if find_spec("uv") and (recipe.no_dependencies or not recipe.extends):
+        uv = [
+            sys.executable,
+            "-m",
+            "uv",
+            "--cache-dir",
+            str(folder / ".uv"),
+            "pip",
+            "install",
+            "--python",
+            python,
+        ]
+        try:
+            call([*uv, *options], f"{name}: uv pip install failed", environment)
+            return
+        except Unavailable as reason:
+            print(f"{reason}; trying pip", file=sys.stderr, flush=True)
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--no-compile"]
+    call([*pip, *options], f"{name}: pip install failed", environment)
 
 
 def ensure_libraries(packages: tuple[str, ...], folder: Path = DEFAULT_FOLDER) -> None:

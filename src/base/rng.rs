@@ -113,6 +113,9 @@ impl RandomKey {
     }
 
     /// Computes four random words at (index, block): the raw generator.
+    // In tests, whatever inlines this optimises it less than this crate does (Cargo.toml): it would take ten times as
+    // long.
+    #[cfg_attr(debug_assertions, inline(never))]
     pub fn block(&self, index: u64, block: u32) -> [u32; 4] {
         let counter = [index as u32, (index >> 32) as u32, block ^ self.domain[0], self.domain[1]];
         philox4x32_10(counter.map(|word| [word]), self.words).map(|[word]| word)

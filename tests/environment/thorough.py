@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = {
     "check": "formatting, lints, house rules",
+    "check-rest": "lints of other features and of the bindings, documentation, features, bindings",
     "test-rust": "all tests of Rust",
     "test-python": "pytest, with DALI, launchers and DLIO",
     "test-stand-in": "the tests of GPUs on the stand-ins",

@@ -1,6 +1,6 @@
 //! The house rules for texts: what people read, in code and beside it.
 
-use super::{GENERATED, files, report, root};
+use super::{GENERATED, files, place, report, root};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
@@ -36,6 +36,28 @@ fn no_doc_comment_breaks_off() {
 #[test]
 fn unfinished_docs_are_seen() {
     assert_eq!(unfinished_docs("//! From:\n\n/// The name:\n/// `a`.\n    /// Cut,\nfn f() {}"), [1, 5]);
+}
+
+/// The numbers of the lines at which a doc comment begins an example that rustdoc would compile.
+fn examples(text: &str) -> Vec<usize> {
+    let docs = text.lines().enumerate().map(|(number, line)| (number + 1, line.trim()));
+    let fences = docs.filter(|(_, line)| line.starts_with("//! ```") || line.starts_with("/// ```"));
+    let opening = fences.step_by(2);
+    opening.filter(|(_, line)| !line.ends_with("```text")).map(|(number, _)| number).collect()
+}
+
+/// Only those of the crate `foreload` are compiled and run: rustdoc takes minutes for all crates.
+#[test]
+fn examples_are_where_they_run() {
+    let mut broken = Vec::new();
+    for (path, text) in files(&["src", "cuda", "tests", "benches"], &[".rs"]) {
+        let run = path.starts_with("src") && place(&path).0 == "foreload";
+        for line in examples(&text).into_iter().filter(|_| !run) {
+            broken.push(format!("{}:{line}: examples stand in the crate foreload", path.display()));
+        }
+    }
+    report(broken);
+    assert_eq!(examples("//! ```\n//! a();\n//! ```\n/// ```text\n/// b\n/// ```\n    /// ```\n"), [1, 7]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod sharing;
 
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
-use foreload::testing::peers::PeerCounts;
+use foreload::testing::peers::{PeerCounts, PeerStats};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::rng::{RandomKey, Use};
 use foreload::testing::schedule::Assignment;
@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const PEERS: TierName = TierName::PEERS;
@@ -232,9 +233,23 @@ fn run_from(nodes: &[Pipeline], epoch: u64, first_step: u64, expected: Expected<
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
     });
-    // What was pushed last is published, as it would be a moment later.
+    // What was pushed last arrives and is published, as it would be a moment later.
+    wait_for_pushes(nodes);
     nodes.iter().filter_map(Pipeline::cache).for_each(|cache| cache.flush());
     ran
+}
+
+/// Waits until every push has had its answer, or has failed.
+fn wait_for_pushes(nodes: &[Pipeline]) {
+    let all_answered = |(_, peer): &(String, PeerStats)| {
+        let PeerCounts { pushes, pushes_taken, pushes_refused, pushes_full, pushes_dropped, .. } = peer.counts;
+        pushes == pushes_taken + pushes_refused + pushes_full + pushes_dropped
+    };
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !nodes.iter().filter_map(Pipeline::cache).all(|cache| cache.peers().iter().all(all_answered)) {
+        assert!(Instant::now() < deadline, "some pushes have no answer: {}", told(nodes));
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// What the nodes' caches did since they were opened, for messages.

@@ -1,0 +1,110 @@
+"""Runs all tests of Rust, also after one has failed, and prints the twenty that took longest.
+
+Usage: `.venv/bin/python tests/environment/rust_tests.py`. Cargo runs one program of tests after another, and the large
+ones wait for threads, files and servers much of their time. Here two run at a time, with more threads each than there
+are cores; what a program prints is shown when it has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+CARGO = ["cargo", "test", "--locked"]
+AT_A_TIME = 2
+LONGEST = "gpu"
+"""The program that takes longest: its tests have the stand-in of the driver in turn. It comes first, and before others
+where they compete."""
+TIMED = re.compile(r"^test (\S+) .* <([0-9.]+)s>$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of tests: its cargo target, where it is, and the directory of its package, where cargo runs it."""
+
+    target: str
+    path: Path
+    package: Path
+
+    @property
+    def name(self) -> str:
+        """Return what the program is called when it is told about."""
+        return f"{self.package.name}: {self.target}"
+
+
+def programs() -> list[Program]:
+    """Compile all programs of tests, or see that they are compiled; return them, the longest and largest first."""
+    command = [
+        *CARGO,
+        "--no-run",
+        "--lib",
+        "--bins",
+        "--tests",
+        "--message-format",
+        "json-render-diagnostics",
+    ]
+    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    found = []
+    for message in map(json.loads, told.splitlines()):
+        if message["reason"] == "compiler-artifact" and message["executable"] and message["profile"]["test"]:
+            package = Path(message["manifest_path"]).parent
+            found.append(Program(message["target"]["name"], Path(message["executable"]), package))
+    return sorted(found, key=lambda program: (program.target != LONGEST, -program.path.stat().st_size))
+
+
+def run(program: Program) -> tuple[Program, bool, str, float]:
+    """Run a program; return it, whether all its tests passed, what it printed, and the seconds that it took.
+
+    libtest tells the time of a test only where unstable options are allowed. The compiler must not see that variable,
+    or it would compile again what asks for it.
+    """
+    began = time.monotonic()
+    first = [] if program.target == LONGEST else ["nice", "-n", "5"]
+    command = [*first, program.path, "-Z", "unstable-options", "--report-time"]
+    threads = os.environ.get("RUST_TEST_THREADS", str(2 * len(os.sched_getaffinity(0))))
+    environment = os.environ | {
+        "RUSTC_BOOTSTRAP": "1",
+        "RUST_TEST_THREADS": threads,
+        "CARGO_MANIFEST_DIR": str(program.package),
+    }
+    done = subprocess.run(
+        command,
+        cwd=program.package,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    return program, done.returncode == 0, done.stdout, time.monotonic() - began
+
+
+def main() -> int:
+    """Return 0 when all tests have passed."""
+    failed, took = [], []
+    with ThreadPoolExecutor(AT_A_TIME) as at_once:
+        running = [at_once.submit(run, program) for program in programs()]
+        for program, passed, printed, seconds in (ended.result() for ended in as_completed(running)):
+            print(f"{program.name}, {seconds:.1f} s\n{printed}", flush=True)
+            took += [(float(seconds), test) for test, seconds in TIMED.findall(printed)]
+            if not passed:
+                failed.append(program.name)
+    print("The tests of Rust that took longest, in seconds:")
+    for seconds, test in sorted(took, reverse=True)[:20]:
+        print(f"{seconds:8.3f} {test}")
+    if subprocess.run([*CARGO, "--doc", "--package", "foreload"]).returncode != 0:
+        failed.append("examples in documentation")
+    for name in failed:
+        print(f"FAILED: {name}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
