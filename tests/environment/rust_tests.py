@@ -1,7 +1,7 @@
 """Runs all tests of Rust, also after one has failed, and prints the twenty that took longest.
 
 Usage: `.venv/bin/python tests/environment/rust_tests.py`. Cargo runs one program of tests after another, and the large
-ones wait for threads, files and servers much of their time. Here two run at a time, with more threads each than there
+ones wait for threads, files and servers much of their time. Here three run at a time, with more threads each than there
 are cores; what a program prints is shown when it has ended.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CARGO = ["cargo", "test", "--locked"]
-AT_A_TIME = 2
+AT_A_TIME = 3
 LONGEST = "gpu"
 """The program that takes longest: its tests have the stand-in of the driver in turn. It comes first, and before others
 where they compete."""
