@@ -8,8 +8,8 @@ use foreload::testing::rng::RandomStream;
 use foreload::testing::simd::Level;
 
 use super::reference::Image;
-use crate::seeds::seeds;
 use super::{FILTERS, PADDINGS, between, middle, one, output_up_to, scaled, stream, view};
+use crate::seeds::seeds;
 
 /// Memory that is aligned like that of a device.
 #[derive(Clone, Default)]

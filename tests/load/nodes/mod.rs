@@ -242,7 +242,8 @@ fn run_from(nodes: &[Pipeline], epoch: u64, first_step: u64, expected: Expected<
 /// Waits until every push has had its answer, or has failed.
 fn wait_for_pushes(nodes: &[Pipeline]) {
     let all_answered = |(_, peer): &(String, PeerStats)| {
-        let PeerCounts { pushes, pushes_taken, pushes_refused, pushes_full, pushes_dropped, .. } = peer.counts;
+        let PeerCounts { pushes, pushes_taken, pushes_refused, pushes_full, pushes_dropped, .. } =
+            peer.counts;
         pushes == pushes_taken + pushes_refused + pushes_full + pushes_dropped
     };
     let deadline = Instant::now() + Duration::from_secs(30);
