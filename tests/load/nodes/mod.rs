@@ -246,10 +246,16 @@ fn wait_for_pushes(nodes: &[Pipeline]) {
             peer.counts;
         pushes == pushes_taken + pushes_refused + pushes_full + pushes_dropped
     };
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !nodes.iter().filter_map(Pipeline::cache).all(|cache| cache.peers().iter().all(all_answered)) {
-        assert!(Instant::now() < deadline, "some pushes have no answer: {}", told(nodes));
-        std::thread::sleep(Duration::from_millis(2));
+    let is_quiet = |node: &Pipeline| node.cache().is_none_or(|cache| cache.peers().iter().all(all_answered));
+    wait_until(nodes, "every push has an answer", || nodes.iter().all(is_quiet));
+}
+
+/// Waits until `is` holds.
+fn wait_until(nodes: &[Pipeline], what: &str, is: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}: {}", told(nodes));
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
