@@ -47,14 +47,15 @@ $(VENV)/.torch: $(VENV)/.tools tests/environment/provide_torch.py
 test: provide ## the tests that need nothing special: cargo test, then pytest
 	@$(MAKE) --no-print-directory --keep-going test-rust test-python test-stand-in
 
-# With all of that fetched, one run of pytest has what test-dali, test-dlio and the first of test-frameworks run.
+# With all of that fetched, one run of pytest has what test-dali and the first of test-frameworks run; DLIO's tests are
+# for thorough.
 test-all thorough: export FORELOAD_REQUIRE_TORCH := 1
 test-all thorough: export FORELOAD_REQUIRE_DALI := 1
-test-all thorough: export FORELOAD_REQUIRE_DLIO := 1
+thorough: export FORELOAD_REQUIRE_DLIO := 1
 test-all thorough: export FORELOAD_REQUIRE_FRAMEWORKS := 1
 test-all thorough: export ELSEWHERE = $(addprefix --ignore=,$(INSIDE))
 test-all thorough: FETCH := fetch
-test-all: provide ## those and the tests with real DALI, frameworks, DLIO: 4 GB
+test-all: provide ## those and the tests with real DALI and frameworks: 4 GB
 	@$(MAKE) --no-print-directory --keep-going test-rust test-python test-stand-in test-inside
 
 # What takes long because it is repeated: kills, seeds, draws. What takes long to install is here too: Ray, servers of
@@ -86,7 +87,7 @@ fetch: $(VENV)/.torch
 	$(BIN)/python tests/environment/provide_redis.py
 	$(BIN)/python tests/environment/provide_dali.py
 	$(BIN)/python tests/environment/provide_frameworks.py
-	$(BIN)/python benches/harness/environments.py dlio
+	if [ "$$FORELOAD_REQUIRE_DLIO" = 1 ]; then $(BIN)/python benches/harness/environments.py dlio; fi
 
 # Every target asks cargo for the same: other packages or features would compile all that they share once more.
 CARGO_TEST := cargo test --locked
@@ -163,7 +164,7 @@ test-program: program
 # PyPI's torch comes along, as for the peers of `make compare`: some GB, once.
 test-dlio: test-module ## the tests with the real DLIO, through MPI
 	$(BIN)/python benches/harness/environments.py dlio
-	FORELOAD_REQUIRE_DLIO=1 $(TESTED)/bin/python -m pytest tests/python/test_dlio.py
+	FORELOAD_THOROUGH=1 FORELOAD_REQUIRE_DLIO=1 $(TESTED)/bin/python -m pytest tests/python/test_dlio.py
 
 check: test-module ## formatting, lints, house rules; compare the stub and docs/settings.md with the module
 	cargo fmt --all --check

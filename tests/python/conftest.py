@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -37,6 +38,30 @@ def seeds(whole: int) -> range:
     chosen = range(whole) if THOROUGH else range(whole // 10 * SLICE, whole // 10 * (SLICE + 1))
     print(f"FORELOAD_SLICE={SLICE}: seeds {chosen.start} to {chosen.stop - 1} of {whole}")
     return chosen
+
+
+FIFTH = pytest.mark.fifth
+"""Marks tests of a campaign that are no seeds: `make thorough` runs all of them, other runs a fifth of each file's."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker."""
+    config.addinivalue_line("markers", "fifth: of these tests in a file, all but `make thorough` run a fifth")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests of campaigns whose turn it is not, of each file at least one runs."""
+    if THOROUGH:
+        return
+    seen: Counter[Path] = Counter()
+    marked = [item for item in items if item.get_closest_marker(FIFTH.name)]
+    whole = Counter(item.path for item in marked)
+    for item in marked:
+        turns = min(5, whole[item.path])
+        if seen[item.path] % turns != SLICE % turns:
+            reason = "a fifth of these runs at a time, by FORELOAD_SLICE: make thorough runs all"
+            item.add_marker(pytest.mark.skip(reason=reason))
+        seen[item.path] += 1
 
 
 def _image(rng: np.random.Generator) -> Image.Image:

@@ -14,7 +14,7 @@ from typing import Any
 
 import happenings as happens
 import pytest
-from conftest import ALL_KINDS, THOROUGH
+from conftest import ALL_KINDS, FIFTH, THOROUGH
 from happenings import WRITES, write_some
 from world import SAMPLES, Truth, World
 
@@ -71,6 +71,7 @@ def cases() -> Iterator[Any]:
                     )
 
 
+@FIFTH
 @pytest.mark.parametrize(("layout", "cached", "outcome", "change"), [*cases()])
 def test_between_runs(
     tmp_path: Path, layout: str, cached: bool, outcome: str, change: Callable[[World], list[str]]
@@ -126,6 +127,7 @@ WITHIN: dict[str, Callable[[World], list[str]]] = {
     ("layout", "cached"),
     [(layout, cached) for layout in ALL for cached in (True, False) if cached or layout in WITHOUT_CACHE],
 )
+@FIFTH
 @pytest.mark.parametrize("how", WITHIN)
 def test_within_a_run(tmp_path: Path, how: str, layout: str, cached: bool) -> None:
     """Between two epochs of a run each sample is as it was when it was checked, or as it is now, whole; or an error."""

@@ -26,6 +26,7 @@ from world import record
 HERE = Path(__file__).parent / "dlio"
 REQUIRED = "FORELOAD_REQUIRE_DLIO" in os.environ
 pytestmark = [
+    ONLY_THOROUGH,
     pytest.mark.timeout(300),
     pytest.mark.skipif(
         not REQUIRED and not environments.python_of("dlio").exists(), reason="needs DLIO: make test-dlio"
@@ -106,7 +107,6 @@ def test_every_sample_once_in_each_epoch(data: Path, tmp_path: Path, ranks: int)
         assert reads[2][1] > reads[2][0]
 
 
-@ONLY_THOROUGH
 def test_the_order_obeys_the_settings(data: Path, tmp_path: Path) -> None:
     def orders(name: str, **settings: object) -> list[list[int]]:
         dlio(tmp_path / name, dataset__data_folder=data, workflow__evaluation=False, **settings)
@@ -120,7 +120,6 @@ def test_the_order_obeys_the_settings(data: Path, tmp_path: Path) -> None:
     assert orders("unshuffled", reader__sample_shuffle="'off'") == [list(range(48))] * 3
 
 
-@ONLY_THOROUGH
 def test_records(tmp_path: Path) -> None:
     """Settings of MLPerf Storage's resnet50; the named data loader is one that DLIO does not check TFRecord for."""
     folder = tmp_path / "data" / "train"
@@ -144,7 +143,6 @@ def test_records(tmp_path: Path) -> None:
         assert all(expected[sample] == sha for sample, sha in found.items())
 
 
-@ONLY_THOROUGH
 def test_some_of_the_files(data: Path, tmp_path: Path) -> None:
     dlio(tmp_path, dataset__data_folder=data, dataset__num_files_train=20, dataset__num_files_eval=3)
     expected = dict(enumerate(hashes(data / "train")[:20]))

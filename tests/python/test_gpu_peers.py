@@ -7,6 +7,7 @@ from pathlib import Path
 
 import gpu_peers
 import pytest
+from conftest import FIFTH
 
 if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
     pytest.importorskip(
@@ -24,6 +25,7 @@ REQUESTS = (
 )
 
 
+@FIFTH
 @pytest.mark.parametrize("program", ["torchvision_cuda", "torch_loader"])
 def test_a_peer_serves(program: str, dataset: Path) -> None:
     peer = ROOT / "benches" / "gpu" / "peers" / f"{program}.py"

@@ -14,8 +14,9 @@ import foreload
 import frameworks
 import numpy as np
 import pytest
+from conftest import THOROUGH
 
-KILLS = int(os.environ.get("FORELOAD_KILLS", "3"))
+KILLS = int(os.environ.get("FORELOAD_KILLS", "3" if THOROUGH else "1"))
 WORLD_SIZES = (2, 1, 4, 2, 2)
 """The numbers of ranks of one life after the other, repeated."""
 MOST_STEPS = 12

@@ -22,7 +22,7 @@ import job_hosts
 import pytest
 import shared_job
 import slurm
-from conftest import ONLY_THOROUGH
+from conftest import FIFTH, ONLY_THOROUGH
 from job_hosts import Host
 from shared_job import Note, Settings
 
@@ -116,6 +116,7 @@ def check(
         assert sum(peer["hits"] for peer in others) > 0, note.peers
 
 
+@FIFTH
 @pytest.mark.parametrize("framework", ["none", "torch"])
 def test_torchrun(nodes: list[Host], framework: str, dataset: Path, tmp_path: Path) -> None:
     """Two agents with two ranks each, which meet over the agents' store or over an initialised process group's."""

@@ -14,6 +14,7 @@ from unittest.mock import patch
 import frameworks
 import node_world
 import pytest
+from conftest import ONLY_THOROUGH
 from node_world import namespaces
 
 SHORT = ("--seconds", "500ms", "--sample-size", "20KB", "--patience", "20s")
@@ -124,7 +125,7 @@ def test_nodes_that_cannot_be_reached_are_named(tmp_path: Path) -> None:
         addresses = [node.address for node in world]
         (code, report, told), *others = ends(ranks)
     assert code == 1
-    assert [(code, text) for code, text, _ in others] == [(0, "")] * 3
+    assert [(code, text) for code, text, _ in others] == [(0, "")] * 3, others
     assert "all nodes are on one machine, with networks of their own" in report
     host = os.uname().nodename
     unplugged = f"node {host} (3) ({addresses[2]}:41000) reaches no other node, and none reaches it ("
@@ -190,7 +191,7 @@ def test_a_log_of_all_ranks_is_refused(dataset: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("launcher", ["torchrun", "mpiexec"])
+@pytest.mark.parametrize("launcher", [pytest.param("torchrun", marks=ONLY_THOROUGH), "mpiexec"])
 def test_launchers_ranks_meet_by_what_these_offer(launcher: str) -> None:
     python = frameworks.interpreter()
     torchrun = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2]

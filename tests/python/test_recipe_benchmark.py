@@ -13,7 +13,7 @@ import benchmarks
 import foreload
 import numpy as np
 import pytest
-from conftest import paths
+from conftest import FIFTH, paths
 
 benchmark, recipes = benchmarks.load("recipes"), benchmarks.load("recipes", "recipes")
 from harness import datasets, measure, rounds  # noqa: E402
@@ -162,6 +162,7 @@ def test_a_part_of_a_dataset_has_images_of_all_classes(dataset: Path, tmp_path: 
     assert datasets.part(dataset, 60, tmp_path) == dataset
 
 
+@FIFTH
 @pytest.mark.parametrize("letter", recipes.RECIPES)
 @pytest.mark.parametrize("loader", LOADERS)
 def test_a_loader_runs_the_recipe(loader: str, letter: str, dataset: Path, tmp_path: Path) -> None:

@@ -152,7 +152,6 @@ def test_what_holds_a_loader_up_is_said_while_it_waits(dataset: Path, runtime: P
             warnings.simplefilter("error")
             with pytest.raises(UserWarning, match="does not answer"):
                 taken.extend(digest(batch) for batch in batches)
-        assert batches.stats()["shared"]["producers"] == 1, "there is no other yet"
     finally:
         os.kill(stopped, signal.SIGKILL)
     taken += [digest(batch) for batch in batches]

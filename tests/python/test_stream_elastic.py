@@ -14,7 +14,7 @@ from typing import Any
 import foreload
 import numpy as np
 import pytest
-from conftest import paths
+from conftest import FIFTH, paths
 from foreload import ConfigError, Rehearsal, UnavailableError, fields, streams
 from job import Process
 from test_stream_ranks import SLURM, new_keys, together
@@ -124,6 +124,7 @@ def directories(home: Path) -> set[str]:
 PLANS = [(2, 3, 1, 4), (1, 2, 3, 2)]
 
 
+@FIFTH
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 @pytest.mark.parametrize("kind", ["folder", "redis", "group", "redis-class", "folder-recency"])
 def test_each_sample_comes_once_however_many_ranks_go_on(

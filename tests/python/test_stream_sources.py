@@ -160,13 +160,13 @@ def test_what_redis_trimmed_is_counted_as_missing(dataset: Path, redis: Server) 
         return sum(int(key[2:]) <= 300 for key in seen) + balanced(loader)["missing"]
 
     def read_on() -> None:
-        while accounted() < 300:
+        while accounted() < 300 or not told:
             seen.extend(next(batches)["__key__"])
 
     adder = threading.Thread(target=add_more)
     adder.start()
     try:
-        with pytest.warns(foreload.Warning, match=r"trimmed or deleted before they were read"):
+        with pytest.warns(foreload.Warning, match=r"trimmed or deleted before they were read") as told:
             read_on()
     finally:
         done.set()

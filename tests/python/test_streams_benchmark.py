@@ -11,7 +11,7 @@ from pathlib import Path
 
 import benchmarks
 import pytest
-from conftest import paths
+from conftest import ONLY_THOROUGH, paths
 
 stream_verdicts, wire = (benchmarks.load("streams", name) for name in ("stream_verdicts", "wire"))
 from harness import report  # noqa: E402
@@ -132,6 +132,7 @@ def test_what_rehearsal_brings_is_judged_over_the_classes_of_earlier_tasks() -> 
     assert "rehearsal brings +48.0 ± 25.4 points (+46.0 to +50.0 by seed), asked 20: met" in text
 
 
+@ONLY_THOROUGH
 def test_all_of_it_at_its_smallest(dataset: Path, tmp_path: Path) -> None:
     """With a server if there is one; the usual way and torch are left out."""
     data = shutil.copytree(dataset, tmp_path / "images")
