@@ -99,6 +99,8 @@ test-rust: $(VENV)/.tools
 # run one after another: some go on from what others left.
 AT_A_TIME := bin/python -m pytest -n 4 --dist loadfile
 PYTEST := $(TESTED)/$(AT_A_TIME)
+# Threads of torch would wait for each other where four tests share the cores: some tests then take ten times as long.
+test-python test-stand-in test-inside test-dali test-frameworks: export OMP_NUM_THREADS := 1
 
 test-python: test-module $(VENV)/.torch
 	$(PYTEST) $(ELSEWHERE)

@@ -25,7 +25,7 @@ if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
 
 import torch
 import torchvision_draws as draws
-from conftest import FIFTH, THOROUGH
+from conftest import THOROUGH
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
@@ -77,7 +77,6 @@ SAME: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 }
 
 
-@FIFTH
 @pytest.mark.parametrize("name", SAME)
 def test_draws_have_torchvisions_distribution(name: str) -> None:
     parameters, compared = SAME[name]
@@ -87,7 +86,6 @@ def test_draws_have_torchvisions_distribution(name: str) -> None:
     draws.check_same_distribution(one, other, compared)
 
 
-@FIFTH
 @pytest.mark.parametrize("policy", ["cifar10", "svhn"])
 def test_the_other_policies_have_torchvisions_distribution(policy: str) -> None:
     seed = seed_of(policy)
@@ -96,7 +94,6 @@ def test_the_other_policies_have_torchvisions_distribution(policy: str) -> None:
     draws.check_same_distribution(one, draws.theirs(theirs, SIZE, COUNT, seed))
 
 
-@FIFTH
 def test_lists_within_lists_have_torchvisions_distribution() -> None:
     def made(of: Any) -> Any:
         jitter = of.RandomApply([of.ColorJitter(0.4, 0.4, 0.2, 0.1), of.RandomInvert()], p=0.8)
@@ -112,7 +109,6 @@ def test_lists_within_lists_have_torchvisions_distribution() -> None:
     )
 
 
-@FIFTH
 @pytest.mark.parametrize("options", [None, [0.3, 0.6]])
 def test_crops_by_boxes_have_torchvisions_distribution(tmp_path: Path, options: list[float] | None) -> None:
     (height, width), count = SIZE, COUNT // 4
@@ -149,7 +145,6 @@ def test_crops_by_boxes_have_torchvisions_distribution(tmp_path: Path, options: 
         draws.check_values(*cut, name)
 
 
-@FIFTH
 @pytest.mark.parametrize("alpha", [1.0, 0.3, 4.0])
 def test_augmix_has_torchvisions_distribution(alpha: float) -> None:
     seed = seed_of(f"AugMix {alpha}")

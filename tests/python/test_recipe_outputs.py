@@ -23,7 +23,6 @@ if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
 
 import torch
 import torchvision
-from conftest import FIFTH
 from torchvision.transforms import v2
 from torchvision_draws import of_timm
 
@@ -249,7 +248,6 @@ def test_torchvisions_weights_say_how_they_are_evaluated() -> None:
     assert meanings(recipe.eval()["transforms"]) == meanings(taken_over(preset))
 
 
-@FIFTH
 @pytest.mark.parametrize("name", ["resnet50_reference, mixed", "moco_v3", "mae"])
 def test_a_recipe_makes_what_its_source_makes(dataset: Path, name: str) -> None:
     contest = references.CONTESTS[name]
