@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import frameworks
 import pytest
-from conftest import FIFTH, ONLY_THOROUGH
+from conftest import ONLY_THOROUGH
 
 # Each test starts several processes, and a torch is slow to load where it was not read recently.
 pytestmark = pytest.mark.timeout(400)
@@ -83,14 +83,14 @@ class Example:
     [
         ("numpy_dlpack", 0, 12),
         pytest.param("jax_dlpack", 0, 12, marks=ONLY_THOROUGH),
-        pytest.param("ddp", 2, 12, marks=FIFTH),
+        pytest.param("ddp", 2, 12, marks=ONLY_THOROUGH),
         pytest.param("peers_torchrun", 2, 12, marks=ONLY_THOROUGH),
         pytest.param("stateful_dataloader", 0, 12, marks=ONLY_THOROUGH),
         pytest.param("lightning_trainer", 0, 15, marks=ONLY_THOROUGH),
         pytest.param("accelerate_trainer", 2, 12, marks=ONLY_THOROUGH),
         pytest.param("mpi_allreduce", 2, 12, marks=ONLY_THOROUGH),
         pytest.param("jax_processes", 2, 12, marks=ONLY_THOROUGH),
-        pytest.param("dali_decoded", 0, 12, marks=FIFTH),
+        ("dali_decoded", 0, 12),
         pytest.param("dali_encoded", 0, 12, marks=ONLY_THOROUGH),
     ],
 )
