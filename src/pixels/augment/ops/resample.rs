@@ -250,29 +250,23 @@ vectorised! {
             for (lines, indices) in lines.iter_mut().zip(&*indices) {
                 for (i, &index) in indices.iter().enumerate() {
                     let cell = &source.pixels[index as usize - source.stride - 1..][..3 * source.stride + 4];
-                    for line in 0..4 {
-                        lines[line][i] = std::array::from_fn(|x| cell[line * source.stride + x]);
+                    for (line, lines) in lines.iter_mut().enumerate() {
+                        lines[i].copy_from_slice(&cell[line * source.stride..][..4]);
                     }
                 }
             }
             let to = rows(source, row, red, green, blue);
             for (block, (lines, shares)) in lines.iter().zip(&*shares).enumerate() {
                 let (across, down) = (cubic(&shares.x), cubic(&shares.y));
-                let mut values = [[0.0; BLOCK]; 3];
-                let mut inside = [0.0; BLOCK];
-                for (line, down) in lines.iter().zip(&down) {
-                    let mut pixels = [[0; BLOCK]; 4];
-                    for (i, line) in line.iter().enumerate() {
-                        for x in 0..4 {
-                            pixels[x][i] = line[x];
-                        }
-                    }
-                    let pixels = &pixels;
-                    add::<0>(pixels, &across, down, &mut values[0]);
-                    add::<1>(pixels, &across, down, &mut values[1]);
-                    add::<2>(pixels, &across, down, &mut values[2]);
-                    add::<3>(pixels, &across, down, &mut inside);
-                }
+                // Not by `from_fn`, which would be a call without the vectors of this function.
+                let [first, second, third, fourth] = lines;
+                let pixels = [in_lanes(first), in_lanes(second), in_lanes(third), in_lanes(fourth)];
+                let mut values = [
+                    summed::<0>(&pixels, &across, &down),
+                    summed::<1>(&pixels, &across, &down),
+                    summed::<2>(&pixels, &across, &down),
+                ];
+                let inside = summed::<3>(&pixels, &across, &down);
                 for c in 0..3 {
                     let fill = warp.fill.map(|fill| fill[c]);
                     store::<true>(&mut values[c], &inside, fill, &mut to[c][block * BLOCK..]);
@@ -282,21 +276,36 @@ vectorised! {
     }
 }
 
-/// Adds what channel number `C` of four pixels in a line gives.
+/// Four pixels in a line for each place of a block, as a block of each of the four.
 #[inline(always)]
-fn add<const C: usize>(
-    pixels: &[[u32; BLOCK]; 4],
-    across: &[[f32; BLOCK]; 4],
-    down: &[f32; BLOCK],
-    sums: &mut [f32; BLOCK],
-) {
-    for i in 0..BLOCK {
-        let mut line = channel::<C>(pixels[0][i]) * across[0][i];
-        line += channel::<C>(pixels[1][i]) * across[1][i];
-        line += channel::<C>(pixels[2][i]) * across[2][i];
-        line += channel::<C>(pixels[3][i]) * across[3][i];
-        sums[i] += line * down[i];
+fn in_lanes(line: &[[u32; 4]; BLOCK]) -> [[u32; BLOCK]; 4] {
+    let mut pixels = [[0; BLOCK]; 4];
+    for (i, line) in line.iter().enumerate() {
+        for x in 0..4 {
+            pixels[x][i] = line[x];
+        }
     }
+    pixels
+}
+
+/// Channel number `C` of four by four pixels, weighted.
+#[inline(always)]
+fn summed<const C: usize>(
+    pixels: &[[[u32; BLOCK]; 4]; 4],
+    across: &[[f32; BLOCK]; 4],
+    down: &[[f32; BLOCK]; 4],
+) -> [f32; BLOCK] {
+    let mut sums = [0.0; BLOCK];
+    for (pixels, down) in pixels.iter().zip(down) {
+        for i in 0..BLOCK {
+            let mut line = channel::<C>(pixels[0][i]) * across[0][i];
+            line += channel::<C>(pixels[1][i]) * across[1][i];
+            line += channel::<C>(pixels[2][i]) * across[2][i];
+            line += channel::<C>(pixels[3][i]) * across[3][i];
+            sums[i] += line * down[i];
+        }
+    }
+    sums
 }
 
 /// The weights of four pixels in a line for places between the middle two, by their distances from the second: the

@@ -78,44 +78,52 @@ pub(super) fn escaped_values(
 
 /// Makes the coefficients of block `number` that are not zero, one after another. Returns a mask of the large ones that
 /// have escapes, and are wrong without them.
-#[inline]
-#[target_feature(enable = "avx2,popcnt")]
-fn by_eights(unit: &OpenUnit, number: usize, values: &mut [i16; 64]) -> u64 {
-    let blocks = unit.blocks;
-    let width = i64::from(blocks.width[number] & 7);
-    let (mut negative, mut large) = (blocks.negative[number], blocks.large[number]);
-    let mut at = blocks.rest[number] as usize;
-    let steps = _mm256_setr_epi64x(0, width, 2 * width, 3 * width);
-    let (first, second) = (steps, _mm256_add_epi64(steps, _mm256_set1_epi64x(4 * width)));
-    let kept = _mm256_set1_epi32((1 << width) - 1);
-    let gather = _mm256_setr_epi8(
-        0, 8, -1, -1, 4, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, //
-        -1, -1, 0, 8, -1, -1, 4, 12, -1, -1, -1, -1, -1, -1, -1, -1,
-    );
-    let (one, escape) = (_mm_set1_epi8(1), _mm_set1_epi8(ESCAPE[width as usize] as i8));
-    let lane_bits = _mm_setr_epi8(1, 2, 4, 8, 16, 32, 64, -128, 0, 0, 0, 0, 0, 0, 0, 0);
-    let (mut escaped, mut before) = (0, 0);
-    let groups = blocks.nonzero[number].count_ones().div_ceil(8) as usize;
-    for eight in values.as_chunks_mut::<8>().0.iter_mut().take(groups) {
-        let (is_large, is_negative) = (large as u8, negative as u8);
-        (large, negative) = (large >> 8, negative >> 8);
-        let window = _mm256_set1_epi64x(bits(unit.bytes.bytes, at) as i64);
-        at += is_large.count_ones() as usize * width as usize;
-        let (low, high) = (_mm256_srlv_epi64(window, first), _mm256_srlv_epi64(window, second));
-        // Remainders 0 to 3 in the even places of 32 bits, 4 to 7 in the odd ones.
-        let both = _mm256_blend_epi32::<0b1010_1010>(low, _mm256_slli_epi64::<32>(high));
-        let bytes = _mm256_shuffle_epi8(_mm256_and_si256(both, kept), gather);
-        let rests = _mm_or_si128(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256::<1>(bytes));
-        let found = _mm_movemask_epi8(_mm_cmpeq_epi8(rests, escape)) as u32;
-        escaped |= u64::from(found & !(u32::MAX << is_large.count_ones())) << before;
-        before += is_large.count_ones();
-        let lanes = _mm_cvtsi64_si128(LANES[usize::from(is_large)] as i64);
-        let magnitudes = _mm_add_epi8(_mm_shuffle_epi8(_mm_add_epi8(rests, one), lanes), one);
-        let marked = _mm_and_si128(_mm_set1_epi8(is_negative as i8), lane_bits);
-        let sign = _mm_cmpeq_epi8(marked, lane_bits);
-        let signed = _mm_sub_epi8(_mm_xor_si128(magnitudes, sign), sign);
-        // SAFETY: eight values of 2 bytes lie behind the reference.
-        unsafe { _mm_storeu_si128(eight.as_mut_ptr().cast(), _mm_cvtepi8_epi16(signed)) };
+///
+/// It takes the instructions of the function that it becomes a part of, like [`ByEights::expand`]: a call for each block
+/// would cost a tenth of the decoding.
+///
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn by_eights(unit: &OpenUnit, number: usize, values: &mut [i16; 64]) -> u64 {
+    // SAFETY: the caller says that the processor has the instructions.
+    unsafe {
+        let blocks = unit.blocks;
+        let width = i64::from(blocks.width[number] & 7);
+        let (mut negative, mut large) = (blocks.negative[number], blocks.large[number]);
+        let mut at = blocks.rest[number] as usize;
+        let steps = _mm256_setr_epi64x(0, width, 2 * width, 3 * width);
+        let (first, second) = (steps, _mm256_add_epi64(steps, _mm256_set1_epi64x(4 * width)));
+        let kept = _mm256_set1_epi32((1 << width) - 1);
+        let gather = _mm256_setr_epi8(
+            0, 8, -1, -1, 4, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, //
+            -1, -1, 0, 8, -1, -1, 4, 12, -1, -1, -1, -1, -1, -1, -1, -1,
+        );
+        let (one, escape) = (_mm_set1_epi8(1), _mm_set1_epi8(ESCAPE[width as usize] as i8));
+        let lane_bits = _mm_setr_epi8(1, 2, 4, 8, 16, 32, 64, -128, 0, 0, 0, 0, 0, 0, 0, 0);
+        let (mut escaped, mut before) = (0, 0);
+        let groups = blocks.nonzero[number].count_ones().div_ceil(8) as usize;
+        for eight in values.as_chunks_mut::<8>().0.iter_mut().take(groups) {
+            let (is_large, is_negative) = (large as u8, negative as u8);
+            (large, negative) = (large >> 8, negative >> 8);
+            let window = _mm256_set1_epi64x(bits(unit.bytes.bytes, at) as i64);
+            at += is_large.count_ones() as usize * width as usize;
+            let (low, high) = (_mm256_srlv_epi64(window, first), _mm256_srlv_epi64(window, second));
+            // Remainders 0 to 3 in the even places of 32 bits, 4 to 7 in the odd ones.
+            let both = _mm256_blend_epi32::<0b1010_1010>(low, _mm256_slli_epi64::<32>(high));
+            let bytes = _mm256_shuffle_epi8(_mm256_and_si256(both, kept), gather);
+            let rests = _mm_or_si128(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256::<1>(bytes));
+            let found = _mm_movemask_epi8(_mm_cmpeq_epi8(rests, escape)) as u32;
+            escaped |= u64::from(found & !(u32::MAX << is_large.count_ones())) << before;
+            before += is_large.count_ones();
+            let lanes = _mm_cvtsi64_si128(LANES[usize::from(is_large)] as i64);
+            let magnitudes = _mm_add_epi8(_mm_shuffle_epi8(_mm_add_epi8(rests, one), lanes), one);
+            let marked = _mm_and_si128(_mm_set1_epi8(is_negative as i8), lane_bits);
+            let sign = _mm_cmpeq_epi8(marked, lane_bits);
+            let signed = _mm_sub_epi8(_mm_xor_si128(magnitudes, sign), sign);
+            // Eight values of 2 bytes are behind the reference.
+            _mm_storeu_si128(eight.as_mut_ptr().cast(), _mm_cvtepi8_epi16(signed));
+        }
+        escaped
     }
-    escaped
 }
