@@ -180,32 +180,40 @@ static IN_CODING_ORDER: BlockOrder = BlockOrder { order: ORDER_OF_CODES, places:
 static IN_PLACES: BlockOrder = BlockOrder { order: ORDER_OF_BYTES, places: &PLACES };
 
 /// The coefficients of block `number` in this order.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,popcnt,bmi1,bmi2")]
-fn expand(unit: &mut OpenUnit, number: usize, to: &'static BlockOrder) -> PlacedBlock {
-    let blocks = unit.blocks;
-    let (width, rest) = (usize::from(blocks.width[number] & 7), blocks.rest[number]);
-    let (nonzero, negative, large) = (blocks.nonzero[number], blocks.negative[number], blocks.large[number]);
-    // SAFETY: 64 bytes lie behind each reference.
-    let (gather, order) = unsafe {
-        (_mm512_loadu_si512(GATHER[width].as_ptr().cast()), _mm512_loadu_si512(to.order.as_ptr().cast()))
-    };
-    let packed = _mm512_permutexvar_epi8(gather, load(unit.bytes.bytes, rest as usize / 8));
-    // Byte i of a quadword begins `i` widths behind its first bit.
-    let steps =
-        0x0706_0504_0302_0100u64.wrapping_mul(width as u64) + u64::from(rest % 8) * 0x0101_0101_0101_0101;
-    let shifted = _mm512_multishift_epi64_epi8(_mm512_set1_epi64(steps as i64), packed);
-    let rests = _mm512_and_si512(shifted, _mm512_set1_epi8(((1u32 << width) - 1) as i8));
-    let one = _mm512_set1_epi8(1);
-    let magnitudes = _mm512_add_epi8(one, _mm512_maskz_expand_epi8(large, _mm512_add_epi8(rests, one)));
-    let values = _mm512_mask_sub_epi8(magnitudes, negative, _mm512_setzero_si512(), magnitudes);
-    let placed = _mm512_permutexvar_epi8(order, _mm512_maskz_expand_epi8(nonzero, values));
-    let low = _mm512_cvtepi8_epi16(_mm512_castsi512_si256(placed));
-    let high = _mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64::<1>(placed));
-    let low = _mm512_mask_set1_epi16(low, 1, blocks.dc[number]);
-    let escaped = _mm512_cmpeq_epi8_mask(rests, _mm512_set1_epi8(ESCAPE[width] as i8));
-    let escaped = _bzhi_u64(escaped, large.count_ones());
-    if escaped == 0 { [low, high] } else { with_escapes(unit, number, escaped, [low, high], to) }
+///
+/// It takes the instructions of the function that it becomes a part of: a call for each block would cost a tenth of the
+/// decoding.
+///
+/// # Safety
+/// The processor has AVX-512 with VBMI and VBMI2.
+#[inline(always)]
+unsafe fn expand(unit: &mut OpenUnit, number: usize, to: &'static BlockOrder) -> PlacedBlock {
+    // SAFETY: the caller says that the processor has the instructions.
+    unsafe {
+        let blocks = unit.blocks;
+        let (width, rest) = (usize::from(blocks.width[number] & 7), blocks.rest[number]);
+        let (nonzero, negative, large) =
+            (blocks.nonzero[number], blocks.negative[number], blocks.large[number]);
+        // 64 bytes are behind each reference.
+        let gather = _mm512_loadu_si512(GATHER[width].as_ptr().cast());
+        let order = _mm512_loadu_si512(to.order.as_ptr().cast());
+        let packed = _mm512_permutexvar_epi8(gather, load(unit.bytes.bytes, rest as usize / 8));
+        // Byte i of a quadword begins `i` widths behind its first bit.
+        let steps =
+            0x0706_0504_0302_0100u64.wrapping_mul(width as u64) + u64::from(rest % 8) * 0x0101_0101_0101_0101;
+        let shifted = _mm512_multishift_epi64_epi8(_mm512_set1_epi64(steps as i64), packed);
+        let rests = _mm512_and_si512(shifted, _mm512_set1_epi8(((1u32 << width) - 1) as i8));
+        let one = _mm512_set1_epi8(1);
+        let magnitudes = _mm512_add_epi8(one, _mm512_maskz_expand_epi8(large, _mm512_add_epi8(rests, one)));
+        let values = _mm512_mask_sub_epi8(magnitudes, negative, _mm512_setzero_si512(), magnitudes);
+        let placed = _mm512_permutexvar_epi8(order, _mm512_maskz_expand_epi8(nonzero, values));
+        let low = _mm512_cvtepi8_epi16(_mm512_castsi512_si256(placed));
+        let high = _mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64::<1>(placed));
+        let low = _mm512_mask_set1_epi16(low, 1, blocks.dc[number]);
+        let escaped = _mm512_cmpeq_epi8_mask(rests, _mm512_set1_epi8(ESCAPE[width] as i8));
+        let escaped = _bzhi_u64(escaped, large.count_ones());
+        if escaped == 0 { [low, high] } else { with_escapes(unit, number, escaped, [low, high], to) }
+    }
 }
 
 /// Puts the coefficients that have escapes into a block: those of the large ones that `escaped` marks.
