@@ -79,8 +79,8 @@ pub(super) fn escaped_values(
 /// Makes the coefficients of block `number` that are not zero, one after another. Returns a mask of the large ones that
 /// have escapes, and are wrong without them.
 ///
-/// It takes the instructions of the function that it becomes a part of, like [`ByEights::expand`]: a call for each block
-/// would cost a tenth of the decoding.
+/// It takes the instructions of the function that it becomes a part of: a call for each block would cost a tenth of the
+/// decoding.
 ///
 /// # Safety
 /// The processor has AVX2.
