@@ -49,8 +49,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "fifth: of these tests in a file, all but `make thorough` run a fifth")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests of campaigns whose turn it is not, of each file at least one runs."""
+    """Skip the tests of campaigns whose turn it is not. Of those that were chosen in a file, at least one runs."""
     if THOROUGH:
         return
     seen: Counter[Path] = Counter()
