@@ -41,7 +41,7 @@ def seeds(whole: int) -> range:
 
 
 FIFTH = pytest.mark.fifth
-"""Marks tests of a campaign that are no seeds: `make thorough` runs all of them, other runs a fifth of each file's."""
+"""Marks tests of a campaign without seeds: `make thorough` runs all of them, other targets a fifth of each file's."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// The longest that a write may take: a reader sees when it began, and not that it goes on. On a busy machine a writer
-/// may be interrupted for longer. Then nobody can see that a file is half written.
+/// The longest that a write may take: a reader sees when it began, and not when it ends. On a busy machine a writer may
+/// be interrupted for longer. Then no reader can see that the file is half written.
 const LONGEST_WRITE: Duration = Duration::from_millis(20);
 
 /// Overwrites a file with one number after another, three at a time, until `end` is set. Counts in `slow` the writes

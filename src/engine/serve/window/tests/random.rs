@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Consumers that come, ask, lag and leave as a random number says, while batches take time: whoever asks gets
+/// Consumers that come, ask, lag and leave as a random number says, while batches take time: a consumer that asks gets
 /// the batch or is told to go elsewhere, and what is lent was made by its recipe, of what was not read too early.
 #[test]
 fn nobody_waits_for_ever() {

@@ -121,7 +121,7 @@ unsafe fn by_eights(unit: &OpenUnit, number: usize, values: &mut [i16; 64]) -> u
             let marked = _mm_and_si128(_mm_set1_epi8(is_negative as i8), lane_bits);
             let sign = _mm_cmpeq_epi8(marked, lane_bits);
             let signed = _mm_sub_epi8(_mm_xor_si128(magnitudes, sign), sign);
-            // Eight values of 2 bytes are behind the reference.
+            // The reference is to eight values of 2 bytes.
             _mm_storeu_si128(eight.as_mut_ptr().cast(), _mm_cvtepi8_epi16(signed));
         }
         escaped

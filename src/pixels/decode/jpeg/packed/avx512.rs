@@ -194,11 +194,11 @@ unsafe fn expand(unit: &mut OpenUnit, number: usize, to: &'static BlockOrder) ->
         let (width, rest) = (usize::from(blocks.width[number] & 7), blocks.rest[number]);
         let (nonzero, negative, large) =
             (blocks.nonzero[number], blocks.negative[number], blocks.large[number]);
-        // 64 bytes are behind each reference.
+        // Each reference is to 64 bytes.
         let gather = _mm512_loadu_si512(GATHER[width].as_ptr().cast());
         let order = _mm512_loadu_si512(to.order.as_ptr().cast());
         let packed = _mm512_permutexvar_epi8(gather, load(unit.bytes.bytes, rest as usize / 8));
-        // Byte i of a quadword begins `i` widths behind its first bit.
+        // Byte i of a quadword begins `i` widths after its first bit.
         let steps =
             0x0706_0504_0302_0100u64.wrapping_mul(width as u64) + u64::from(rest % 8) * 0x0101_0101_0101_0101;
         let shifted = _mm512_multishift_epi64_epi8(_mm512_set1_epi64(steps as i64), packed);
