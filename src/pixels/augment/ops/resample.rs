@@ -242,6 +242,15 @@ vectorised! {
         indices.resize(source.blocks(), [0; BLOCK]);
         shares.resize(source.blocks(), Places { x: [0.0; BLOCK], y: [0.0; BLOCK] });
         lines.resize(source.blocks(), [[[0; 4]; BLOCK]; 4]);
+        // The pixels from each of four lines on, as many for each, so that one comparison says that all four are there.
+        let (pixels, stride, length) = (source.pixels, source.stride, source.pixels.len() - 3 * source.stride);
+        let from = [
+            &pixels[..length],
+            &pixels[stride..][..length],
+            &pixels[2 * stride..][..length],
+            &pixels[3 * stride..][..length],
+        ];
+        let to_first = stride as u32 + 1;
         for row in 0..source.height {
             for (block, (indices, shares)) in indices.iter_mut().zip(shares.iter_mut()).enumerate() {
                 let places = Places::new(source, warp, row, block * BLOCK, 2.0);
@@ -249,9 +258,9 @@ vectorised! {
             }
             for (lines, indices) in lines.iter_mut().zip(&*indices) {
                 for (i, &index) in indices.iter().enumerate() {
-                    let cell = &source.pixels[index as usize - source.stride - 1..][..3 * source.stride + 4];
-                    for (line, lines) in lines.iter_mut().enumerate() {
-                        lines[i].copy_from_slice(&cell[line * source.stride..][..4]);
+                    let at = (index - to_first) as usize;
+                    for (line, from) in lines.iter_mut().zip(from) {
+                        line[i].copy_from_slice(&from[at..at + 4]);
                     }
                 }
             }

@@ -52,10 +52,12 @@ impl Expand for ByEights {
 }
 
 /// Calls `put` with the coefficients that have escapes, which are those of the large ones that `escaped` marks: the
-/// index in coding order, and the value.
-#[inline]
-#[target_feature(enable = "bmi1,bmi2,popcnt")]
-pub(super) fn escaped_values(
+/// index in coding order, and the value. Like [`by_eights`] it becomes a part of its caller.
+///
+/// # Safety
+/// The processor has BMI2.
+#[inline(always)]
+pub(super) unsafe fn escaped_values(
     unit: &mut OpenUnit,
     number: usize,
     mut escaped: u64,
@@ -65,9 +67,12 @@ pub(super) fn escaped_values(
     let (nonzero, large) = (blocks.nonzero[number], blocks.large[number]);
     let count = escaped.count_ones() as usize;
     for index in 0..count {
-        let among_all = _pdep_u64(escaped & escaped.wrapping_neg(), large);
+        // SAFETY: the caller says that the processor has the instruction.
+        let (among_all, k) = unsafe {
+            let among_all = _pdep_u64(escaped & escaped.wrapping_neg(), large);
+            (among_all, _pdep_u64(among_all, nonzero).trailing_zeros() as usize)
+        };
         escaped &= escaped - 1;
-        let k = _pdep_u64(among_all, nonzero).trailing_zeros() as usize;
         let magnitude = blocks.escaped_magnitude(unit.bytes, number, unit.escapes, (index, count));
         unit.is_damaged |= magnitude > MOST_MAGNITUDE;
         let is_negative = blocks.negative[number] & among_all != 0;

@@ -226,11 +226,13 @@ fn with_escapes(
     [mut low, mut high]: PlacedBlock,
     to: &'static BlockOrder,
 ) -> PlacedBlock {
-    escaped_values(unit, number, escaped, |k, value| {
+    let put = |k: usize, value| {
         let place = 1u64 << (to.places[k & 63] & 63);
         // Through memory it would take longer: a register cannot be loaded from what was stored piece by piece.
         low = _mm512_mask_set1_epi16(low, place as u32, value);
         high = _mm512_mask_set1_epi16(high, (place >> 32) as u32, value);
-    });
+    };
+    // SAFETY: this function has BMI2, too.
+    unsafe { escaped_values(unit, number, escaped, put) };
     [low, high]
 }
