@@ -6,11 +6,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+import kills
 import numpy as np
 import pytest
 from consumers import none_are_left
@@ -82,6 +82,13 @@ def _index_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["FORELOAD_INDEX_DIR"] = str(tmp_path_factory.mktemp("index"))
 
 
+@pytest.fixture(autouse=True)
+def _no_process_outlives_its_test() -> Iterator[None]:
+    """Kill what a test has begun, also where it fails."""
+    yield
+    kills.end_all()
+
+
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three classes of 20 JPEG files each, shared by tests, none of which changes them."""
@@ -100,6 +107,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "runtime").mkdir(mode=0o700)
     monkeypatch.setenv("FORELOAD_RUNTIME_DIR", str(tmp_path / "runtime"))
     yield tmp_path / "runtime"
+    kills.end_all()
     none_are_left(tmp_path / "runtime")
 
 
@@ -125,11 +133,3 @@ def checksums(dataset: Path, *arguments: str) -> list[str]:
 def paths(root: Path) -> list[Path]:
     """Return the files by sample id."""
     return sorted(root.glob("*/*.jpg"))
-
-
-def until(is_so: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait for something that happens by itself."""
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.01)

@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
+
+import kills
+from waiting import until
 
 PROGRAM = Path(__file__).with_name("shared_consumer.py")
 PATIENCE = 60.0
@@ -42,6 +44,7 @@ class Consumer:
         ]
         for reader in self._readers:
             reader.start()
+        kills.begun(self)
 
     def _read(self) -> None:
         assert self.process.stdout
@@ -82,9 +85,7 @@ class Consumer:
     def _close(self) -> None:
         for reader in self._readers:
             reader.join(PATIENCE)
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            assert stream
-            stream.close()
+        kills.end(self.process)
 
     def batches(self) -> list[dict[str, Any]]:
         """Return what was said of batches so far."""
@@ -93,7 +94,6 @@ class Consumer:
     def kill(self) -> list[dict[str, Any]]:
         """Kill the process, and return what it had said of batches."""
         self.process.kill()
-        self.process.wait()
         self._close()
         return self.batches()
 
@@ -126,10 +126,7 @@ def producers(runtime: Path) -> list[int]:
 
 def none_are_left(runtime: Path) -> None:
     """Wait until no producer is left, and check that nothing else is but names."""
-    deadline = time.monotonic() + PATIENCE
-    while producers(runtime):
-        assert time.monotonic() < deadline, "a producer without consumers goes on"
-        time.sleep(0.05)
+    until("producers without consumers end", lambda: producers(runtime), lambda left: not left, PATIENCE)
     assert all(file.stat().st_size == 0 for file in (runtime / "foreload/shared").iterdir())
 
 

@@ -10,6 +10,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import kills
+
 LAUNCHERS = (
     "SLURM_",
     "OMPI_",
@@ -48,6 +50,7 @@ class Process:
         )
         self._process.start()
         theirs.close()
+        kills.begun(self)
 
     @property
     def pid(self) -> int:
@@ -60,7 +63,7 @@ class Process:
 
     def kill(self) -> None:
         """Kill it by SIGKILL and wait for its end."""
-        self.signal(signal.SIGKILL)
+        self._process.kill()
         self._process.join()
 
     def result(self, timeout: float = 60) -> Any:
@@ -70,8 +73,7 @@ class Process:
                 raise TimeoutError(f"no answer of process {self.pid} within {timeout} s")
             return self._answer.recv()
         finally:
-            self._process.kill()
-            self._process.join()
+            self.kill()
 
 
 def _answer(

@@ -26,6 +26,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import foreload
+import kills
 import numpy as np
 import shared_node
 from shared_node import Epoch, Settings
@@ -186,9 +187,8 @@ class Process:
             sys.executable, HERE / "shared_node.py", json.dumps(asdict(settings))
         )
         with self.said.open("w") as said:
-            self.process = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True
-            )
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": said, "text": True}
+            self.process = kills.begin(*words, **pipes)
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.reading = threading.Thread(target=self.read, daemon=True)
         self.reading.start()
@@ -285,7 +285,7 @@ class Run:
     def helper(self, node: namespaces.Node, *words: object) -> subprocess.Popen:
         """Start a program of `false_peer.py` in a namespace."""
         command = node.command(sys.executable, HERE / "false_peer.py", *words)
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        process = kills.begin(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.helpers.append(process)
         return process
 
@@ -447,8 +447,7 @@ class Run:
         for _, _, end in self.ends:
             end()
         for helper in self.helpers:
-            helper.kill()
-            helper.communicate()
+            kills.end(helper)
         for process in self.processes:
             if process.node not in self.dead:
                 process.end(kill)

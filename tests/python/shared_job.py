@@ -24,6 +24,7 @@ from typing import Any
 import foreload
 import numpy as np
 from foreload import _ranks
+from waiting import until
 
 EPOCHS = 3
 GLOBAL_BATCH = 12
@@ -108,10 +109,8 @@ def wait_for_all(folder: Path, rank: int, world_size: int) -> None:
     """Wait until all ranks are through the epoch that the folder stands for, as those that average gradients do."""
     folder.mkdir(exist_ok=True)
     (folder / f"{rank}").touch()
-    deadline = time.monotonic() + PATIENCE
-    while len(list(folder.iterdir())) < world_size:
-        assert time.monotonic() < deadline, f"not all ranks came: {folder}"
-        time.sleep(0.01)
+    all_ranks = set(map(str, range(world_size)))
+    until(f"all ranks come to {folder}", lambda: set(os.listdir(folder)), all_ranks.__le__, PATIENCE)
 
 
 def train_by_ray(address: str, settings: Settings) -> None:

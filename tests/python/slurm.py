@@ -11,7 +11,6 @@ import secrets
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from job_hosts import Host
+from waiting import until
 
 NEEDED = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
 PACKAGES = "apt-get install -y --no-install-recommends munge slurmctld slurmd slurm-client"
@@ -118,17 +118,17 @@ def cluster(folder: Path, hosts: Sequence[Host] = ()) -> Iterator[dict[str, str]
 
     try:
         start(munge)
-        _wait(lambda: (folder / "munge.socket").exists(), folder)
+        _until("munged is ready", folder, (folder / "munge.socket").exists)
         start(first.command("slurmctld", "-D"))
         for node in nodes:
             start(node.command("slurmd", "-D", "-N", node.name))
 
-        def idle() -> bool:
+        def states() -> list[str]:
             states = first.command("sinfo", "--noheader", "--Node", "--format=%T")
             said = subprocess.run(states, env=environment, capture_output=True, text=True, check=False)
-            return said.stdout.split() == ["idle", "idle"]
+            return said.stdout.split()
 
-        _wait(idle, folder)
+        _until("both nodes are idle", folder, states, lambda said: said == ["idle", "idle"])
         yield variables
     finally:
         for daemon in reversed(daemons):
@@ -152,13 +152,11 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def _wait(condition: object, folder: Path) -> None:
+def _until(what: str, folder: Path, *look: Callable[..., object]) -> None:
     """Wait until a daemon is ready, or raise an error with what they wrote."""
-    for _ in range(300):
-        if condition():
-            return
-        time.sleep(0.1)
-    logs = "\n".join(
-        f"{path.name}: {path.read_text(errors='replace')[-800:]}" for path in folder.glob("*.[lo][ou][gt]")
-    )
-    raise TimeoutError(f"Slurm's daemons are not ready after 30 s\n{logs}")
+    try:
+        until(what, *look)
+    except TimeoutError as late:
+        logs = folder.glob("*.[lo][ou][gt]")
+        said = [f"{path.name}: {path.read_text(errors='replace')[-800:]}" for path in logs]
+        raise TimeoutError("\n".join([str(late), *said])) from late

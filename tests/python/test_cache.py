@@ -8,15 +8,17 @@ import multiprocessing
 import os
 import random
 import signal
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import foreload
+import kills
 import numpy as np
 import pytest
 from conftest import THOROUGH, paths
 from foreload import dali
+from job import Process
+from waiting import until
 
 SETTINGS = dict(batch_size=10, image_size=32, seed=4, dtype="uint8")
 KILLS = 50 if THOROUGH else 4
@@ -89,44 +91,38 @@ def test_the_form_of_copies_is_said_and_counted(dataset: Path, tmp_path: Path) -
     cache = foreload.Directory(tmp_path / "cache", "50MB", form="packed")
     loader = foreload.ImageLoader(dataset, cache=cache, **SETTINGS)
     assert run(loader, 0)[0] == digest
-    end = time.monotonic() + 60
     files = sum(path.stat().st_size for path in paths(dataset))
-    found = files
-    while found in (0, files):
-        assert time.monotonic() < end, "copies stay as they are"
-        time.sleep(0.05)
+
+    def tier() -> dict:
         again, stats = run(loader, 0)
         assert again == digest
-        tier = stats["tiers"]["nvme"]
-        found = tier["bytes"] if tier["hits"] == 60 else 0
-    assert {"converted_samples", "unconvertible_samples"} <= set(tier)
+        return stats["tiers"]["nvme"]
+
+    converted = lambda tier: tier["hits"] == 60 and tier["bytes"] not in (0, files)  # noqa: E731
+    found = until("copies have another form", tier, converted)
+    assert {"converted_samples", "unconvertible_samples"} <= set(found)
     with pytest.raises(foreload.ConfigError, match=r"cache\.form: is .small., must be one of auto, as-is"):
         foreload.ImageLoader(dataset, cache=foreload.Directory(tmp_path, "50MB", form="small"), **SETTINGS)
 
 
-def _convert(dataset: Path, cache: Path, out: multiprocessing.Queue) -> None:
+def _convert(dataset: Path, cache: Path, notes: Path) -> None:
     """Train until killed, with a cache whose copies are brought to another form meanwhile."""
     directory = foreload.Directory(cache, "12MB", form="packed")
     loader = foreload.ImageLoader(dataset, cache=directory, **SETTINGS)
     for epoch in itertools.count():
-        out.put(run(loader, epoch)[1]["tiers"]["nvme"]["damaged"])
+        damaged = run(loader, epoch)[1]["tiers"]["nvme"]["damaged"]
+        (notes / f"{epoch}-{damaged}").touch()
 
 
 @pytest.mark.timeout(600)
 def test_a_kill_amid_a_conversion_leaves_a_sound_cache(dataset: Path, tmp_path: Path) -> None:
-    seed = random.SystemRandom().randrange(10**9)
-    print(f"seed {seed}")
-    draw = random.Random(seed)
-    context = multiprocessing.get_context("spawn")
+    rng = random.Random(kills.seed())
     digest = run(foreload.ImageLoader(dataset, **SETTINGS), 0)[0]
     for number in range(KILLS):
-        out = context.Queue()
-        process = context.Process(target=_convert, args=(dataset, tmp_path / "cache", out))
-        process.start()
-        assert out.get(timeout=60) == 0, f"run {number}"
-        time.sleep(draw.uniform(0, 0.3))
-        process.kill()
-        process.join()
+        (notes := tmp_path / f"notes-{number}").mkdir()
+        process = Process(_convert, dataset, tmp_path / "cache", notes)
+        until(f"an epoch of run {number} is over, and no copy is damaged", (notes / "0-0").exists)
+        kills.end_within(rng, (0, 0.3), process)
         cache = foreload.Directory(tmp_path / "cache", "12MB", form="as-is")
         again, stats = run(foreload.ImageLoader(dataset, cache=cache, **SETTINGS), 0)
         assert again == digest
@@ -203,11 +199,7 @@ def test_dali_source_reads_through_the_cache(dataset: Path, tmp_path: Path) -> N
     assert found[0] == found[1] == {path.read_bytes() for path in paths(dataset)}
     # The cache is written beside training, and at the latest when the source ends.
     del source
-    for _ in range(600):
-        if kept := list((tmp_path / "cache").glob("*/*.seg")):
-            break
-        time.sleep(0.1)
-    assert kept
+    until("the cache is written", lambda: list((tmp_path / "cache").glob("*/*.seg")))
 
 
 def test_a_forked_child_drops_a_loader_that_stages(dataset: Path, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import foreload
+import kills
+from waiting import until
 
 SCRIPT = Path(sys.executable).with_name("foreload")
 
@@ -44,11 +46,14 @@ def test_synth_finds_the_photographs_of_its_environment(tmp_path: Path) -> None:
 
 
 def test_interrupt_ends_the_program(tmp_path: Path) -> None:
-    command = [str(SCRIPT), "synth", str(tmp_path / "many"), "--images", "1000000"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    partial = tmp_path / ".many.partial"
-    while not list(partial.glob("*/*.jpg")):
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = kills.begin(SCRIPT, "synth", tmp_path / "many", "--images", 1_000_000, **quiet)
+
+    def images() -> list[Path]:
         assert process.poll() is None
+        return list((tmp_path / ".many.partial").glob("*/*.jpg"))
+
+    until("the program writes an image", images)
     process.send_signal(signal.SIGINT)
     assert process.wait() == -signal.SIGINT
     assert not (tmp_path / "many").exists()

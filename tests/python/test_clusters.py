@@ -15,6 +15,7 @@ from typing import Any
 
 import foreload
 import frameworks
+import kills
 import numpy as np
 import pytest
 import slurm
@@ -89,14 +90,9 @@ def test_variables_alone(dataset: Path, tmp_path: Path) -> None:
 
 def run_together(*commands: tuple[list[str], dict[str, str]]) -> None:
     """Run programs at the same time."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     both = [
-        subprocess.Popen(
-            command,
-            env=frameworks.environment(**variables),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        kills.begin(*command, env=frameworks.environment(**variables), **pipes)
         for command, variables in commands
     ]
     said = [process.communicate(timeout=200)[0] for process in both]

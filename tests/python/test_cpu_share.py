@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import foreload
 import numpy as np
 import pytest
+from waiting import until
 
 
 def test_batches_are_the_same_within_a_share(dataset: Path) -> None:
@@ -81,15 +82,11 @@ def test_loaders_amid_epochs_divide_the_processors(
     def loader() -> foreload.ImageLoader:
         return foreload.ImageLoader(dataset, batch_size=4, image_size=32, cpu=1.0)
 
-    def wait_for(cores: float) -> None:
-        """Run epochs until the loader has so many; its reading thread looks every two seconds, while it reads."""
-        until = time.monotonic() + 60
+    def counts() -> Iterator[float]:
+        """Yield how many the loader has; its reading thread looks every two seconds, while it reads."""
         while True:
             for _ in (epoch := iter(one)):
-                if epoch.stats()["cores"] == cores:
-                    return
-                assert time.monotonic() < until, (epoch.stats()["cores"], cores)
-                time.sleep(0.01)
+                yield epoch.stats()["cores"]
 
     one, two = loader(), loader()
     epoch = iter(one)
@@ -97,6 +94,7 @@ def test_loaders_amid_epochs_divide_the_processors(
     alone = epoch.stats()["cores"]
     amid = iter(two)
     next(amid)
-    wait_for(alone / 2)
+    reading = counts()
+    until("the loader has half of its share", lambda: next(reading), lambda cores: cores == alone / 2)
     del amid, two
-    wait_for(alone)
+    until("the loader has all of its share", lambda: next(reading), lambda cores: cores == alone)

@@ -14,9 +14,10 @@ import foreload
 import numpy as np
 import pytest
 import shards
-from conftest import paths, until
+from conftest import paths
 from foreload.dali import ImageSource
 from PIL import Image
+from waiting import until
 
 if os.environ.get("FORELOAD_REQUIRE_DALI") != "1":
     pytest.importorskip(
@@ -323,7 +324,7 @@ def ours() -> list[str]:
 @pytest.mark.parametrize(("make", "decoded"), PIPELINES)
 def test_threads_end_with_the_pipeline(dataset: Path, make: Callable, decoded: bool) -> None:
     gc.collect()
-    until(lambda: not ours())
+    until("threads end", ours, lambda left: not left)
     pipeline = make(ImageSource(dataset, decoded=decoded, **SETTINGS))
     outputs = pipeline.run()
     assert ours()
@@ -331,7 +332,7 @@ def test_threads_end_with_the_pipeline(dataset: Path, make: Callable, decoded: b
     gc.collect()
     # Nobody waits for the one that answers `foreload top`.
     assert set(ours()) <= {"foreload-top"}
-    until(lambda: not ours())
+    until("threads end", ours, lambda left: not left)
 
 
 @pipeline_def(batch_size=8, num_threads=1, device_id=None)

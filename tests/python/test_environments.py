@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import kills
+
 FOLDER = Path(__file__).resolve().parents[2] / "benches"
 sys.path.append(str(FOLDER))
 from harness import environments  # noqa: E402
@@ -20,13 +22,9 @@ with environments.alone("torch", pathlib.Path(sys.argv[1])):
 
 def test_who_comes_second_says_so_and_waits(tmp_path: Path) -> None:
     with environments.alone("torch", tmp_path):
-        other = subprocess.Popen(
-            [sys.executable, "-c", OTHER, tmp_path],
-            env={"PYTHONPATH": str(FOLDER)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        words = [sys.executable, "-c", OTHER, tmp_path]
+        other = kills.begin(*words, env={"PYTHONPATH": str(FOLDER)}, **pipes)
         assert other.stderr.readline() == "waiting for another process, which installs torch\n"
         assert other.poll() is None
         with environments.alone("dali", tmp_path):

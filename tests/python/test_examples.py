@@ -12,6 +12,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 import frameworks
+import kills
 import pytest
 from conftest import ONLY_THOROUGH
 
@@ -58,14 +59,9 @@ class Example:
         watched = [str(Path(__file__).with_name("watched.py")), str(self._notes), death]
         program = [str(frameworks.EXAMPLES / f"{name}.py"), str(data), checkpoint]
         program += MORE_ARGUMENTS.get(name, [])
-        self._process = subprocess.Popen(
-            [*launcher, *watched, *program],
-            cwd=folder,
-            env=frameworks.environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        settings = {"cwd": folder, "env": frameworks.environment(), "text": True}
+        settings |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        self._process = kills.begin(*launcher, *watched, *program, **settings)
 
     def end(self) -> Run:
         """Wait for the process."""

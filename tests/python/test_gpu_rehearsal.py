@@ -11,15 +11,16 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import gpu_peers
+import kills
 import pytest
 from conftest import ONLY_THOROUGH
+from waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 KIT = ROOT / "benches" / "gpu"
@@ -152,17 +153,15 @@ def test_what_is_known_survives_the_end_of_the_call(tmp_path: Path) -> None:
     for ending, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 1)):
         out = tmp_path / ending.name
         command = [KIT / "run.sh", "checks", "--minutes", "3", "--rehearse", answers, "--out", out]
-        kit = subprocess.Popen(
-            [str(word) for word in command],
-            env=environment(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
+        kit = kills.begin(*command, env=environment(), start_new_session=True, **quiet)
         lines = out / "probe.jsonl"
-        while not lines.exists() or lines.read_text().count("\n") < 20:
+
+        def written(kit: subprocess.Popen = kit, lines: Path = lines) -> int:
             assert kit.poll() is None, "it ended too early"
-            time.sleep(0.01)
+            return lines.read_text().count("\n") if lines.exists() else 0
+
+        until("the probe has written 20 lines", written, lambda count: count >= 20)
         kit.send_signal(ending)
         assert kit.wait(30) == code
         whole = lines.read_text().rpartition("\n")[0].splitlines()

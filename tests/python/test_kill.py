@@ -12,6 +12,7 @@ from pathlib import Path
 
 import foreload
 import frameworks
+import kills
 import numpy as np
 import pytest
 from conftest import THOROUGH
@@ -63,9 +64,7 @@ def live(
 
 @pytest.mark.timeout(200 + 60 * KILLS)
 def test_every_sample_once(dataset: Path, tmp_path: Path) -> None:
-    seed = int(os.environ.get("FORELOAD_KILL_SEED", random.SystemRandom().randrange(10**9)))
-    print(f"FORELOAD_KILL_SEED={seed}")
-    rng = random.Random(seed)
+    rng = random.Random(kills.seed())
     epochs = 2 + MOST_STEPS * KILLS // STEPS
     trained: dict[Note, list[int]] = {}
     world_sizes = itertools.cycle(WORLD_SIZES)

@@ -12,10 +12,12 @@ import time
 from pathlib import Path
 
 import foreload
+import kills
 import numpy as np
 import pytest
 from conftest import paths
 from PIL import Image
+from waiting import settled
 
 MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)
 STD = np.array([0.229, 0.224, 0.225], dtype=np.float32)
@@ -130,7 +132,7 @@ def test_a_second_iteration_ends_the_first(dataset: Path) -> None:
     loader = foreload.ImageLoader(dataset, batch_size=4, image_size=32)
     first = iter(loader)
     next(first)
-    time.sleep(0.3)  # The first iteration fills its share of the buffers.
+    settled("the first iteration reads nothing more", lambda: first.stats()["source_reads"], 0.3)
     assert sum(len(batch) for batch in loader) == 60
     with pytest.raises(foreload.UnavailableError, match="one epoch at a time"):
         next(first)
@@ -261,30 +263,24 @@ def test_a_forked_child_is_told(dataset: Path) -> None:
 
 
 INTERRUPTED = """
-import signal, sys, foreload
+import itertools, signal, sys, foreload
 # As in a terminal: tests that run in the background may have SIGINT ignored, which children inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 loader = foreload.ImageLoader(sys.argv[1], batch_size=20, image_size=64)
-print("ready", flush=True)
-epoch = 0
-while True:
+for epoch in itertools.count():
     loader.set_epoch(epoch)
     for batch in loader:
         pass
-    epoch += 1
+    if epoch == 1:
+        print("amid epochs", flush=True)
 """
 
 
 def test_ctrl_c_ends_it(dataset: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, str(dataset)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert process.stdout.readline() == b"ready\n"
-    time.sleep(0.3)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = kills.begin(sys.executable, "-c", INTERRUPTED, dataset, **pipes)
+    assert process.stdout.readline() == b"amid epochs\n"
     process.send_signal(signal.SIGINT)
-    try:
-        _, errors = process.communicate()
-    finally:
-        process.kill()
+    _, errors = process.communicate()
     assert b"KeyboardInterrupt" in errors
     assert process.returncode != 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 import shards
 from foreload import fields
+from waiting import until
 
 
 def array(tensor: Any) -> np.ndarray:
@@ -283,17 +283,18 @@ def test_only_a_plain_image_that_is_asked_for_is_needed(tmp_path: Path) -> None:
 def until_cached(loader: foreload.ImageLoader, samples: int) -> dict[str, Any]:
     """Run epochs until all samples come from the cache; return the first epoch's counters."""
     first: dict[str, Any] = {}
-    for _ in range(200):
+
+    def epoch() -> dict[str, Any]:
         batches = iter(loader)
         for _ in batches:
             pass
         cache = batches.stats()["cache"]
-        first = first or cache
-        if cache["tiers"]["nvme"]["hits"] == samples:
-            assert cache["source_reads"] == 0
-            return first
-        time.sleep(0.05)
-    raise AssertionError("the cache is never filled")
+        first.update({} if first else cache)
+        return cache
+
+    filled = until("the cache is full", epoch, lambda cache: cache["tiers"]["nvme"]["hits"] == samples)
+    assert filled["source_reads"] == 0
+    return first
 
 
 def test_fields_beside_images_are_cached(tmp_path: Path) -> None:

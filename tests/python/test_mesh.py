@@ -12,6 +12,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import frameworks
+import kills
 import node_world
 import pytest
 from conftest import ONLY_THOROUGH
@@ -26,8 +27,8 @@ def start(rank: int, world_size: int, *words: object, prefix: list[str] | None =
     variables = frameworks.environment(RANK=str(rank), WORLD_SIZE=str(world_size), SLURM_JOB_ID="77")
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         variables.pop(name, None)
-    command = [*(prefix or []), sys.executable, "-m", "foreload", *map(str, words)]
-    return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [*(prefix or []), sys.executable, "-m", "foreload", *words]
+    return kills.begin(*command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def ends(processes: list[subprocess.Popen]) -> list[tuple[int, str, str]]:

@@ -1,6 +1,6 @@
 """Nodes that share their caches meet with faults at random instants: bytes stay right, runs end, and all is counted.
 
-`FORELOAD_NODE_FAULTS=500` makes it a campaign, and `FORELOAD_NODE_SEED` repeats the choices of a seed that was printed.
+`FORELOAD_NODE_FAULTS=500` makes it a campaign, and `FORELOAD_SEED` repeats the choices of a seed that was printed.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import time
 import warnings
 
 import foreload
+import kills
 import node_faults
 import node_world
 import pytest
@@ -60,8 +60,7 @@ def enter(stack: contextlib.ExitStack, *arguments: object) -> node_world.World:
 
 @pytest.mark.timeout(120 + 6 * FAULTS)
 def test_nodes_that_share_their_caches_survive_whatever_happens_to_them() -> None:
-    seed = int(os.environ.get("FORELOAD_NODE_SEED", random.SystemRandom().randrange(10**9)))
-    print(f"FORELOAD_NODE_SEED={seed}")
+    seed = kills.seed()
     every = list(node_faults.FAULTS)
     with contextlib.ExitStack() as stack:
         world = enter(stack, seed)

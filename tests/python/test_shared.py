@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import foreload
+import kills
 import pytest
 from consumers import Consumer, kill_producers, producers, shas
 from shared_consumer import digest
+from waiting import settled
 
 STEPS = 15
 """The steps of an epoch of the dataset, in batches of four."""
@@ -122,8 +124,7 @@ def test_in_lockstep_the_others_wait(dataset: Path, runtime: Path) -> None:
     slow = Consumer(runtime, dataset, settings=settings, lockstep=True)
     fast = Consumer(runtime, dataset, settings=settings)
     slow.next()
-    time.sleep(1)
-    assert len(fast.batches()) <= 6
+    assert settled("the fast one waits", lambda: len(fast.batches()), 1) <= 6
     for _ in range(STEPS - 1):
         slow.go_on()
         slow.next()
@@ -192,13 +193,9 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def opened_for_good(pid: int) -> set[int]:
-    """Return the descriptors of a process, once it has opened none for a while: each batch ahead has some."""
-    before: set[int] = set()
-    while before != (opened := {int(file.name) for file in Path(f"/proc/{pid}/fd").iterdir()}):
-        before = opened
-        time.sleep(0.5)
-    return opened
+def opened(pid: int) -> set[int]:
+    """Return the descriptors of a process."""
+    return {int(file.name) for file in Path(f"/proc/{pid}/fd").iterdir()}
 
 
 @pytest.mark.parametrize("even_less", [False, True], ids=["nothing more", "less than is open"])
@@ -209,8 +206,9 @@ def test_a_producer_that_can_open_nothing_more_sleeps_and_newcomers_have_another
     first.next()
     (full,) = producers(runtime)
     before = resource.prlimit(full, resource.RLIMIT_NOFILE)
-    opened = opened_for_good(full)
-    first_free = next(number for number in itertools.count() if number not in opened)
+    # Each batch that is made ahead has some.
+    taken = settled("the producer opens nothing", lambda: opened(full), 0.5)
+    first_free = next(number for number in itertools.count() if number not in taken)
     resource.prlimit(full, resource.RLIMIT_NOFILE, (0 if even_less else first_free, before[1]))
     assert shas(Consumer(runtime, dataset).end()) == alone(dataset)
     used = cpu_seconds(full)
@@ -377,19 +375,11 @@ def test_the_command_serves_nothing_that_is_not_to_be_shared(dataset: Path) -> N
 
 def test_the_command_serves_as_long_as_it_runs(dataset: Path, runtime: Path) -> None:
     words = ["--batch-size", "4", "--image-size", "32", "--shared=kept"]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "foreload", "serve", str(dataset), *words],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert server.stdout
-        assert 'shared="kept"' in server.stdout.readline()
-        for _ in range(2):
-            batches = Consumer(runtime, dataset, settings={"shared": "kept"}).end()
-            assert shas(batches) == alone(dataset)
-            assert {batch["stats"]["producer_pid"] for batch in batches} == {server.pid}
-            assert producers(runtime) == []
-    finally:
-        server.kill()
-        server.communicate()
+    command = [sys.executable, "-m", "foreload", "serve", dataset, *words]
+    server = kills.begin(*command, stdout=subprocess.PIPE, text=True)
+    assert 'shared="kept"' in server.stdout.readline()
+    for _ in range(2):
+        batches = Consumer(runtime, dataset, settings={"shared": "kept"}).end()
+        assert shas(batches) == alone(dataset)
+        assert {batch["stats"]["producer_pid"] for batch in batches} == {server.pid}
+        assert producers(runtime) == []

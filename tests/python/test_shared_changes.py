@@ -7,11 +7,11 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import foreload
+import kills
 import pytest
 from conftest import paths
 from consumers import Consumer, shas
@@ -46,22 +46,13 @@ def renamed(file: Path, content: bytes) -> None:
     other.rename(file)
 
 
-@contextmanager
-def served(dataset: Path, *words: str) -> Iterator[int]:
-    """Serve batches of a dataset, and give the process's number."""
+def serve(dataset: Path, *words: str) -> int:
+    """Serve batches of a dataset until the test ends, and return the process's number."""
     flags = ["--train=false", "--batch-size=16", "--image-size=32", "--shared=kept", *words]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "foreload", "serve", str(dataset), *flags],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert server.stdout
-        assert "serves batches" in server.stdout.readline()
-        yield server.pid
-    finally:
-        server.kill()
-        server.communicate()
+    command = [sys.executable, "-m", "foreload", "serve", dataset, *flags]
+    server = kills.begin(*command, stdout=subprocess.PIPE, text=True)
+    assert "serves batches" in server.stdout.readline()
+    return server.pid
 
 
 @pytest.mark.parametrize("within", [in_place, renamed])
@@ -72,48 +63,48 @@ def test_who_comes_later_gets_what_files_hold_by_then(
     # The cache is the producer's alone: it takes nothing of what its consumers say of the machine.
     words = ["--cache-ram=10MB"] if cached else []
     before = alone(own_dataset, train=False, batch_size=16)
-    with served(own_dataset, *words) as server:
-        for _ in range(2):
-            batches = Consumer(runtime, own_dataset, settings=EVALUATION).end()
-            assert shas(batches) == before
-            assert {batch["stats"]["producer_pid"] for batch in batches} == {server}
-        overwrite(own_dataset, within)
-        after = alone(own_dataset, train=False, batch_size=16)
-        assert all(new != old for new, old in zip(after, before, strict=True))
+    server = serve(own_dataset, *words)
+    for _ in range(2):
         batches = Consumer(runtime, own_dataset, settings=EVALUATION).end()
-        assert shas(batches) == after
+        assert shas(batches) == before
         assert {batch["stats"]["producer_pid"] for batch in batches} == {server}
+    overwrite(own_dataset, within)
+    after = alone(own_dataset, train=False, batch_size=16)
+    assert all(new != old for new, old in zip(after, before, strict=True))
+    batches = Consumer(runtime, own_dataset, settings=EVALUATION).end()
+    assert shas(batches) == after
+    assert {batch["stats"]["producer_pid"] for batch in batches} == {server}
 
 
 def test_others_that_stay_where_they_are_keep_nobody_away(own_dataset: Path, runtime: Path) -> None:
-    with served(own_dataset) as server:
-        expected = alone(own_dataset, train=False, batch_size=16)
-        waiting = []
-        for _ in range(4):
-            consumer = Consumer(runtime, own_dataset, settings=EVALUATION, lockstep=True)
-            got = [consumer.next()]
-            while len(got) < len(expected):
-                consumer.go_on()
-                got.append(consumer.next())
-            assert shas(got) == expected
-            assert {batch["stats"]["producer_pid"] for batch in got} == {server}
-            waiting.append(consumer)
-        for consumer in waiting:
+    server = serve(own_dataset)
+    expected = alone(own_dataset, train=False, batch_size=16)
+    waiting = []
+    for _ in range(4):
+        consumer = Consumer(runtime, own_dataset, settings=EVALUATION, lockstep=True)
+        got = [consumer.next()]
+        while len(got) < len(expected):
             consumer.go_on()
-            consumer.end()
+            got.append(consumer.next())
+        assert shas(got) == expected
+        assert {batch["stats"]["producer_pid"] for batch in got} == {server}
+        waiting.append(consumer)
+    for consumer in waiting:
+        consumer.go_on()
+        consumer.end()
 
 
 def test_who_begins_again_gets_what_files_hold_by_then(own_dataset: Path, runtime: Path) -> None:
-    with served(own_dataset):
-        loader = foreload.ImageLoader(own_dataset, device="cpu", image_size=32, **EVALUATION)
-        before = [digest(batch) for batch in loader]
-        overwrite(own_dataset, in_place)
-        # What was read up to a second before may have been read for others that have begun already.
-        time.sleep(1.1)
-        loader.set_epoch(0)
-        after = [digest(batch) for batch in loader]
-        assert after == alone(own_dataset, train=False, batch_size=16) != before
-        del loader
+    serve(own_dataset)
+    loader = foreload.ImageLoader(own_dataset, device="cpu", image_size=32, **EVALUATION)
+    before = [digest(batch) for batch in loader]
+    overwrite(own_dataset, in_place)
+    # What was read up to a second before may have been read for others that have begun already.
+    time.sleep(1.1)
+    loader.set_epoch(0)
+    after = [digest(batch) for batch in loader]
+    assert after == alone(own_dataset, train=False, batch_size=16) != before
+    del loader
 
 
 def test_who_comes_to_other_shards_has_another_producer(
@@ -131,15 +122,15 @@ def test_who_comes_to_other_shards_has_another_producer(
         shard.with_suffix(".new").rename(shard)
 
     pack()
-    with served(shard.parent) as server:
-        batches = Consumer(runtime, shard.parent, settings=EVALUATION).end()
-        assert {batch["stats"]["producer_pid"] for batch in batches} == {server}
-        before = shas(batches)
-        overwrite(own_dataset, in_place)
-        pack()
-        batches = Consumer(runtime, shard.parent, settings=EVALUATION).end()
-        assert shas(batches) == alone(shard.parent, train=False, batch_size=16) != before
-        assert server not in {batch["stats"]["producer_pid"] for batch in batches}
+    server = serve(shard.parent)
+    batches = Consumer(runtime, shard.parent, settings=EVALUATION).end()
+    assert {batch["stats"]["producer_pid"] for batch in batches} == {server}
+    before = shas(batches)
+    overwrite(own_dataset, in_place)
+    pack()
+    batches = Consumer(runtime, shard.parent, settings=EVALUATION).end()
+    assert shas(batches) == alone(shard.parent, train=False, batch_size=16) != before
+    assert server not in {batch["stats"]["producer_pid"] for batch in batches}
 
 
 RELATIVE = """

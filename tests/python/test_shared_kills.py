@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from pathlib import Path
 from typing import Any
 
+import kills
 import pytest
 from conftest import THOROUGH
 from consumers import Consumer, kill_producers, none_are_left, producers, shas
 from test_shared import STEPS, alone
+from waiting import until
 
 KILLS = int(os.environ.get("FORELOAD_SHARED_KILLS", "320" if THOROUGH else "12"))
 RECIPES: list[dict[str, Any]] = [{}, {}, {"image_size": 48, "flip": 0.0, "dtype": "float16"}]
@@ -29,9 +30,7 @@ def shared_memory() -> int:
 
 @pytest.mark.timeout(120 + 3 * KILLS)
 def test_each_training_gets_each_batch_once(dataset: Path, tmp_path: Path) -> None:
-    seed = int(os.environ.get("FORELOAD_KILL_SEED", random.SystemRandom().randrange(10**9)))
-    print(f"FORELOAD_KILL_SEED={seed}")
-    rng = random.Random(seed)
+    rng = random.Random(kills.seed())
     runtime = tmp_path / "runtime"
     runtime.mkdir(mode=0o700)
     # Longer than the kills take; who comes to the end takes part in no more of them.
@@ -44,18 +43,16 @@ def test_each_training_gets_each_batch_once(dataset: Path, tmp_path: Path) -> No
 
     running = [training(number) for number in range(len(RECIPES))]
     got: list[list[dict]] = [[] for _ in running]
-    killed = {"producers": 0, "consumers": 0}
-    while sum(killed.values()) < KILLS:
-        time.sleep(rng.uniform(0, LONGEST_PAUSE))
-        if rng.random() < 0.6:
-            killed["producers"] += kill_producers(runtime)
-        else:
-            number = rng.randrange(len(RECIPES))
-            got[number] += running[number].kill()
-            state = got[number][-1]["state"] if got[number] else None
-            running[number] = training(number, state)
-            killed["consumers"] += 1
-    print(killed)
+
+    def kill_a_consumer() -> int:
+        number = rng.randrange(len(RECIPES))
+        got[number] += running[number].kill()
+        state = got[number][-1]["state"] if got[number] else None
+        running[number] = training(number, state)
+        return 1
+
+    victims = {"producers": lambda: kill_producers(runtime), "consumers": kill_a_consumer}
+    killed = kills.again_and_again(rng, KILLS, (0, LONGEST_PAUSE), victims)
     assert min(killed.values()) > 0
     # All go on after the last kill.
     for consumer in running:
@@ -72,7 +69,5 @@ def test_each_training_gets_each_batch_once(dataset: Path, tmp_path: Path) -> No
     none_are_left(runtime)
     assert producers(runtime) == []
     # Other processes of the machine have shared memory, too; a lost buffer of each producer would be much more.
-    deadline = time.monotonic() + 20
-    while shared_memory() > before + 64 * 2**20:
-        assert time.monotonic() < deadline, (before, shared_memory())
-        time.sleep(0.1)
+    limit = before + 64 * 2**20
+    until(f"shared memory falls to {limit} bytes", shared_memory, lambda taken: taken <= limit, seconds=20)

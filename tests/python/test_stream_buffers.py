@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-import os
+import random
 import shutil
 import signal
 import subprocess
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import foreload
+import kills
 import numpy as np
 import pytest
 from conftest import THOROUGH, make_dataset, paths
@@ -231,13 +232,13 @@ def test_a_buffer_in_memory_alone_says_that_no_state_has_it(dataset: Path) -> No
 
 
 KILLED = """
-import os, shutil, signal, sys, threading, time
+import os, shutil, sys, time
 from pathlib import Path
 sys.path[:0] = [{tests!r}]
 import json
 from foreload import Rehearsal
 from test_streams import Seekable, with_keys
-dataset, home, after = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
+dataset, home = Path(sys.argv[1]), Path(sys.argv[2])
 saved = home / "state"
 if not saved.exists():  # Nothing was ever saved, and so the run begins anew.
     shutil.rmtree(home / "kept", ignore_errors=True)
@@ -247,7 +248,7 @@ loader = with_keys(Seekable(dataset, 600), rehearsal=kept, journal=home / "journ
 if saved.exists():
     loader.load_state_dict(json.loads(saved.read_text()))
 used = open(home / f"used-{{time.time_ns()}}", "w")
-threading.Thread(target=lambda: (time.sleep(after), os.kill(os.getpid(), signal.SIGKILL)), daemon=True).start()
+print("made", flush=True)
 for number, batch in enumerate(loader):
     used.write(" ".join(batch["__key__"]) + "\\n")
     if number % 4 == 3:
@@ -266,9 +267,7 @@ state = loader.state_dict()
 def test_a_run_that_is_killed_again_and_again_is_the_run_that_is_not(dataset: Path, tmp_path: Path) -> None:
     """The journal of the one is that of the other, to the byte."""
     rounds = 60 if THOROUGH else 6
-    seed = int(os.environ.get("FORELOAD_SEED", time.time_ns() % 1_000_000))
-    print("FORELOAD_SEED =", seed)
-    rng = np.random.default_rng(seed)
+    rng = random.Random(kills.seed())
     plain = with_keys(
         Seekable(dataset, 600), rehearsal=rehearsal(tmp_path / "plain"), journal=tmp_path / "journal"
     )
@@ -276,20 +275,19 @@ def test_a_run_that_is_killed_again_and_again_is_the_run_that_is_not(dataset: Pa
         pass
     home = tmp_path / "home"
     home.mkdir()
-    script = KILLED.format(tests=str(Path(__file__).parent))
-    kills = 0
-    for _ in range(rounds):
-        after = str(rng.uniform(0.02, 0.6))
-        command = [sys.executable, "-c", script, str(dataset), str(home), after]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        if ended.returncode == 0:
-            break
-        assert ended.returncode == -signal.SIGKILL, ended.stderr
-        kills += 1
+    command = [sys.executable, "-c", KILLED.format(tests=str(Path(__file__).parent)), dataset, home]
+    killed = 0
+    while killed < rounds and not (home / "done").exists():
+        with (tmp_path / "errors").open("w") as errors:
+            process = kills.begin(*command, stdout=subprocess.PIPE, stderr=errors)
+        said = process.stdout.readline()
+        kills.end_within(rng, (0.02, 0.6), process)
+        whole = said == b"made\n" and process.returncode in (0, -signal.SIGKILL)
+        assert whole, (tmp_path / "errors").read_text()
+        killed += process.returncode != 0
     if not (home / "done").exists():
-        command = [sys.executable, "-c", script, str(dataset), str(home), "1000"]
         subprocess.run(command, check=True, timeout=120)
-    print("kills:", kills)
+    print("kills:", killed)
     assert (home / "journal").read_bytes() == (tmp_path / "journal").read_bytes()
     shutil.rmtree(home)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import random
 import time
 import warnings
 from collections import Counter
@@ -12,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import foreload
+import kills
 import numpy as np
 import pytest
 from conftest import FIFTH, paths
 from foreload import ConfigError, Rehearsal, UnavailableError, fields, streams
-from job import Process
-from test_stream_ranks import SLURM, new_keys, together
+from test_stream_ranks import new_keys, ranks_of, together
 from test_stream_sources import SECRET, Server, redis
 from test_streams import Seekable, balanced, load, samples
+from waiting import until
 
 __all__ = ["redis"]  # A fixture is found by its name.
 
@@ -79,10 +81,8 @@ def one_rank(place: dict[str, Any], home: Path, kind: str, **settings: Any) -> f
 def meet(place: dict[str, Any], home: Path, what: str) -> None:
     """Wait until all ranks are here."""
     (home / f"{what} {place['rank']}").touch()
-    deadline = time.monotonic() + 60
-    while not all((home / f"{what} {rank}").exists() for rank in range(place["world_size"])):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    all_ranks = {f"{what} {rank}" for rank in range(place["world_size"])}
+    until(f"all ranks have {what}", lambda: set(os.listdir(home)), all_ranks.__le__)
 
 
 def take(
@@ -161,30 +161,15 @@ def test_each_sample_comes_once_however_many_ranks_go_on(
 def test_a_run_that_is_killed_goes_on_from_the_same_states_again(dataset: Path, tmp_path: Path) -> None:
     """Before the first state of the new ranks is safe, what the former ones saved is all there is."""
     keys = fill(dataset, tmp_path, None)
-    seed = int(os.environ.get("FORELOAD_SEED", time.time_ns() % 1_000_000))
-    print("FORELOAD_SEED =", seed)
-    rng = np.random.default_rng(seed)
+    rng = random.Random(kills.seed())
     begun = together(3, tmp_path, take, tmp_path, "folder", [], 6, dataset)
     states = [result["state"] for result in begun]
     before = sorted(key for result in begun for key in result["new"])
     for round_ in range(6):
-        world_size = int(rng.choice([1, 2, 4]))
+        world_size = rng.choice([1, 2, 4])
         home = tmp_path / f"meeting {round_}"
         home.mkdir()
-        meeting = {"directory": home, "timeout": 120}
-        ranks = [
-            Process(
-                save_and_go_on,
-                {"rank": rank, "world_size": world_size, "meeting": meeting},
-                tmp_path,
-                states,
-                variables=SLURM,
-            )
-            for rank in range(world_size)
-        ]
-        time.sleep(rng.uniform(0.1, 1.5))
-        for rank in ranks:
-            rank.kill()
+        kills.end_within(rng, (0.1, 1.5), *ranks_of(world_size, home, save_and_go_on, tmp_path, states))
     for path in tmp_path.glob("saved *"):
         path.unlink()
     ended = together(2, tmp_path, take, tmp_path, "folder", states, 50, dataset)
@@ -412,7 +397,7 @@ def begin_iterator(place: dict[str, Any], dataset: Path, seekable: bool) -> Any:
     source = Seekable(dataset, 200) if seekable else samples(dataset, 200)
     loader = load(source, **place)
     list(itertools.islice(loader, 2))
-    time.sleep(0.3)
+    until("samples wait", lambda: balanced(loader)["queued"])
     return loader.state_dict()
 
 

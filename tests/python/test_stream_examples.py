@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 import frameworks
+import kills
 import numpy as np
 import pytest
 from conftest import paths
@@ -60,13 +61,9 @@ class Running:
     """A program in the environment, which is killed in the end."""
 
     def __init__(self, *command: object, **variables: str) -> None:
-        self._process = subprocess.Popen(
-            [str(frameworks.interpreter("feeds")), *map(str, command)],
-            env=frameworks.environment(**variables),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        environment = frameworks.environment(**variables)
+        self._process = kills.begin(frameworks.interpreter("feeds"), *command, env=environment, **pipes)
 
     def lines(self) -> Iterator[str]:
         """Yield what it prints."""
@@ -82,8 +79,7 @@ class Running:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._timer.cancel()
-        self._process.kill()
-        self._process.communicate()
+        kills.end(self._process)
 
 
 def trained(running: Running, batches: int) -> list[list[str]]:

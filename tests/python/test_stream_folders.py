@@ -16,9 +16,10 @@ from typing import Any
 import foreload
 import numpy as np
 import pytest
-from conftest import paths, until
+from conftest import paths
 from foreload import ConfigError, Rehearsal, fields, streams
 from test_streams import balanced, load
+from waiting import until
 
 WATCHES = ("inotify", "poll")
 
@@ -135,7 +136,9 @@ def test_samples_of_several_files_come_when_all_are_there(dataset: Path, tmp_pat
 def test_a_marker_says_that_a_sample_is_complete(dataset: Path, tmp_path: Path, watch: str) -> None:
     loader = watching(tmp_path, watch=watch, done=".done", on_error="skip")
     (tmp_path / "x.jpg").write_bytes(paths(dataset)[0].read_bytes()[:100])
-    time.sleep(0.2)
+    publish(paths(dataset)[1], tmp_path / "w.jpg")
+    (tmp_path / "w.done").touch()
+    assert keys(loader, 1) == ["w"], "x has no marker"
     (tmp_path / "x.jpg").write_bytes(paths(dataset)[0].read_bytes())
     (tmp_path / "x.done").touch()
     assert keys(loader, 1) == ["x"]
@@ -305,7 +308,8 @@ def test_thousands_of_files_at_once_are_all_found(dataset: Path, tmp_path: Path)
     for worker in workers:
         worker.start()
     found: set[str] = set()
-    until(lambda: len(found) >= 3000 or found.update(next(batches)["__key__"]) or False, seconds=120)
+    take = lambda: found.update(next(batches)["__key__"]) or len(found)  # noqa: E731
+    until("all files come", take, lambda count: count >= 3000, seconds=120)
     for worker in workers:
         worker.join()
     assert len(found) == 3000

@@ -6,16 +6,18 @@ As a program this file is the producer or the trainer.
 from __future__ import annotations
 
 import json
-import os
+import random
 import re
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import kills
 import numpy as np
 import pytest
 from conftest import THOROUGH, paths
@@ -96,58 +98,41 @@ def trained_on(home: Path) -> Iterator[str]:
         yield from keys
 
 
-@pytest.fixture
-def running() -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """The programs that run, by what they do."""
-    programs: dict[str, subprocess.Popen[bytes]] = {}
-    yield programs
-    for program in programs.values():
-        program.kill()
-        program.wait()
-
-
 def begin(role: str, home: Path, *arguments: object) -> subprocess.Popen[bytes]:
-    command = [sys.executable, __file__, role, str(home), *map(str, arguments)]
     with (home / f"{role}.errors").open("ab") as errors:
-        return subprocess.Popen(command, stderr=errors)
+        return kills.begin(sys.executable, __file__, role, home, *arguments, stderr=errors)
 
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("group", ["", "train"])
 def test_each_entry_is_trained_on_once_whoever_is_killed(
-    dataset: Path, tmp_path: Path, redis: Server, running: dict[str, subprocess.Popen[bytes]], group: str
+    dataset: Path, tmp_path: Path, redis: Server, group: str
 ) -> None:
-    kills = 160 if THOROUGH else 8
-    seed = int(os.environ.get("FORELOAD_SEED", time.time_ns() % 1_000_000))
-    print("FORELOAD_SEED =", seed)
-    rng = np.random.default_rng(seed)
     words = {"produce": (dataset,), "train": (dataset, group)}
-    running.update({role: begin(role, tmp_path, *more) for role, more in words.items()})
-    killed: Counter[str] = Counter()
-    roles = ("produce", "train", "server")
-    # Each is killed once, whatever the seed, and then any of them.
-    victims = [*rng.permutation(roles), *rng.choice(roles, kills - len(roles))]
-    for victim in map(str, victims):
-        time.sleep(rng.uniform(0.1, 1.5))
+    running = {role: begin(role, tmp_path, *more) for role, more in words.items()}
+
+    def kill(victim: str) -> int:
         for role, program in running.items():
             assert program.poll() is None, (tmp_path / f"{role}.errors").read_text()
         taken = sum(path.stat().st_blocks * 512 for path in (tmp_path / "kept").glob("*") if path.exists())
         assert taken <= QUOTA
-        killed[victim] += 1
         if victim == "server":
             redis.kill()
             redis.start()
         else:
-            running[victim].kill()
-            running[victim].wait()
+            kills.end(running[victim])
             running[victim] = begin(victim, tmp_path, *words[victim])
+        return 1
+
+    victims = {role: partial(kill, role) for role in (*words, "server")}
+    kills.again_and_again(random.Random(kills.seed()), 160 if THOROUGH else 8, (0.1, 1.5), victims)
     (tmp_path / "enough").touch()
     assert running["produce"].wait(60) == 0
     last = last_entry(redis)
     (tmp_path / "last").write_text(str(last + 8))
     add(redis, dataset, range(last, last + 8))
     assert running["train"].wait(300) == 0, (tmp_path / "train.errors").read_text()
-    print("killed:", dict(killed), "entries:", last + 8)
+    print("entries:", last + 8)
     assert Counter(trained_on(tmp_path)) == Counter(f"1-{number + 1}" for number in range(last + 8))
     account = json.loads((tmp_path / "account").read_text())
     counted = {

@@ -17,23 +17,24 @@ from foreload import Rehearsal, fields, streams
 from job import Process
 from test_stream_folders import publish
 from test_streams import Seekable, balanced, load, samples
+from waiting import settled, until
 
 SLURM = {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0"}
 """What tells jobs in one directory apart."""
 KEYED = {"fields": ["jpg", "label", fields.Text("__key__")]}
 
 
-def together(world_size: int, home: Path, run: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Run the ranks at once, and return what each returns, or its exception as a text."""
+def ranks_of(world_size: int, home: Path, run: Callable[..., Any], *arguments: Any) -> list[Process]:
+    """Start the ranks of a job."""
     meeting = {"directory": home / "meeting", "timeout": 120}
     (home / "meeting").mkdir(exist_ok=True)
-    ranks = [
-        Process(
-            run, {"rank": rank, "world_size": world_size, "meeting": meeting}, *arguments, variables=SLURM
-        )
-        for rank in range(world_size)
-    ]
-    return [rank.result(180) for rank in ranks]
+    places = [{"rank": rank, "world_size": world_size, "meeting": meeting} for rank in range(world_size)]
+    return [Process(run, place, *arguments, variables=SLURM) for place in places]
+
+
+def together(*job: Any) -> list[Any]:
+    """Run the ranks of a job, as `ranks_of` has them; return what each returns, or its exception as a text."""
+    return [rank.result(180) for rank in ranks_of(*job)]
 
 
 def new_keys(batches: Iterator[foreload.Batch]) -> Iterator[list[str]]:
@@ -97,8 +98,8 @@ def test_ranks_end_together_however_much_each_was_dealt(dataset: Path, tmp_path:
 def read_until_dry(place: dict[str, Any], dataset: Path, home: Path) -> int:
     def given() -> Iterator[Any]:
         for number, item in enumerate(samples(dataset, 50)):
-            while place["rank"] == 1 and number == 20 and not (home / "go on").exists():
-                time.sleep(0.01)
+            if place["rank"] == 1 and number == 20:
+                until("the test has the rank go on", (home / "go on").exists)
             yield item
 
     steps = 0
@@ -109,24 +110,11 @@ def read_until_dry(place: dict[str, Any], dataset: Path, home: Path) -> int:
 
 
 def test_a_rank_that_is_dry_holds_up_the_others(dataset: Path, tmp_path: Path) -> None:
-    meeting = {"directory": tmp_path / "meeting", "timeout": 120}
-    (tmp_path / "meeting").mkdir()
-    ranks = [
-        Process(
-            read_until_dry,
-            {"rank": rank, "world_size": 2, "meeting": meeting},
-            dataset,
-            tmp_path,
-            variables=SLURM,
-        )
-        for rank in range(2)
-    ]
-    deadline = time.monotonic() + 60
-    while not ((tmp_path / "steps-0-2").exists() and (tmp_path / "steps-1-2").exists()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    time.sleep(0.5)
-    assert not (tmp_path / "steps-0-3").exists()
+    ranks = ranks_of(2, tmp_path, read_until_dry, dataset, tmp_path)
+    steps = lambda: sorted(path.name for path in tmp_path.glob("steps-*"))  # noqa: E731
+    expected = ["steps-0-1", "steps-0-2", "steps-1-1", "steps-1-2"]
+    until("both ranks take two steps", steps, lambda taken: set(expected) <= set(taken))
+    assert settled("no rank takes a step", steps, 0.5) == expected
     (tmp_path / "go on").touch()
     assert [rank.result() for rank in ranks] == [5, 5]
 
@@ -141,8 +129,7 @@ def read_by_turns(place: dict[str, Any], dataset: Path, home: Path) -> list[int]
         batch = next(batches, None)
         (home / f"turn-{step}-{rank}").touch()
         for other in range(world_size):
-            while not (home / f"turn-{step}-{other}").exists():
-                time.sleep(0.001)
+            until(f"rank {other} takes step {step}", (home / f"turn-{step}-{other}").exists)
         if batch is None:
             # An iteration that is begun anew has no more either, and asks nobody.
             return [*sizes, *[len(batch) for batch in batches]]

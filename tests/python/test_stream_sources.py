@@ -7,7 +7,6 @@ import gc
 import itertools
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import threading
@@ -17,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import foreload
+import kills
 import numpy as np
 import pytest
 from conftest import paths
 from foreload import Rehearsal, streams
 from test_streams import balanced, load
+from waiting import until
 
 SECRET = "f3c7" * 10
 
@@ -42,50 +43,47 @@ class Server:
         """Start it, or again after a kill."""
         command = ["redis-server", "--port", "0", "--unixsocket", str(self.path), "--dir", str(self.home)]
         command += ["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--requirepass", SECRET]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 30
-        while not self.path.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        self._process = kills.begin(*command, stdout=subprocess.DEVNULL)
+        until("Redis listens", self.path.exists)
 
     def kill(self) -> None:
         """Kill it."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
+        kills.end(self._process)
         self.path.unlink(missing_ok=True)
 
     def call(self, *words: bytes | str | int) -> bytes:
         """Send a command and return the beginning of its answer."""
         encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                with socket.socket(socket.AF_UNIX) as connection:
-                    connection.connect(str(self.path))
-                    for command in ([b"AUTH", SECRET.encode()], encoded):
-                        parts = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in command)
-                        connection.sendall(b"*%d\r\n%s" % (len(command), parts))
-                        answer = connection.recv(1 << 16)
-                    if not answer.startswith(b"-LOADING"):
-                        assert not answer.startswith(b"-"), answer
-                        return answer
-            except (ConnectionError, FileNotFoundError):
-                pass
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+
+        def ask() -> bytes:
+            answer = b""
+            with (
+                contextlib.suppress(ConnectionError, FileNotFoundError),
+                socket.socket(socket.AF_UNIX) as connection,
+            ):
+                connection.connect(str(self.path))
+                for command in ([b"AUTH", SECRET.encode()], encoded):
+                    parts = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in command)
+                    connection.sendall(b"*%d\r\n%s" % (len(command), parts))
+                    answer = connection.recv(1 << 16)
+                return answer
+            return b""
+
+        answer = until("Redis answers", ask, lambda said: said and not said.startswith(b"-LOADING"))
+        assert not answer.startswith(b"-"), answer
+        return answer
 
 
 @pytest.fixture
-def redis(tmp_path: Path) -> Iterator[Server]:
+def redis(tmp_path: Path) -> Server:
     if shutil.which("redis-server") is None:
         if os.environ.get("FORELOAD_REQUIRE_REDIS"):
             pytest.fail("redis-server is missing: apt-get install redis-server")
         pytest.skip("redis-server is missing: apt-get install redis-server")
     server = Server(tmp_path)
     server.start()
-    yield server
-    server.kill()
+    return server
 
 
 def add(server: Server, dataset: Path, numbers: range) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 
 import foreload
 import pytest
-from conftest import paths, until
+from conftest import paths
 from foreload import ConfigError, Rehearsal, fields
 from test_streams import Seekable, balanced, load
+from waiting import settled, until
 
 LARGE = 2_500_000
 """More bytes than a directory of 4 MB takes, which keeps as many free to write a segment anew."""
@@ -44,13 +45,6 @@ def keys(batches: Any) -> list[str]:
     return [key for batch in batches for key in sorted(batch["__key__"], key=lambda key: int(key[1:]))]
 
 
-def has_stopped(loader: foreload.StreamLoader) -> bool:
-    """Whether no more samples arrive."""
-    before = balanced(loader)["received"]
-    time.sleep(0.3)
-    return balanced(loader)["received"] == before
-
-
 @pytest.mark.filterwarnings("ignore:more samples wait than spill_size has room for")
 @pytest.mark.parametrize("large", [None, 0, 37, 250])
 def test_all_that_spilled_comes_back_in_its_order(dataset: Path, tmp_path: Path, large: int | None) -> None:
@@ -59,9 +53,8 @@ def test_all_that_spilled_comes_back_in_its_order(dataset: Path, tmp_path: Path,
     loader = spilling(source, tmp_path)
     batches = iter(loader)
     seen = keys([next(batches)])
-    until(lambda: has_stopped(loader))
+    assert settled("nothing arrives", lambda: balanced(loader)["received"], 0.3) < 400
     stats = balanced(loader)
-    assert stats["received"] < 400
     assert stats["spilled"] > 50 or large in (0, 37)
     # A source that is held up hears what is asked of it.
     began = time.monotonic()
@@ -78,7 +71,7 @@ def test_all_that_spilled_comes_back_in_its_order(dataset: Path, tmp_path: Path,
 def test_a_full_directory_is_told_of(dataset: Path, tmp_path: Path) -> None:
     loader = spilling(Marked(dataset, 400), tmp_path)
     next(iter(loader))
-    until(lambda: has_stopped(loader))
+    settled("nothing arrives", lambda: balanced(loader)["received"], 0.3)
     with pytest.warns(foreload.Warning, match="more samples wait than spill_size has room for"):
         loader.state_dict()
 
@@ -88,7 +81,7 @@ def test_what_is_withdrawn_leaves_the_directory_wherever_it_waits(dataset: Path,
     loader = spilling(Marked(dataset, 400), tmp_path)
     batches = iter(loader)
     seen = keys(itertools.islice(batches, 4))
-    until(lambda: balanced(loader)["spilled"] > 40)
+    until("samples spill", lambda: balanced(loader)["spilled"], lambda spilled: spilled > 40)
     # Some are used, some were brought back to memory, some lie there, and some may not have arrived.
     gone = list(range(0, 400, 3))
     loader.withdraw([f"k{number}" for number in gone])
@@ -108,7 +101,7 @@ def test_what_is_withdrawn_leaves_the_directory_wherever_it_waits(dataset: Path,
 def begin_to_spill(dataset: Path, home: Path) -> tuple[list[str], Any]:
     loader = spilling(Marked(dataset, 200), home)
     seen = keys(itertools.islice(loader, 3))
-    until(lambda: balanced(loader)["spilled"] > 0)
+    until("samples spill", lambda: balanced(loader)["spilled"])
     return seen, loader.state_dict()
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from conftest import paths
 from foreload import ConfigError, Rehearsal, StreamLoader, fields, streams
+from waiting import settled, until
 
 Sample = dict[str, Any]
 
@@ -201,10 +202,7 @@ def test_a_source_is_held_up_when_nobody_takes_its_samples(dataset: Path) -> Non
 
     batches = iter(loader := with_keys(watched(), queue_size="1KB"))
     next(batches)
-    time.sleep(0.5)
-    held = len(given)
-    time.sleep(0.3)
-    assert len(given) == held < 400
+    assert settled("the source is held up", lambda: len(given), 0.3) < 400
     next(batches)
     assert balanced(loader)["dropped"] == 0
 
@@ -235,10 +233,7 @@ def test_what_a_source_cannot_give_again_is_lost_and_counted(dataset: Path) -> N
     batches = iter(loader)
     for _ in range(3):
         next(batches)
-    deadline = time.monotonic() + 60
-    while (state := loader.state_dict())["account"]["received"] < 200:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    state = until("all arrive", loader.state_dict, lambda state: state["account"]["received"] == 200)
     resumed = with_keys(samples(dataset, 250, 200))
     resumed.load_state_dict(state)
     with pytest.warns(foreload.Warning, match=r"170 samples had arrived.* lost"):

@@ -20,7 +20,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import kills
 import pytest
+from waiting import until
 
 TOP = [sys.executable, "-m", "foreload", "top", "--interval", "200ms"]
 
@@ -50,15 +52,10 @@ def training(
 ) -> Iterator[subprocess.Popen[str]]:
     """Run a program that loads `dataset` until the end of the block."""
     command = [sys.executable, "-c", textwrap.dedent(program), str(dataset), str(seed)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(place) | more)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline().strip() == "made"
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    process = kills.begin(*command, stdout=subprocess.PIPE, text=True, env=environment(place) | more)
+    assert process.stdout.readline().strip() == "made"
+    yield process
+    kills.end(process)
 
 
 def run(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -78,11 +75,7 @@ def seen(place: Path) -> list[dict]:
 
 def seen_when(place: Path, enough: Callable[[list[dict]], bool]) -> list[dict]:
     """Return what is seen once it is enough; the time that this takes depends on the machine."""
-    for _ in range(100):
-        processes = seen(place)
-        if enough(processes):
-            return processes
-    raise AssertionError(f"never seen: {processes}")
+    return until("`foreload top` shows what is enough", lambda: seen(place), enough)
 
 
 def loading(processes: list[dict], number: int = 1) -> bool:
@@ -129,8 +122,7 @@ def test_a_loader_in_a_loop_is_seen_with_plausible_numbers(tmp_path: Path, datas
         # The beginning of a long path is left out.
         assert str(dataset).endswith(place.lstrip("…"))
         assert [path.stat().st_mode & 0o777 for path in sockets(tmp_path)] == [0o600]
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        kills.end(process)
         assert len(sockets(tmp_path)) == 1
         assert seen(tmp_path) == []
         assert sockets(tmp_path) == []
@@ -150,8 +142,7 @@ def test_several_processes_and_one_that_is_stopped_or_killed(tmp_path: Path, dat
         assert "not answering" in run(tmp_path).stdout
         first.send_signal(signal.SIGCONT)
         seen_when(tmp_path, lambda all: loading(all, 2))
-        first.kill()
-        first.wait()
+        kills.end(first)
         # The next loader removes what it left, whether anybody looks or not.
         left = sockets(tmp_path)
         assert len(left) == 2
@@ -228,7 +219,8 @@ def test_a_forked_child_is_not_its_parent(tmp_path: Path, dataset: Path) -> None
         if os.fork() == 0:
             # First it has its parent's socket and no loader, then a loader of its own, and then none again.
             del batches, loader
-            os.read(read, 1)
+            os.close(write)
+            os.read(read, 1) or os._exit(0)
             own = made()
             for batch in own:
                 pass
@@ -239,13 +231,10 @@ def test_a_forked_child_is_not_its_parent(tmp_path: Path, dataset: Path) -> None
         time.sleep(1000)
     """
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program), str(dataset)]
-    parent = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(tmp_path)
-    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    parent = kills.begin(*command, env=environment(tmp_path), **pipes)
     child = None
     try:
-        assert parent.stdin is not None
-        assert parent.stdout is not None
         assert parent.stdout.readline().strip() == "made"
         assert [process["pid"] for process in seen(tmp_path)] == [parent.pid], "the child has no loader"
         parent.stdin.write("\n")
@@ -254,14 +243,10 @@ def test_a_forked_child_is_not_its_parent(tmp_path: Path, dataset: Path) -> None
         (child,) = {process["pid"] for process in processes} - {parent.pid}
         assert all(process["state"] == "answers" and len(process["loaders"]) == 1 for process in processes)
         # The child goes on to have its parent's socket open, and would never answer.
-        parent.kill()
-        parent.wait()
+        kills.end(parent)
         assert [process["pid"] for process in seen(tmp_path)] == [child]
         assert [path.name.split("-")[0] for path in sockets(tmp_path)] == [str(child)]
     finally:
-        parent.kill()
-        with parent:
-            pass
         if child is not None:
             os.kill(child, signal.SIGKILL)
 
@@ -371,8 +356,7 @@ class Terminal:
 
     def close(self) -> None:
         """End the program, whatever it does."""
-        self.process.kill()
-        self.process.wait()
+        kills.end(self.process)
         os.close(self.ours)
         os.close(self.theirs)
 
