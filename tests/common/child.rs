@@ -1,7 +1,10 @@
 //! A test as a process of its own: for what a process has only one of, like its peak memory, its limits and its end.
 
-use std::process::Command;
-use std::time::{Duration, Instant};
+use super::waits::{wait_for, wait_until};
+use foreload::testing::rng::RandomStream;
+use std::io::{Read, Write};
+use std::process::{Child, Command};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// A command that runs `test` of this program alone, in a single thread, without capturing its output.
 pub fn child<Test: Fn()>(_test: Test) -> Command {
@@ -23,9 +26,78 @@ pub fn threads() -> Vec<String> {
 /// Returns when all of the library's threads have ended; fails if they stay.
 pub fn await_no_threads() {
     // The system lists a thread a little longer than it runs. A thread that waits for something never ends.
-    let patience = Instant::now();
-    while !threads().is_empty() {
-        assert!(patience.elapsed() < Duration::from_secs(30), "these do not end: {:?}", threads());
-        std::thread::sleep(Duration::from_millis(1));
+    wait_for("all threads have ended", threads, Vec::is_empty);
+}
+
+/// A process that a test kills. Dropping it kills and reaps it too, so that it never outlives a test that fails.
+pub struct Killable(pub Child);
+
+impl Killable {
+    pub fn start(command: &mut Command) -> Self {
+        Self(command.spawn().expect("a process"))
     }
+
+    /// Kills the process now and waits for its end.
+    pub fn kill(mut self) {
+        self.0.kill().expect("a process");
+        self.0.wait().expect("a status");
+    }
+
+    /// Kills the process at a moment within `longest` that is drawn from `random`.
+    pub fn kill_within(self, longest: Duration, random: &mut RandomStream) {
+        std::thread::sleep(longest.mul_f64(random.unit()));
+        self.kill();
+    }
+
+    /// Kills the process as soon as a condition holds; fails if the process ends before.
+    pub fn kill_when(mut self, what: &str, mut is_so: impl FnMut() -> bool) {
+        wait_until(what, || {
+            let is_so = is_so();
+            assert!(
+                is_so || self.0.try_wait().unwrap().is_none(),
+                "it ended before it was killed, when {what}"
+            );
+            is_so
+        });
+        self.kill();
+    }
+}
+
+impl Drop for Killable {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The seed of the moments of kills: `FORELOAD_KILL_SEED`, or else the time. Prints it.
+pub fn kill_seed() -> u64 {
+    let given = std::env::var("FORELOAD_KILL_SEED").ok().map(|seed| seed.parse().expect("a number"));
+    let seed = given.unwrap_or_else(|| UNIX_EPOCH.elapsed().unwrap().as_micros() as u64);
+    println!("FORELOAD_KILL_SEED={seed}");
+    seed
+}
+
+/// The byte that a child writes after each step.
+const STEP: u8 = 1;
+
+/// Reports one step to the test that runs this process as a child.
+pub fn report_step() {
+    let mut out = std::io::stdout();
+    out.write_all(&[STEP]).and_then(|()| out.flush()).unwrap();
+}
+
+/// Reads the output of children until they have reported `count` steps, and calls `look` after every read. Returns
+/// whether they did; else they have ended.
+pub fn await_steps(output: &mut impl Read, count: u64, mut look: impl FnMut()) -> bool {
+    let (mut seen, mut bytes) = (0, [0; 64]);
+    while seen < count {
+        let length = output.read(&mut bytes).unwrap();
+        if length == 0 {
+            return false;
+        }
+        seen += bytes[..length].iter().filter(|&&byte| byte == STEP).count() as u64;
+        look();
+    }
+    true
 }

@@ -6,8 +6,9 @@ pub mod scene;
 pub mod secrets;
 mod seeds;
 pub mod tables;
+mod waits;
 
-pub use child::{await_no_threads, child, threads};
+pub use child::{Killable, await_no_threads, await_steps, child, kill_seed, report_step, threads};
 use foreload::CacheChoice;
 use foreload::testing::config::{LoaderConfig, LoaderOptions};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
@@ -23,6 +24,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
+pub use waits::{Ending, tick, wait_for, wait_until};
 
 /// These options, with a cache that is changed.
 pub fn with_cache(mut options: LoaderOptions, change: impl FnOnce(&mut CacheChoice)) -> LoaderOptions {

@@ -30,18 +30,15 @@ fn interrupt_everywhere(scene: &Scene, samples: u64) {
     let (mut delay, mut interrupted) = (Duration::ZERO, 0);
     loop {
         let cancel = Arc::new(AtomicBool::new(delay.is_zero()));
-        let done = AtomicBool::new(false);
         let result = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let start = std::time::Instant::now();
-                while start.elapsed() < delay && !done.load(Ordering::SeqCst) {
-                    std::thread::sleep(Duration::from_micros(50));
-                }
+            let cancel = &cancel;
+            // The thread ends early when `_done` is dropped.
+            let (_done, is_done) = std::sync::mpsc::channel::<()>();
+            scope.spawn(move || {
+                let _ = is_done.recv_timeout(delay);
                 cancel.store(true, Ordering::SeqCst);
             });
-            let result = DatasetIndex::open_all(&[&scene.root], &scene.options, &cancel);
-            done.store(true, Ordering::SeqCst);
-            result
+            DatasetIndex::open_all(&[&scene.root], &scene.options, cancel)
         });
         if let Ok(index) = result {
             assert_eq!(index.len(), samples);

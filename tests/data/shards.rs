@@ -1,6 +1,7 @@
 //! Tar shards made by GNU tar, by Python's tarfile and by hand: every sample is found, every damage is named.
 
 use crate::common::scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
+use crate::common::tick;
 use foreload::testing::dataset::archive::{TarMember, TarMembers};
 use foreload::testing::dataset::{DatasetIndex, FileId, IndexOptions, Layout, Stamp};
 use rustix::fs::{CWD, FileType, Mode};
@@ -295,7 +296,7 @@ fn a_replaced_shard_has_another_stamp() {
     let modified = metadata.modified().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap();
     assert_eq!((stamp.size, stamp.mtime as u128), (metadata.len(), modified.as_nanos()));
     assert_eq!(stamp, Stamp::of(&metadata));
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    tick();
     fs::remove_file(&path).unwrap();
     scene.write("s.tar", &shard(&[("1.jpg", b"other"), ("1.cls", b"0")]));
     let replaced = scene.open().unwrap();

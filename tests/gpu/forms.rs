@@ -1,7 +1,7 @@
 //! Indexed images on a GPU, and packed ones beside them: kernels of our own decode both, and their batches are the
 //! CPU's, bit for bit, whatever else there is.
 
-use crate::common::{Dataset, jpeg, with_cache};
+use crate::common::{Dataset, jpeg, wait_for, with_cache};
 use crate::packed::own;
 use crate::pipeline::{epoch, on_cpu, options, pipeline};
 use crate::several_images::{self, Shard};
@@ -15,7 +15,6 @@ use foreload::testing::decode::Backend;
 use foreload::testing::decode::forms::{FormMaker, MadeForm};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::FormChoice;
-use std::time::{Duration, Instant};
 
 /// A dataset whose samples are in turn indexed, packed and JPEGs as they are, or all indexed.
 fn dataset(samples: usize, is_mixed: bool) -> Dataset {
@@ -106,11 +105,7 @@ fn nvjpeg_alone_decodes_packed_copies_of_another_job() {
     cache.flush();
     // With an epoch it looks anew for what is to be converted.
     epoch(&filling, 1);
-    let began = Instant::now();
-    while cache.stats().all().converted_samples < 200 {
-        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", cache.stats());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_for("all are packed", || cache.stats(), |stats| stats.all().converted_samples >= 200);
     drop(filling);
     let asked = LoaderOptions { decoder: GpuDecoder::NvJpeg, cpu_decode: CpuDecode::Never, ..options() };
     let (expected, _) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Hardware), 1);

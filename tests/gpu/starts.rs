@@ -1,14 +1,13 @@
 //! What it costs to start and to end a loader, by an account of what the calls of NVIDIA's libraries cost on a real
 //! machine: a process pays for the GPU once.
 
-use crate::common::{Dataset, await_no_threads};
+use crate::common::{Dataset, await_no_threads, wait_for};
 use crate::counting;
 use crate::pipeline::{drive, options, pipeline};
 use crate::stand_in::{self, Cuda, Nvjpeg};
 use foreload::testing::config::{AllowedBackends, LANES, LoaderOptions};
 use foreload::testing::decode::nvjpeg::NvJpegBackend;
 use foreload::testing::pipeline::release_gpus;
-use std::time::{Duration, Instant};
 
 /// The microseconds that slow calls of nvJPEG take: estimates, on the high side.
 const COSTS: [(&str, u64); 6] = [
@@ -32,11 +31,7 @@ fn spent(cuda: &Cuda, nvjpeg: &Nvjpeg) -> u64 {
 
 /// Waits until this process has at most `most` threads; fails if that does not happen.
 fn await_threads(most: usize) {
-    let patience = Instant::now();
-    while counting::threads("").len() > most {
-        assert!(patience.elapsed() < Duration::from_secs(30), "{} threads", counting::threads("").len());
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_for("threads have ended", || counting::threads("").len(), |&threads| threads <= most);
 }
 
 #[test]

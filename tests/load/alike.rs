@@ -1,7 +1,7 @@
 //! Files that begin as packed and indexed images do, and are none of Foreload's making: wherever they lie they are
 //! files like any other, and are delivered as they are.
 
-use crate::common::jpeg;
+use crate::common::{jpeg, wait_for};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions};
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
@@ -12,7 +12,6 @@ use foreload::{CacheChoice, TierName};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How many of each kind there are: enough to fill more than a block of memory.
@@ -153,11 +152,8 @@ fn copies_in_a_cache_are_of_what_was_read() {
             assert_eq!(alike.check(&pipeline, 0, encoded), 0);
             let cache = pipeline.cache().expect("a cache");
             cache.flush();
-            let began = Instant::now();
-            while cache.stats().all().converted_samples == 0 {
-                assert!(began.elapsed() < Duration::from_secs(60), "{form:?} in {tier}: {:?}", cache.stats());
-                std::thread::sleep(Duration::from_millis(10));
-            }
+            let what = format!("copies in {tier} are {form:?}");
+            wait_for(&what, || cache.stats(), |stats| stats.all().converted_samples > 0);
             for number in 1..3 {
                 alike.check(&pipeline, number, encoded);
             }

@@ -5,7 +5,7 @@ mod packed;
 
 use crate::common::scene::{Scene, tfrecord};
 use crate::common::tables::{Feature, MdsColumn, example, mds_index, mds_shard};
-use crate::common::{jpeg, small_images, with_cache};
+use crate::common::{jpeg, small_images, wait_for, with_cache};
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use foreload::testing::config::{LoaderOptions, OnError};
@@ -286,11 +286,7 @@ fn a_block_that_is_unpacked_for_one_sample_gives_the_others_too() {
             cache.flush();
             cache.stats().all().held_samples
         };
-        let all = (0..1000).any(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(10));
-            held() == EACH as u64
-        });
-        assert!(all, "{}: {} samples are kept", kind.name, held());
+        wait_for(&format!("all of {} are kept", kind.name), held, |&held| held == EACH as u64);
     }
 }
 

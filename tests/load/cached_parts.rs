@@ -1,7 +1,7 @@
 //! Of packed copies in a directory only what a crop needs is read: batches are the same, damage that is read costs a
 //! read of the source, and tiers that keep a sample get all of it.
 
-use crate::common::{Dataset, epoch_bytes, small_images, with_cache};
+use crate::common::{Dataset, epoch_bytes, small_images, wait_for, with_cache};
 use crate::tiers::epoch;
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::io::{Direct, IoChoice};
@@ -11,13 +11,10 @@ use foreload::{Fidelity, RamChoice, TierName};
 use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 const SAMPLES: usize = 24;
 /// A share that has room for all samples in both forms.
 const ALL: f64 = 12.0;
-/// How long copies may take to have their form.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Ways to read: with which depth of the queue, and how many threads that decode.
 pub const WAYS: [(IoChoice, Direct, u32, u32); 4] = [
@@ -39,11 +36,8 @@ fn stats(pipeline: &Pipeline) -> CacheStats {
 /// Waits until this many copies are packed.
 fn wait_until_packed(pipeline: &Pipeline, samples: usize) {
     pipeline.cache().expect("a cache").flush();
-    let began = Instant::now();
-    while stats(pipeline).all().converted_samples != samples as u64 {
-        assert!(began.elapsed() < PATIENCE, "{:?}", stats(pipeline));
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let are_packed = |stats: &CacheStats| stats.all().converted_samples == samples as u64;
+    wait_for("all copies are packed", || stats(pipeline), are_packed);
 }
 
 /// Fills the directory with this many samples and has all copies packed. Returns their bytes.
@@ -120,19 +114,17 @@ fn another_process_knows_the_outlines_too() {
     let first = dataset.pipeline(&options);
     assert!(epoch_bytes(&first, 0) == expected);
     wait_until_packed(&first, SAMPLES);
-    let began = Instant::now();
     let whole = whole_bytes(&dataset, SAMPLES);
-    loop {
+    let read_all = || {
         let (hash, found) = epoch(&other, 0);
         assert!(hash == expected);
         assert_eq!((found.source.source_reads, found.all().fallbacks), (0, 0), "{found:?}");
-        // Until it has looked, it reads the former segments.
-        if found.all().bytes < whole / 10 * 9 && stats(&other).all().held_bytes < whole + whole / 10 {
-            break;
-        }
-        assert!(began.elapsed() < PATIENCE, "{found:?} of {whole} bytes");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+        (found.all().bytes, stats(&other).all().held_bytes)
+    };
+    // Until it has looked, it reads the former segments.
+    wait_for("less is read and kept", read_all, |&(read, held)| {
+        read < whole / 10 * 9 && held < whole + whole / 10
+    });
 }
 
 /// The segments of the cache, the newest last.

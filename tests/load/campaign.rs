@@ -2,7 +2,7 @@
 //! that is delivered is the source's. A failure prints its seed; `FORELOAD_FAULT_RUNS` is for more in `make thorough`.
 
 use super::store::world::on_tmpfs;
-use crate::common::{Dataset, child, seeds};
+use crate::common::{Dataset, Killable, await_steps, child, report_step, seeds};
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::io::IoChoice;
 use foreload::testing::io::fault::{FaultOptions, FaultReader};
@@ -12,7 +12,6 @@ use foreload::testing::tier::{FillChoice, Verify};
 use foreload::{CacheChoice, DirectoryChoice, Shuffling};
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
-use std::io::Read;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -307,26 +306,13 @@ fn kill_one(scene: &mut Scene<'_>) {
         ("CAMPAIGN_INDEX", scene.dataset.beside("index")),
         ("CAMPAIGN_CACHE", scene.cache.clone()),
     ];
-    let mut process = child(fills_until_killed)
-        .envs(variables)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut steps = process.stdout.take().unwrap();
-    // Each byte is a batch, after what the test harness prints.
-    let wanted = 60 + scene.random.below(60) as usize;
-    let mut seen = 0;
-    while seen < wanted {
-        let mut bytes = [0; 16];
-        match steps.read(&mut bytes).unwrap() {
-            0 => break,
-            more => seen += more,
-        }
-    }
-    process.kill().unwrap();
-    process.wait().unwrap();
-    scene.count("processes killed", 1);
+    let mut command = child(fills_until_killed);
+    let mut process = Killable::start(command.envs(variables).stdout(Stdio::piped()).stderr(Stdio::null()));
+    // A step is a batch. The process ends early if it meets what the campaign has changed.
+    let steps = 6 + scene.random.below(60);
+    let is_there = await_steps(process.0.stdout.as_mut().unwrap(), steps, || {});
+    process.kill();
+    scene.count(if is_there { "processes killed" } else { "processes ended" }, 1);
 }
 
 #[test]
@@ -352,8 +338,7 @@ fn fills_until_killed() {
     for number in 0.. {
         let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
         while epoch.next_batch().unwrap().is_some() {
-            print!(".");
-            std::io::Write::flush(&mut std::io::stdout()).unwrap();
+            report_step();
         }
     }
 }

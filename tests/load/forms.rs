@@ -1,19 +1,17 @@
 //! Copies that are brought to another form beside training: batches stay the same bytes, rooms keep their quota, and
 //! whoever wants files gets files.
 
-use crate::common::{Dataset, epoch_bytes, small_images, with_cache};
+use crate::common::{Dataset, epoch_bytes, small_images, wait_for, with_cache};
 use foreload::testing::config::{LoaderOptions, has_unwatched_quota};
 use foreload::testing::dataset::Changed;
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::{CacheStats, FormChoice, Verify};
 use foreload::{CacheChoice, RamChoice, TierName};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const SAMPLES: usize = 400;
 /// A share that has room for all samples in any form.
 const ALL: f64 = 12.0;
-/// How long copies may take to have their form.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The options of a tier in memory, or in a directory beside the data, that may hold `part` of them.
 fn in_tier(dataset: &Dataset, tier: TierName, part: f64, form: FormChoice) -> LoaderOptions {
@@ -29,13 +27,9 @@ fn stats(pipeline: &Pipeline) -> CacheStats {
     pipeline.cache().expect("a cache").stats()
 }
 
-/// Waits until `is` holds, looking at the directory's counters.
-fn wait_until(pipeline: &Pipeline, what: &str, is: impl Fn(&CacheStats) -> bool) {
-    let began = Instant::now();
-    while !is(&stats(pipeline)) {
-        assert!(began.elapsed() < PATIENCE, "{what}: {:?}", stats(pipeline));
-        std::thread::sleep(Duration::from_millis(10));
-    }
+/// Waits until `is_so` holds for the cache's counters.
+fn wait_until(pipeline: &Pipeline, what: &str, is_so: impl Fn(&CacheStats) -> bool) {
+    wait_for(what, || stats(pipeline), is_so);
 }
 
 /// Waits until nothing is brought to another form any more.

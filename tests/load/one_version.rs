@@ -1,6 +1,7 @@
 //! All members of a sample are of one version of its shard, also where they are read one by one because they lie far
 //! apart, and the shard is written anew in between; with a cache, which keeps the records, and without.
 
+use crate::common::tick;
 use foreload::CacheChoice;
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderConfig, LoaderOptions};
@@ -10,7 +11,6 @@ use foreload::testing::pipeline::Pipeline;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 const SAMPLES: usize = 12;
 
@@ -55,7 +55,7 @@ impl Reader for WritingReader {
         self.inner.wait(out)?;
         if out.len() > before {
             // The stamp must differ from that of the former version.
-            std::thread::sleep(Duration::from_millis(20));
+            tick();
             write(&self.path, self.versions.next().unwrap());
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! The pipeline as its users see it: every byte of every batch is right, whatever the threads, the I/O path, the faults
 //! and the consumer do.
 
-use crate::common::{Dataset, await_no_threads, child, epoch_bytes, threads};
+use crate::common::{Dataset, await_no_threads, child, epoch_bytes, threads, wait_for};
 use foreload::Error;
 use foreload::Shuffling;
 use foreload::testing::augment::{DType, ImageTransforms};
@@ -221,9 +221,8 @@ fn drops_in_the_middle() {
             epoch.next_batch().unwrap();
         }
         // A thread that has only just been started may not have its name yet.
-        while threads().iter().filter(|name| name.starts_with("foreload-work-")).count() < 3 {
-            std::thread::yield_now();
-        }
+        let do_work = |name: &&String| name.starts_with("foreload-work-");
+        wait_for("three threads work", threads, |names| names.iter().filter(do_work).count() >= 3);
         drop(epoch);
         drop(pipeline);
         await_no_threads();

@@ -1,7 +1,7 @@
 //! The pipeline over two tiers: every byte is as without a cache, whatever is cached, staged, damaged or evicted, and
 //! each byte leaves the source as seldom as possible.
 
-use crate::common::{Dataset, epoch_bytes, jpeg, small_images, with_cache};
+use crate::common::{Dataset, epoch_bytes, jpeg, small_images, wait_for, with_cache};
 use foreload::CacheChoice;
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::io::fault::FaultOptions;
@@ -206,12 +206,12 @@ fn a_run_that_only_stages_reads_each_shard_once() {
     let mut waiting = pipeline.epoch(0, 0, 1, 0).unwrap();
     waiting.next_batch().unwrap();
     let cache = pipeline.cache().unwrap().clone();
-    while cache.stats().all().held_samples < SAMPLES as u64 {
+    let flushed = || {
         cache.flush();
-        std::thread::yield_now();
-    }
+        cache.stats()
+    };
+    let tiers = wait_for("all are kept", flushed, |tiers| tiers.all().held_samples == SAMPLES as u64);
     drop(waiting);
-    let tiers = cache.stats();
     // A kilobyte or two of headers and class files lies between the samples.
     let headers = 2048 * SAMPLES as u64;
     assert!(tiers.source.source_bytes + tiers.source.staged_bytes >= bytes, "{tiers:?}");

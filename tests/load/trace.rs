@@ -1,7 +1,7 @@
 //! The interval log of real runs, of killed ones and of one made by hand: its totals, its bounds, its report.
 
 #[allow(dead_code, reason = "only what makes small datasets is used")]
-use crate::common::Dataset;
+use crate::common::{Dataset, Killable};
 use foreload::TierName;
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::trace::{Stage, Trace, read};
@@ -261,14 +261,13 @@ fn the_log_of_a_killed_run_can_be_read() {
     let log = directory.path().join("run.json");
     let name = log.to_str().unwrap();
     let mut bench = foreload(&dataset, "bench", &["--trace", name, "--epochs", "1000000"]);
-    let mut bench = bench.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(bench.stdout.take().unwrap()).lines();
+    let mut bench = Killable::start(bench.stdout(Stdio::piped()));
+    let mut lines = BufReader::new(bench.0.stdout.take().unwrap()).lines();
     // The writer flushes from time to time; a line is printed after each epoch.
     while !std::fs::read_to_string(&log).unwrap_or_default().contains("\"train\"") {
         lines.next().expect("it runs for ever").unwrap();
     }
-    bench.kill().unwrap();
-    bench.wait().unwrap();
+    bench.kill();
     let report = json(&foreload(&dataset, "report", &[name, "--json"]).output().unwrap());
     assert_eq!(report["complete"], false);
     assert_eq!(report["epochs"][0]["samples"], 40);

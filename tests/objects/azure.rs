@@ -1,6 +1,6 @@
 //! The same over Azure's protocol: its own emulator, which checks signatures.
 
-use crate::common::Dataset;
+use crate::common::{Dataset, Killable};
 use crate::store::{await_port, free_port, hashes, program, provided, refused, requests};
 use object_store::azure::{AzureAccessKey, AzureAuthorizer, AzureCredential};
 use object_store::client::HttpRequestBody;
@@ -8,37 +8,26 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// The emulator's account and its key, which are known to everybody.
 const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
 struct Azurite {
-    server: Child,
+    _server: Killable,
     port: u16,
-}
-
-impl Drop for Azurite {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
 }
 
 impl Azurite {
     fn start() -> Option<Self> {
         let script = provided("Azurite", "azurite/node_modules/azurite/dist/src/blob/main.js")?;
         let port = free_port();
-        let server = Command::new("node")
-            .arg(script)
-            .args(["--inMemoryPersistence", "--silent", "--skipApiVersionCheck", "--blobHost", "127.0.0.1"])
-            .args(["--blobPort", &port.to_string()])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let azurite = Self { server, port };
+        let mut command = Command::new("node");
+        command.arg(script).args(["--inMemoryPersistence", "--silent", "--skipApiVersionCheck"]);
+        command.args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string()]);
+        let server = Killable::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
+        let azurite = Self { _server: server, port };
         await_port(port);
         Some(azurite)
     }

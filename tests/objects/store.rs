@@ -1,12 +1,11 @@
 //! A server of S3's protocol that checks signatures, with a proxy before it, and the program as its client.
 
-use crate::common::Dataset;
+use crate::common::{Dataset, Killable, wait_until};
 use crate::proxy::Proxy;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output, Stdio};
 
 /// The key that the store knows, and its secret, which must be shown nowhere.
 pub const KEY: &str = "SCHLUESSELKENNUNG";
@@ -14,16 +13,10 @@ pub const SECRET: &str = "streng/geheimes+kennwort";
 
 /// A dataset and a store of it.
 pub struct Store {
+    /// Dropped first: it has the dataset's directory open.
+    _server: Killable,
     pub dataset: Dataset,
-    server: Child,
     pub proxy: Proxy,
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
 }
 
 /// A program below `.envs`, where `make test-objects` puts it; `None` where it is not and need not be.
@@ -45,11 +38,7 @@ pub fn free_port() -> u16 {
 
 /// Waits until somebody listens at a port.
 pub fn await_port(port: u16) {
-    let patience = Instant::now();
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(patience.elapsed() < Duration::from_secs(60), "nobody listens at {port}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until(&format!("somebody listens at {port}"), || TcpStream::connect(("127.0.0.1", port)).is_ok());
 }
 
 /// Links a directory's files into another, which is made.
@@ -69,16 +58,12 @@ impl Store {
         let root = dataset.beside("store");
         link(&dataset.beside("data"), &root.join("box/sets/data"));
         let port = free_port();
-        let server = Command::new(program)
-            .args(["--host", "127.0.0.1", "--port", &port.to_string()])
-            .args(["--access-key", KEY, "--secret-key", SECRET])
-            .arg(&root)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(program);
+        command.args(["--host", "127.0.0.1", "--port", &port.to_string()]);
+        command.args(["--access-key", KEY, "--secret-key", SECRET]).arg(&root);
+        let server = Killable::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
         let proxy = Proxy::start(port);
-        let store = Self { dataset, server, proxy };
+        let store = Self { _server: server, dataset, proxy };
         await_port(port);
         Some(store)
     }

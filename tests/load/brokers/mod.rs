@@ -7,11 +7,9 @@ mod redis;
 mod server;
 mod zeromq;
 
+use crate::common::wait_for;
 use foreload::testing::stream::{Arrival, Received, SourcePosition, StreamSource};
-use std::time::{Duration, Instant};
-
-/// How long anything may take that is not expected to take time at all.
-const PATIENCE: Duration = Duration::from_secs(30);
+use std::time::Duration;
 
 /// A position behind nothing but these samples.
 fn settled(keys: impl IntoIterator<Item = impl Into<String>>) -> SourcePosition {
@@ -25,14 +23,15 @@ fn after(key: impl Into<String>) -> SourcePosition {
 
 /// Receives until there are so many samples, and fails where they do not come.
 fn receive(source: &mut dyn StreamSource, count: usize) -> Vec<Arrival> {
-    let (mut arrivals, start) = (Vec::new(), Instant::now());
-    while arrivals.len() < count {
-        assert!(start.elapsed() < PATIENCE, "{} of {count} samples came", arrivals.len());
+    let mut arrivals = Vec::new();
+    let more = || {
         let most = count - arrivals.len();
         let received = source.receive(most, Duration::from_millis(100), &mut arrivals).unwrap();
         assert_eq!(received, Received::More);
-        assert!(arrivals.len() <= count, "more than were asked for");
-    }
+        arrivals.len()
+    };
+    let came = wait_for(&format!("{count} samples have come"), more, |&came| came >= count);
+    assert_eq!(came, count, "more than were asked for");
     arrivals
 }
 

@@ -1,22 +1,16 @@
 //! A real Redis, which can be killed and started again.
 
-use super::PATIENCE;
+use crate::common::{Killable, wait_until};
 use redis::{Connection, Value, cmd};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 /// A server on a Unix socket in a directory of its own, which logs each command before it answers.
 pub struct RedisServer {
+    /// Dropped first: it writes to the directory.
+    child: Option<Killable>,
     directory: TempDir,
     options: Vec<String>,
-    child: Option<Child>,
-}
-
-impl Drop for RedisServer {
-    fn drop(&mut self) {
-        self.kill();
-    }
 }
 
 impl RedisServer {
@@ -46,29 +40,19 @@ impl RedisServer {
         let mut program = Command::new("redis-server");
         program.current_dir(directory).args(["--port", "0", "--unixsocket", "socket", "--save", ""]);
         program.args(["--appendonly", "yes", "--appendfsync", "always"]).args(&self.options);
-        let child = program.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        self.child = Some(child);
-        let start = Instant::now();
-        loop {
-            let client = redis::Client::open(self.url()).unwrap();
-            if let Ok(mut connection) = client.get_connection() {
-                // It answers that it is loading, or wants a password: it is there.
-                match cmd("PING").query::<String>(&mut connection) {
-                    Err(error) if error.code() == Some("LOADING") => {}
-                    _ => break,
-                }
-            }
-            assert!(start.elapsed() < PATIENCE, "redis-server does not start");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        self.child = Some(Killable::start(program.stdout(Stdio::null()).stderr(Stdio::null())));
+        let client = redis::Client::open(self.url()).unwrap();
+        wait_until("redis-server answers", || {
+            let Ok(mut connection) = client.get_connection() else { return false };
+            // It answers that it is loading, or wants a password: it is there.
+            let answer = cmd("PING").query::<String>(&mut connection);
+            !matches!(answer, Err(error) if error.code() == Some("LOADING"))
+        });
     }
 
     /// Ends it at once, as `kill -9` does.
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        drop(self.child.take());
     }
 
     pub fn path(&self, name: &str) -> std::path::PathBuf {

@@ -1,13 +1,14 @@
 //! Messages of ZeroMQ, from the library's own other end.
 
-use super::{PATIENCE, gaps, keys, member, receive, receive_nothing};
+use super::{gaps, keys, member, receive, receive_nothing};
+use crate::common::wait_until;
 use foreload::Notices;
 use foreload::testing::peers::Bytes;
 use foreload::testing::stream::{
     RankShare, Received, Replay, SourcePosition, StreamSource, ZeroMqKind, ZeroMqOptions, ZeroMqSource,
 };
 use std::sync::mpsc::{Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use zeromq::{PubSocket, PushSocket, Socket, SocketSend, ZmqMessage};
 
 /// The frames of a message.
@@ -111,14 +112,13 @@ fn opened(options: ZeroMqOptions, after: Option<&str>, notices: &Notices) -> Zer
 
 /// Waits until messages that are published arrive, and takes them all.
 fn subscribed(source: &mut ZeroMqSource, publisher: &Sending, topic: &str) {
-    let start = Instant::now();
     let mut arrivals = Vec::new();
-    while arrivals.is_empty() {
-        assert!(start.elapsed() < PATIENCE, "nothing arrives");
+    wait_until("what is published arrives", || {
         publisher.send_sequence(topic, [0]);
         let received = source.receive(1000, Duration::from_millis(50), &mut arrivals).unwrap();
         assert_eq!(received, Received::More);
-    }
+        !arrivals.is_empty()
+    });
     while source.receive(1000, Duration::from_millis(150), &mut arrivals).is_ok() && !arrivals.is_empty() {
         arrivals.clear();
     }
@@ -146,12 +146,12 @@ fn what_is_pushed_is_pulled_and_numbered_from_where_a_state_was() {
     let mut source = opened(pull(&pusher.endpoint), Some("70"), &notices);
     receive_nothing(&mut source);
     // The library pushes some to a socket that was closed, until it notices.
-    let (mut arrivals, start) = (Vec::new(), Instant::now());
-    while arrivals.is_empty() {
-        assert!(start.elapsed() < PATIENCE, "nothing arrives");
+    let mut arrivals = Vec::new();
+    wait_until("what is pushed arrives", || {
         pusher.send_numbers([5]);
         source.receive(1, Duration::from_millis(50), &mut arrivals).unwrap();
-    }
+        !arrivals.is_empty()
+    });
     assert_eq!(keys(&arrivals), ["71"]);
     assert_eq!(notices.take(), [""; 0]);
 }

@@ -1,12 +1,10 @@
 //! With a cache that holds everything, later epochs and runs ask the server for no bytes.
 
 use super::Served;
-use crate::common::{Dataset, epoch_bytes, small_images, with_cache};
+use crate::common::{Dataset, epoch_bytes, small_images, wait_for, with_cache};
 use foreload::CacheChoice;
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::tier::FillChoice;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 const SAMPLES: usize = 80;
 
@@ -70,15 +68,10 @@ fn requests_of_staging_are_counted_with_those_of_samples() {
     let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
     while epoch.next_batch().unwrap().is_some() {}
     // What is under way when the epoch ends is counted when it arrives.
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
+    let requests = || {
         let staged = pipeline.cache().expect("a cache").stats().source.staged_requests;
-        let counted = epoch.stats().reads.requests + staged;
-        let made = served.gets() - before;
-        if counted == made && staged > 0 {
-            break;
-        }
-        assert!(Instant::now() < deadline, "{counted} of {made} requests, {staged} by staging");
-        sleep(Duration::from_millis(10));
-    }
+        (epoch.stats().reads.requests, staged, served.gets() - before)
+    };
+    let are_counted = |&(read, staged, made): &_| read + staged == made && staged > 0;
+    wait_for("requests of samples and of staging are all that were made", requests, are_counted);
 }

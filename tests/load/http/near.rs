@@ -4,7 +4,7 @@
 use super::{Served, pipeline, two_epochs};
 use crate::common::scene::{Scene, tfrecord};
 use crate::common::tables::{Feature, example};
-use crate::common::{Dataset, epoch_bytes, jpeg, small_images, with_cache};
+use crate::common::{Dataset, epoch_bytes, jpeg, small_images, wait_for, with_cache};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use foreload::testing::config::LoaderOptions;
@@ -12,8 +12,6 @@ use foreload::testing::dataset::Stretches;
 use foreload::testing::tier::FillChoice;
 use foreload::{Shuffling, State};
 use std::io::Write;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 const SAMPLES: usize = 120;
 const EACH: usize = 25;
@@ -95,11 +93,8 @@ fn shards_are_staged_while_batches_read_stretches_of_them() {
         pipeline.cache().expect("a cache").flush();
     }
     // The last epoch turns to all shards once more, whoever read them.
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while pipeline.cache().expect("a cache").stats().source.staged_units < SHARDS {
-        assert!(Instant::now() < deadline, "{:?}", pipeline.cache().expect("a cache").stats());
-        sleep(Duration::from_millis(5));
-    }
+    let stats = || pipeline.cache().expect("a cache").stats();
+    wait_for("all shards are staged", stats, |stats| stats.source.staged_units >= SHARDS);
     // What a stretch brought is not staged again, but a piece may be under way when it comes.
     assert!(served.gets() - started <= 3 * SHARDS, "{}", served.gets() - started);
 }

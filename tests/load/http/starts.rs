@@ -1,15 +1,14 @@
 //! What a start asks a server, and what becomes of it where answers are wrong, late, or not there.
 
 use super::Served;
-use crate::common::Dataset;
 use crate::common::scene::summary;
+use crate::common::{Dataset, wait_until};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 const SAMPLES: usize = 60;
 
@@ -187,9 +186,7 @@ fn a_server_that_does_not_answer_is_told_of_and_can_be_left() {
     let (cancel, before) = (Arc::new(AtomicBool::new(false)), served.requests());
     let result = std::thread::scope(|scope| {
         scope.spawn(|| {
-            while served.requests() == before {
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            wait_until("it asks the server", || served.requests() > before);
             cancel.store(true, Ordering::SeqCst);
         });
         DatasetIndex::open_all(&[&url], &options, &cancel)

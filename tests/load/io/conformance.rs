@@ -2,10 +2,11 @@
 
 use super::variants;
 use super::world::{World, pool, random, read_all, shared, stamp};
+use crate::common::{Ending, wait_for};
 use foreload::testing::dataset::{Extent, FileId};
 use foreload::testing::io::{Completion, ReadRequest, Reader};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[test]
 fn bytes_are_right() {
@@ -251,12 +252,8 @@ fn dropping_with_reads_in_flight_does_not_wait_for_them_for_ever() {
         drop(out);
         // What a thread still holds comes back when the system lets go of it; nothing else is missing.
         release(&world.path_of(slow), || {
-            let patience = Instant::now();
-            while slots.usage().in_use > 0 && patience.elapsed() < Duration::from_secs(10) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            wait_for(&format!("{name}: all slots are back"), || slots.usage().in_use, |&used| used == 0);
         });
-        assert_eq!(slots.usage().in_use, 0, "{name}");
     }
 }
 
@@ -292,7 +289,7 @@ fn release(path: &std::path::Path, done: impl FnOnce()) {
                 std::thread::sleep(Duration::from_millis(2));
             }
         });
+        let _ending = Ending(&ended);
         done();
-        ended.store(true, std::sync::atomic::Ordering::SeqCst);
     });
 }

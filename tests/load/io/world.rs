@@ -1,7 +1,8 @@
 //! A small dataset whose bytes are known, and a driver that reads extents of it.
 
+use crate::common::tick;
 use foreload::Result;
-use foreload::testing::dataset::{Extent, FileId, Stamp, TICK};
+use foreload::testing::dataset::{Extent, FileId, Stamp};
 use foreload::testing::io::{Files, ReadRequest, Reader};
 use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::slot::SlotPool;
@@ -49,7 +50,7 @@ impl World {
             world.add(size, true, &mut random);
         }
         // Files that were written a moment ago are read twice: no test may depend on how long ago that is.
-        std::thread::sleep(2 * TICK);
+        tick();
         world
     }
 

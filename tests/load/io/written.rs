@@ -2,29 +2,30 @@
 
 use super::variants;
 use super::world::{World, pool, read_all};
+use crate::common::Ending;
 use foreload::Error;
 use foreload::testing::dataset::FileId;
 use foreload::testing::io::read_blocking;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The longest that a write may take: a reader sees when it began, and not when it ends. On a busy machine a writer may
 /// be interrupted for longer. Then no reader can see that the file is half written.
 const LONGEST_WRITE: Duration = Duration::from_millis(20);
 
-/// Overwrites a file with one number after another, three at a time, until `end` is set. Counts in `slow` the writes
-/// that took longer than [`LONGEST_WRITE`].
-fn write_on(path: &Path, length: usize, end: &AtomicBool, slow: &AtomicUsize) {
+/// Overwrites a file with one number after another, three at a time, until `end` is set. Puts the numbers whose
+/// writes took longer than [`LONGEST_WRITE`] into `slow`.
+fn write_on(path: &Path, length: usize, end: &AtomicBool, slow: &Mutex<Vec<u8>>) {
     let file = std::fs::File::options().write(true).open(path).unwrap();
     for number in (0..=u8::MAX).cycle() {
         let bytes = vec![number; length];
         let began = Instant::now();
         file.write_all_at(&bytes, 0).unwrap();
         if began.elapsed() > LONGEST_WRITE {
-            slow.fetch_add(1, Ordering::Relaxed);
+            slow.lock().unwrap().push(number);
         }
         if end.load(Ordering::Relaxed) {
             break;
@@ -36,22 +37,13 @@ fn write_on(path: &Path, length: usize, end: &AtomicBool, slow: &AtomicUsize) {
     }
 }
 
-/// Ends the writing, also when an assertion failed.
-struct Ending<'a>(&'a AtomicBool);
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn what_is_written_to_while_it_is_read_arrives_whole_or_is_refused() {
     let world = Arc::new(World::new(70));
     let largest = world.loose().into_iter().max_by_key(|extent| extent.length).unwrap();
     let path = world.path_of(largest.file);
-    let (end, slow) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let mut torn = 0;
+    let (end, slow) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    let mut torn = Vec::new();
     std::thread::scope(|scope| {
         let _ending = Ending(&end);
         scope.spawn(|| write_on(&path, largest.length as usize, &end, &slow));
@@ -60,24 +52,30 @@ fn what_is_written_to_while_it_is_read_arrives_whole_or_is_refused() {
             let mut reader = (variant.make)(&world, &slots, 2);
             let mut answers = Vec::new();
             (0..10).for_each(|_| answers.extend(read_all(&mut *reader, &slots, &[largest, largest])));
-            torn += check(&variant.name, answers);
+            torn.extend(check(&variant.name, answers));
         }
-        torn += check("plain calls", (0..20).map(|_| read_blocking(&*world, largest)).collect());
+        torn.extend(check("plain calls", (0..20).map(|_| read_blocking(&*world, largest)).collect()));
     });
     // The scope has waited for the writer.
-    let slow = slow.into_inner();
-    assert!(torn == 0 || slow > 0, "{torn} samples have two contents, and no write was interrupted");
+    let slow = slow.into_inner().unwrap();
+    for number in torn {
+        assert!(
+            slow.contains(&number),
+            "a sample has two contents, and the write of {number} was not interrupted"
+        );
+    }
 }
 
-/// Returns how many answers have two contents in one sample. All others are whole, or say that they could not be read.
-fn check(name: &str, answers: Vec<Result<Vec<u8>, Error>>) -> usize {
-    let (mut whole, mut torn) = (0, 0);
+/// Returns what was being written in answers with two contents, which begin with it. All others are whole, or say that
+/// they could not be read.
+fn check(name: &str, answers: Vec<Result<Vec<u8>, Error>>) -> Vec<u8> {
+    let (mut whole, mut torn) = (0, Vec::new());
     for answer in answers {
         match answer {
             Ok(bytes) if bytes.iter().all(|byte| *byte == bytes[0]) => whole += 1,
-            Ok(_) => {
+            Ok(bytes) => {
                 println!("{name}: two contents in one sample");
-                torn += 1;
+                torn.push(bytes[0]);
             }
             Err(error) => {
                 let said = error.to_string();

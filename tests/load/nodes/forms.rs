@@ -28,7 +28,7 @@ fn other_nodes_get_copies_in_the_form_that_they_have_and_make_the_same_files_of_
         let of = |node: &Pipeline| node.cache().expect("a cache").stats().tier(NVME);
         nodes.iter().map(of).map(|tier| tier.converted_samples + tier.unconvertible_samples).sum()
     };
-    wait_until(&nodes, "all copies are packed", || converted() >= SAMPLES as u64);
+    wait_for("all copies are packed", converted, |&converted| converted >= SAMPLES as u64);
     drop(nodes);
     // A node that has lost its copies gets those of the other one.
     std::fs::remove_dir_all(world.cache_of("forms-1")).unwrap();

@@ -6,6 +6,7 @@ mod forms;
 mod logged;
 mod sharing;
 
+use crate::common::wait_for;
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use foreload::testing::peers::{PeerCounts, PeerStats};
@@ -18,7 +19,6 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const PEERS: TierName = TierName::PEERS;
@@ -246,17 +246,9 @@ fn wait_for_pushes(nodes: &[Pipeline]) {
             peer.counts;
         pushes == pushes_taken + pushes_refused + pushes_full + pushes_dropped
     };
-    let is_quiet = |node: &Pipeline| node.cache().is_none_or(|cache| cache.peers().iter().all(all_answered));
-    wait_until(nodes, "every push has an answer", || nodes.iter().all(is_quiet));
-}
-
-/// Waits until `is` holds.
-fn wait_until(nodes: &[Pipeline], what: &str, is: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is() {
-        assert!(began.elapsed() < Duration::from_secs(60), "{what}: {}", told(nodes));
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let caches = || nodes.iter().filter_map(Pipeline::cache);
+    let peers = || caches().flat_map(|cache| cache.peers()).collect::<Vec<_>>();
+    wait_for("every push has an answer", peers, |peers| peers.iter().all(all_answered));
 }
 
 /// What the nodes' caches did since they were opened, for messages.

@@ -1,10 +1,9 @@
 //! Unpacking that was killed or failed leaves nothing that is taken for the dataset.
 
 use super::{Scene, tree};
-use crate::common::jpeg;
+use crate::common::{Killable, jpeg};
 use crate::store::world::on_tmpfs;
 use std::fs;
-use std::time::Duration;
 
 #[test]
 fn what_is_not_unpacked_whole_is_no_dataset() {
@@ -13,14 +12,9 @@ fn what_is_not_unpacked_whole_is_no_dataset() {
     scene.json("pack", "data", "packed", &[]);
     let expected = tree(&scene.path("data"));
     let back = scene.path("back");
-    let mut child =
-        scene.command("unpack", &scene.path("packed"), &back, &["--threads", "1"]).spawn().unwrap();
-    while !back.join("class/002.jpg").exists() {
-        assert_eq!(child.try_wait().unwrap(), None, "it ended before it was killed");
-        std::thread::sleep(Duration::from_micros(200));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let mut command = scene.command("unpack", &scene.path("packed"), &back, &["--threads", "1"]);
+    let third = back.join("class/002.jpg");
+    Killable::start(&mut command).kill_when("a third file is there", || third.exists());
     let mut found = tree(&back);
     found.retain(|name, _| !name.starts_with(b"foreload-unpacking"));
     assert!(found.len() < expected.len(), "it was finished before it was killed");

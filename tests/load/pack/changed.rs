@@ -1,12 +1,11 @@
 //! Files that are written while a dataset is packed, or after it was.
 
 use super::{Scene, tree};
-use crate::common::jpeg;
+use crate::common::{Killable, jpeg};
 use crate::store::world::{make_read_only, on_tmpfs};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 /// Changes a bit of a file in place, so that neither its name, its size nor its directory changes.
 fn flip(path: &Path) {
@@ -27,13 +26,9 @@ fn a_run_that_goes_on_packs_anew_what_was_written_meanwhile() {
     let more = ["--shard-size", "3000", "--threads", "1"];
     let kill = |into: &str| {
         let into = scene.path(into);
-        let mut child = scene.command("pack", &scene.path("data"), &into, &more).spawn().unwrap();
-        while !into.join("000003.packed").exists() {
-            assert_eq!(child.try_wait().unwrap(), None, "it ended before it was killed");
-            std::thread::sleep(Duration::from_micros(200));
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
+        let mut command = scene.command("pack", &scene.path("data"), &into, &more);
+        let fourth = into.join("000003.packed");
+        Killable::start(&mut command).kill_when("a fourth shard is there", || fourth.exists());
         assert!(!into.join("foreload-packed.json").exists(), "it was finished before it was killed");
     };
     kill("flipped");

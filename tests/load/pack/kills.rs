@@ -1,10 +1,10 @@
 //! `foreload pack` is killed at random moments and begun again: the shards are the same, bit for bit.
 
 use super::{Scene, tree};
-use crate::common::jpeg;
+use crate::common::{Killable, jpeg, kill_seed};
 use foreload::testing::rng::{RandomKey, Use};
 use std::fs;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::Instant;
 
 /// How often packing is killed: `FORELOAD_PACK_KILLS`, or a few times.
 fn kills() -> u64 {
@@ -24,9 +24,7 @@ fn a_run_that_was_killed_is_gone_on_with() {
     let whole = began.elapsed();
     let expected = tree(&scene.path("whole"));
 
-    let given = std::env::var("FORELOAD_KILL_SEED").ok().map(|seed| seed.parse().expect("a number"));
-    let seed = given.unwrap_or_else(|| UNIX_EPOCH.elapsed().unwrap().as_micros() as u64);
-    println!("FORELOAD_KILL_SEED={seed}");
+    let seed = kill_seed();
     let mut random = RandomKey::new(b"pack kills", seed, 0, Use::Order).stream(0);
     let (mut left, mut round, mut gone_on) = (kills(), 0, 0);
     while left > 0 {
@@ -35,10 +33,7 @@ fn a_run_that_was_killed_is_gone_on_with() {
         // Each dataset is killed a few times and then finished.
         for _ in 0..(1 + random.below(4)).min(left) {
             let mut command = scene.command("pack", &scene.path("data"), &scene.path(&into), &more);
-            let mut child = command.spawn().unwrap();
-            std::thread::sleep(Duration::from_secs_f64(whole.as_secs_f64() * random.unit()));
-            child.kill().unwrap();
-            child.wait().unwrap();
+            Killable::start(&mut command).kill_within(whole, &mut random);
             left -= 1;
         }
         let before = fs::read_dir(scene.path(&into)).map_or(0, |entries| {

@@ -2,15 +2,15 @@
 
 use super::tables::{examples, fixture, mds};
 use super::{Scene, odd_folder, tree};
-use crate::common::jpeg;
 use crate::common::scene::{bytes_of, tfrecord};
 use crate::common::tables::{Feature, example};
+use crate::common::{Killable, jpeg, kill_seed};
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
 use foreload::testing::rng::{RandomKey, Use};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 /// The members of all shards in a directory, in order.
 pub(super) fn members(root: &Path) -> Vec<(String, Vec<u8>)> {
@@ -188,18 +188,13 @@ fn a_run_that_was_killed_is_gone_on_with_and_makes_the_same_bytes() {
     scene.json("pack", "data", "whole", &more);
     let whole = began.elapsed();
     let expected = tree(&scene.path("whole"));
-    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
-    let seed = std::env::var("FORELOAD_KILL_SEED").map_or(clock, |text| text.parse().unwrap());
-    println!("FORELOAD_KILL_SEED={seed}");
+    let seed = kill_seed();
     let mut random = RandomKey::new(b"tars", seed, 0, Use::Size).stream(0);
     for round in 0..6 {
         let into = format!("{round}");
         for _ in 0..=random.below(2) {
-            let mut child =
-                scene.command("pack", &scene.path("data"), &scene.path(&into), &more).spawn().unwrap();
-            std::thread::sleep(Duration::from_secs_f64(whole.as_secs_f64() * random.unit()));
-            child.kill().unwrap();
-            child.wait().unwrap();
+            let mut command = scene.command("pack", &scene.path("data"), &scene.path(&into), &more);
+            Killable::start(&mut command).kill_within(whole, &mut random);
         }
         if scene.path(&into).exists() {
             // A run that was killed before its record was whole has claimed nothing: any other may begin there.
@@ -277,13 +272,9 @@ fn a_shard_of_files_that_were_written_since_is_written_again() {
     let scene = Scene::new();
     (0..300).for_each(|number| scene.write(format!("data/c/{number:03}.jpg"), &jpeg(number % 20)));
     let more = ["--to", "tar", "--shard-size", "3000", "--threads", "1"];
-    let mut child = scene.command("pack", &scene.path("data"), &scene.path("tars"), &more).spawn().unwrap();
-    while !scene.path("tars/000003.tar").exists() {
-        assert_eq!(child.try_wait().unwrap(), None, "it ended before it was killed");
-        std::thread::sleep(Duration::from_micros(200));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let mut command = scene.command("pack", &scene.path("data"), &scene.path("tars"), &more);
+    let fourth = scene.path("tars/000003.tar");
+    Killable::start(&mut command).kill_when("a fourth shard is there", || fourth.exists());
     let mut image = jpeg(1);
     let middle = image.len() / 2;
     image[middle] ^= 1;

@@ -228,9 +228,9 @@ fn a_peer_that_fails_is_left_alone_then_tried_and_trusted_again() {
     let asked = liar.requests.load(Relaxed);
     assert_eq!(client.ask(0, 2), Err(Miss::Breaker));
     assert_eq!(liar.requests.load(Relaxed), asked, "it is not asked");
-    until("it is tried again", || client.ask(0, 2) == Err(Miss::Unreachable));
+    wait_until("it is tried again", || client.ask(0, 2) == Err(Miss::Unreachable));
     works.store(true, Relaxed);
-    until("it is trusted again", || client.ask(0, 2).is_ok());
+    wait_until("it is trusted again", || client.ask(0, 2).is_ok());
     assert_eq!(client.transfer.stats()[0].breaker, BreakerState::Closed);
     for _ in 0..10 {
         assert_eq!(client.ask(0, 2), Ok(()));

@@ -92,7 +92,7 @@ fn any_bytes_are_a_request_or_refused() {
     });
     assert_eq!(client.ask(0, 3), Ok(()));
     drop(client);
-    until("no connection is left", || server.stats().open_connections == 0);
+    wait_until("no connection is left", || server.stats().open_connections == 0);
 }
 
 #[test]

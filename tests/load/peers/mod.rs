@@ -7,6 +7,7 @@ mod pushing;
 mod serving;
 mod strangers;
 
+use crate::common::wait_until;
 use foreload::Notices;
 use foreload::testing::dataset::{FileVersion, Fingerprint};
 use foreload::testing::io::Waker;
@@ -256,15 +257,6 @@ fn check(answer: PeerAnswer) -> Result<(), Miss> {
     assert!(*copy.bytes == sample_bytes(answer.token), "sample {}", answer.token);
     assert_eq!((copy.version, copy.crc), (VERSION, SAMPLES[answer.token as usize].1));
     Ok(())
-}
-
-/// Waits until `condition` holds.
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < end, "it is not so after a long time: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// The path of a sample of [`DATASET`].

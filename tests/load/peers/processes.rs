@@ -1,9 +1,9 @@
 //! Peers as processes of their own: frozen, killed, and back; and what a forked process does with ours.
 
 use super::*;
-use crate::common::{await_no_threads, child};
+use crate::common::{Killable, await_no_threads, child};
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 const ADDRESS: &str = "PEERS_TEST_ADDRESS";
 
@@ -20,19 +20,16 @@ fn serves_in_a_process_of_its_own() {
 }
 
 struct Node {
-    process: Child,
+    process: Killable,
     address: SocketAddr,
 }
 
 impl Node {
     fn start(listen: SocketAddr) -> Self {
-        let mut process = child(serves_in_a_process_of_its_own)
-            .env(ADDRESS, listen.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let mut command = child(serves_in_a_process_of_its_own);
+        command.env(ADDRESS, listen.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Killable::start(&mut command);
+        let mut lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
         let address = lines.find_map(|line| Some(line.unwrap().split_once("serves on ")?.1.parse().unwrap()));
         Self { process, address: address.expect("the process serves") }
     }
@@ -40,8 +37,8 @@ impl Node {
     /// Stops the process, and returns when all of it stands still.
     fn freeze(&self) {
         self.signal(libc::SIGSTOP);
-        let tasks = || std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
-        until("it is frozen", || {
+        let tasks = || std::fs::read_dir(format!("/proc/{}/task", self.process.0.id())).unwrap();
+        wait_until("it is frozen", || {
             tasks().all(|task| {
                 // The state is the letter behind the name, which ends with a bracket.
                 let about = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
@@ -52,14 +49,7 @@ impl Node {
 
     fn signal(&self, signal: i32) {
         // SAFETY: a plain call; the process is ours and was not waited for.
-        assert_eq!(unsafe { libc::kill(self.process.id() as i32, signal) }, 0);
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        assert_eq!(unsafe { libc::kill(self.process.0.id() as i32, signal) }, 0);
     }
 }
 
@@ -74,7 +64,7 @@ fn brisk() -> HttpOptions {
 fn a_frozen_peer_costs_deadlines_until_it_is_left_alone_and_thaws() {
     let node = Node::start(loopback());
     let mut client = Client::new(&[plain(node.address)], &brisk());
-    until("it serves", || client.ask(0, 3).is_ok());
+    wait_until("it serves", || client.ask(0, 3).is_ok());
     node.freeze();
     (1..50).for_each(|sample| client.post(0, sample));
     let answers: Vec<_> = client.answers().into_iter().map(check).collect();
@@ -82,10 +72,10 @@ fn a_frozen_peer_costs_deadlines_until_it_is_left_alone_and_thaws() {
     let given_up = |answer: &&Result<(), Miss>| matches!(answer, Err(Miss::Timeout | Miss::Breaker));
     assert!(answers.iter().filter(given_up).count() > 40, "{answers:?}");
     assert!(client.holds_nothing());
-    until("it is left alone", || client.ask(0, 3) == Err(Miss::Breaker));
+    wait_until("it is left alone", || client.ask(0, 3) == Err(Miss::Breaker));
     node.signal(libc::SIGCONT);
     for sample in 0..50 {
-        until("it serves again", || client.ask(0, sample).is_ok());
+        wait_until("it serves again", || client.ask(0, sample).is_ok());
     }
 }
 
@@ -110,21 +100,19 @@ fn a_peer_that_is_killed_and_back_is_found_again() {
     let mut node = Node::start(loopback());
     let address = node.address;
     let mut client = Client::new(&[plain(address)], &brisk());
-    until("it serves", || client.ask(0, 3).is_ok());
+    wait_until("it serves", || client.ask(0, 3).is_ok());
     let seed = 11;
     let mut random = RandomKey::new(b"kills", seed, 0, Use::Order).stream(0);
     for round in 0..3 {
         (1..50).for_each(|sample| client.post(0, sample));
         client.transfer.flush();
         // Some way into the answers.
-        std::thread::sleep(Duration::from_micros(random.below(8000)));
-        node.signal(libc::SIGKILL);
+        node.process.kill_within(Duration::from_micros(8000), &mut random);
         let answers: Vec<_> = client.answers().into_iter().map(check).collect();
         assert!(client.holds_nothing(), "round {round} of seed {seed}: {answers:?}");
-        drop(node);
         assert!(client.ask(0, 3).is_err());
         node = Node::start(address);
-        until("it is found again", || client.ask(0, 3).is_ok());
+        wait_until("it is found again", || client.ask(0, 3).is_ok());
     }
 }
 

@@ -15,7 +15,7 @@ fn push(client: &Client, sample: u64) -> bool {
 
 /// Waits until every push has come to an end.
 fn settled(client: &Client) {
-    until("all pushes have ended", || {
+    wait_until("all pushes have ended", || {
         let counts = counts(client);
         let ended = counts.pushes_taken + counts.pushes_refused + counts.pushes_full + counts.pushes_dropped;
         ended == counts.pushes
@@ -161,7 +161,7 @@ fn a_peer_that_takes_no_push_in_time_is_left_alone_and_tried_again() {
     assert_eq!(state(), BreakerState::Open);
     // A push may be the trial: what becomes of it decides.
     for _ in 0..3 {
-        until("a push is tried", || push(&client, 3));
+        wait_until("a push is tried", || push(&client, 3));
         settled(&client);
         assert_eq!(state(), BreakerState::Open);
     }

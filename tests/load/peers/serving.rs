@@ -152,7 +152,7 @@ fn bytes_under_way_and_connections_are_bounded() {
     let mut stuck = TcpStream::connect(server.address()).unwrap();
     stuck.write_all(request("GET", &path(3), "").repeat(200).as_bytes()).unwrap();
     let mut client = Client::of(&server);
-    until("it is busy", || client.ask(0, 3) == Err(Miss::Busy));
+    wait_until("it is busy", || client.ask(0, 3) == Err(Miss::Busy));
     let counts = client.transfer.stats()[0].counts;
     assert_eq!((counts.connects, server.stats().open_connections), (1, 2));
     // A third connection is closed at once.
@@ -160,8 +160,8 @@ fn bytes_under_way_and_connections_are_bounded() {
     assert_eq!(third.ask(0, 4), Err(Miss::Unreachable));
     assert_eq!(server.stats().dropped_connections, 1);
     drop(stuck);
-    until("there is room again", || client.ask(0, 3).is_ok());
-    until("there is a place again", || third.ask(0, 4).is_ok());
+    wait_until("there is room again", || client.ask(0, 3).is_ok());
+    wait_until("there is a place again", || third.ask(0, 4).is_ok());
 }
 
 #[test]
@@ -223,15 +223,15 @@ fn connections_that_are_slow_are_closed() {
     let mut greedy = connect();
     greedy.write_all(request("GET", &path(3), "").repeat(500).as_bytes()).unwrap();
     let mut client = Client::of(&server);
-    until("it is answered in time", || client.ask(0, 3).is_ok());
-    until("all are closed", || server.stats().open_connections == 0);
+    wait_until("it is answered in time", || client.ask(0, 3).is_ok());
+    wait_until("all are closed", || server.stats().open_connections == 0);
     assert!(server.stats().slow_connections >= 4, "{:?}", server.stats());
     closed(silent);
     closed(trickle);
     closed(greedy);
     writer.join().unwrap();
     // The client's connection is closed as well, and it makes another one.
-    until("it is answered again", || client.ask(0, 3).is_ok());
+    wait_until("it is answered again", || client.ask(0, 3).is_ok());
 }
 
 #[test]

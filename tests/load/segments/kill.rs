@@ -3,13 +3,15 @@
 //! What it had published is right, what it had withdrawn is gone, and what it was withdrawing goes by doing it again.
 
 use super::world::{assert_is, bytes_in_pages, id, leftovers, numbers_in, open, random, record, small};
-use crate::common::child;
+use crate::common::{Killable, child};
 use crate::store::world::{on_tmpfs, taken, told};
 use foreload::testing::rng::RandomStream;
 use foreload::testing::stream::segments::{MovedRecord, RecordPlace, SegmentOptions, SegmentStore};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
 
 const QUOTA: u64 = 1 << 20;
 const ROUNDS: u64 = 80;
@@ -171,12 +173,10 @@ fn kill_many(directory: &Path, nameless: bool, file_system: Option<&Path>) {
             known.safe.iter().chain(&known.perhaps).map(|number| format!(" {number}")).collect();
         known.next = NUMBERS * (round + 1);
         let numbers = format!("{} {}{}", round, u64::from(nameless), before.concat());
-        let mut killed = child(work_until_killed)
-            .envs([("SEGMENTS", directory.to_str().unwrap()), ("SEGMENTS_NUMBERS", &numbers)])
-            .stdout(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(killed.stdout.take().unwrap()).lines();
+        let mut command = child(work_until_killed);
+        command.envs([("SEGMENTS", directory.to_str().unwrap()), ("SEGMENTS_NUMBERS", &numbers)]);
+        let mut killed = Killable::start(command.stdout(Stdio::piped()));
+        let mut lines = BufReader::new(killed.0.stdout.take().unwrap()).lines();
         let longest = [3, 40, 400][random.below(3) as usize];
         let most = 1 + random.below(longest);
         let mut heard = 0;
@@ -196,9 +196,7 @@ fn kill_many(directory: &Path, nameless: bool, file_system: Option<&Path>) {
                 assert!(bytes <= QUOTA, "{what}: {bytes} bytes taken of {QUOTA}");
             }
         }
-        std::thread::sleep(std::time::Duration::from_micros(random.below(1500)));
-        killed.kill().unwrap();
-        killed.wait().unwrap();
+        killed.kill_within(Duration::from_micros(1500), &mut random);
         for line in lines {
             hear(line);
         }

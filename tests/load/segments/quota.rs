@@ -2,19 +2,11 @@
 
 use super::model::Model;
 use super::world::{open, record, small};
+use crate::common::Ending;
 use crate::store::world::{on_tmpfs, taken};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-
-/// Ends the watcher, also when the test fails.
-struct Ending<'a>(&'a AtomicBool);
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
-}
 
 /// What may be used; the file system has more.
 const QUOTA: u64 = 2 << 20;

@@ -1,6 +1,7 @@
 //! Drives that fail, fill up or write a part: the caller never waits, no byte is ever wrong, and filling resumes later.
 
 use super::world::{World, leftovers, linked, on_tmpfs, random, shuffled, small, taken};
+use crate::common::wait_until;
 use foreload::testing::tier::store::{Offer, StoreOptions, WriteFaults};
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -99,11 +100,9 @@ fn lock_byte_0(file: &File) {
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     (lock.l_type, lock.l_len) = (libc::F_WRLCK as _, 1);
     // SAFETY: the descriptor is open, and `lock` is a valid flock to read.
-    let failed = || unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } != 0;
-    while failed() {
-        // The store itself takes the lock for moments.
-        std::thread::yield_now();
-    }
+    let is_taken = || unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } == 0;
+    // The store itself takes the lock for moments.
+    wait_until("the lock is free", is_taken);
 }
 
 #[test]

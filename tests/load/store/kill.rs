@@ -1,27 +1,23 @@
 //! Processes are killed at random instants: what they published is right, and what they did not leaves no trace.
 
 use super::world::{World, leftovers, linked, on_tmpfs, random, shuffled, small, taken, told};
-use crate::common::child;
+use crate::common::{Killable, await_steps, child, report_step};
 use foreload::testing::tier::store::Offer;
-use std::io::{PipeReader, Read, Write};
 use std::path::Path;
-use std::process::Child;
 
 const SAMPLES: u64 = 300;
 const LARGEST: u64 = 6000;
 /// The number of rounds, each of two kills.
 const ROUNDS: u64 = 104;
-/// The byte that a child writes after each step.
-const STEP: u8 = 1;
 
 /// A child that fills the cache until it is killed; it reports every step in the pipe.
-fn filler(world: &World, cache: &Path, quota: u64, seed: u64, steps: &std::io::PipeWriter) -> Child {
+fn filler(world: &World, cache: &Path, quota: u64, seed: u64, steps: &std::io::PipeWriter) -> Killable {
     let variables = [
         ("STORE_BASE", world.base.to_str().unwrap().to_owned()),
         ("STORE_CACHE", cache.to_str().unwrap().to_owned()),
         ("STORE_KILL", format!("{quota} {seed}")),
     ];
-    child(fill_until_killed).envs(variables).stdout(steps.try_clone().unwrap()).spawn().unwrap()
+    Killable::start(child(fill_until_killed).envs(variables).stdout(steps.try_clone().unwrap()))
 }
 
 #[test]
@@ -31,8 +27,7 @@ fn fill_until_killed() {
     let told_numbers = told("STORE_KILL");
     let (quota, seed) = told_numbers.split_once(' ').unwrap();
     let mut random = random(seed.parse().unwrap());
-    let step = || std::io::stdout().write_all(&[STEP]).and_then(|()| std::io::stdout().flush()).unwrap();
-    step();
+    report_step();
     let options = small(told("STORE_CACHE"), quota.parse().unwrap());
     let options = foreload::testing::tier::store::StoreOptions {
         segment_bytes: Some(30_000),
@@ -41,10 +36,10 @@ fn fill_until_killed() {
     };
     let store = world.open_with(&options);
     loop {
-        step();
+        report_step();
         for sample in shuffled(SAMPLES, &mut random) {
             if store.offer(sample % 2, sample, world.version(), world.bytes(sample)) != Offer::Present {
-                step();
+                report_step();
             }
             match random.below(60) {
                 0 => store.seal(),
@@ -52,18 +47,6 @@ fn fill_until_killed() {
                 _ => {}
             }
         }
-    }
-}
-
-/// Reads the children's steps and checks the cache after each.
-fn watch(steps: &mut PipeReader, count: u64, mut look: impl FnMut()) {
-    let mut seen = 0;
-    while seen < count {
-        let mut bytes = [0; 64];
-        let length = steps.read(&mut bytes).unwrap();
-        assert!(length > 0, "the children are gone");
-        seen += bytes[..length].iter().filter(|&&byte| byte == STEP).count() as u64;
-        look();
     }
 }
 
@@ -89,14 +72,14 @@ fn kill_many(cache: &Path, exact: bool) {
             }
         };
         let (mut steps, writer) = std::io::pipe().unwrap();
-        let mut children = [0, 1].map(|child| filler(&world, cache, quota, 2 * round + child, &writer));
+        let children = [0, 1].map(|child| filler(&world, cache, quota, 2 * round + child, &writer));
         drop(writer);
-        for child in &mut children {
+        for child in children {
             // A child is killed sometimes while it starts, mostly while it fills, also when all is full.
             let longest = [4, 60, 400, 2000][random.below(4) as usize];
-            watch(&mut steps, 1 + random.below(longest), look);
-            child.kill().unwrap();
-            child.wait().unwrap();
+            let are_there = await_steps(&mut steps, 1 + random.below(longest), look);
+            assert!(are_there, "{what}: the children have ended");
+            child.kill();
             look();
         }
         if !cache.join("lock").exists() {

@@ -1,5 +1,6 @@
 //! A dataset in one shard whose bytes are known, caches for it, and processes that fill them.
 
+use crate::common::wait_until;
 use foreload::testing::dataset::{DatasetIndex, FileId, FileVersion, IndexOptions, Stamp};
 use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::tier::store::{Offer, Store, StoreOptions, checksum};
@@ -235,12 +236,13 @@ fn mount(path: &Path, bytes: u64) -> std::io::Result<()> {
 pub fn make_read_only(path: &Path) {
     let target = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
     let (flags, null) = (libc::MS_REMOUNT | libc::MS_RDONLY, std::ptr::null());
-    // SAFETY: the string lives as long as the call; source and type are not looked at for a remount.
-    while unsafe { libc::mount(null, target.as_ptr(), null, flags, null.cast()) } != 0 {
-        // A process that another test is starting has our descriptors for a moment.
-        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EBUSY));
-        std::thread::yield_now();
-    }
+    // A process that another test is starting has our descriptors for a moment.
+    wait_until("no process writes there", || {
+        // SAFETY: the string lives as long as the call; source and type are not looked at for a remount.
+        let failed = unsafe { libc::mount(null, target.as_ptr(), null, flags, null.cast()) } != 0;
+        assert!(!failed || std::io::Error::last_os_error().raw_os_error() == Some(libc::EBUSY));
+        !failed
+    });
 }
 
 /// The bytes taken on a file system, nameless files included.
