@@ -88,9 +88,10 @@ pub use data::dataset::{
 pub use data::schedule::{Draw, LastBatch, Order, Schedule, Shuffling};
 pub use data::state::State;
 pub use engine::batch::{Batch, Element, Place, Tensor};
+pub use engine::config::choices::*;
 pub use engine::config::{
-    CacheChoice, CheckedOptions, CpuDecode, Device, DirectoryChoice, FieldOptions, FieldValue, GpuDecoder,
-    Labels, LoaderConfig, LoaderOptions, OnError, Peers, RamChoice, SharingPolicy, Weights,
+    CheckedOptions, CpuDecode, Device, FieldOptions, FieldValue, GpuDecoder, Labels, LoaderConfig,
+    LoaderOptions, OnError, Peers, SharingPolicy, Weights,
 };
 pub use engine::pipeline::{
     Cursor, Epoch, EpochStats, FailureLog, Pipeline, Poll, Progress, SampleFailure, Start,

@@ -20,7 +20,7 @@ pub mod config {
     pub use ::engine::config::{
         AllowedBackends, CpuDecode, FieldOptions, FieldValue, GpuDecoder, LANES, LoaderConfig, LoaderKind,
         LoaderOptions, OnError, Setting, SettingsClass, SettingsObject, Weights, has_unwatched_quota, manual,
-        parameters, parse_pfs, signature, stub,
+        parameters, parse_pfs, signature, stub, stub_of_objects,
     };
 }
 pub mod dataset {

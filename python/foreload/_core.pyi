@@ -12,9 +12,7 @@ from foreload._batches import Batches as Batches
 from foreload._batches import Tensor as Tensor
 from foreload._file_loader import FileLoader as FileLoader
 from foreload._loaders import ImageLoader as ImageLoader
-from foreload._objects import Directory as Directory
-from foreload._objects import Ram as Ram
-from foreload._objects import Resources as Resources
+from foreload._objects import *
 from foreload._streams import StreamEngine as StreamEngine
 from foreload._types import ConcealedSample, LoaderState, SampleFailure
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, final
 from typing_extensions import Self
 
 from foreload._core import Loader
-from foreload._objects import Directory, Ram, Resources
+from foreload._objects import *
 from foreload._types import Array, Numbers
 
 # What `make stub` writes of FileLoader begins here.

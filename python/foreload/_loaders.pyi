@@ -7,7 +7,7 @@ from typing import Any, Literal, final
 from typing_extensions import Self
 
 from foreload._core import Loader
-from foreload._objects import Directory, Ram, Resources
+from foreload._objects import *
 from foreload._sheet import Sheet
 from foreload._types import Array, BatchMix, Numbers, View, WithClasses
 from foreload.fields import Field

@@ -9,11 +9,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from foreload._errors import config_error
 
 __all__ = ["Folder", "Iterator", "Redis", "Source", "ZeroMQ"]
+
+if not TYPE_CHECKING:  # Type checkers would take every name for one that is here.
+
+    def __getattr__(name: str) -> Any:
+        """Say what to use in place of a source that is no more."""
+        what = ": use Redis, ZeroMQ, Folder or an Iterator" if name in ("Feeder", "Socket") else ""
+        raise AttributeError(f"foreload.streams has no {name}{what}")
 
 
 class Source:
@@ -199,9 +206,10 @@ class Iterator(Source):
     """Any iterable of Python's: an iterator, a generator, a consumer of a broker.
 
     It gives samples, dicts of members, or pairs (key, sample). A member is bytes, a text, a whole number, or anything
-    that `json.dumps` takes; `label` is another name of `cls`. Without keys, samples are numbered from 0. The iterator
-    is used by one thread of Foreload's, which holds the GIL meanwhile; it may wait for as long as it likes. But as long
-    as it waits, nobody can tell it what is acknowledged: let it give None now and then when nothing comes.
+    that `json.dumps` takes; `label` is another name of `cls`. Without keys, or with None as the key, samples are
+    numbered from 0. A sample whose key came before is left out, and `stats()["stream"]["repeated"]` counts it. The
+    iterator is used by one thread of Foreload's, which holds the GIL meanwhile; it may wait for as long as it likes.
+    But as long as it waits, nobody can tell it what is acknowledged: let it give None now and then when nothing comes.
 
     An object that can go on after a restart has a method `seek(key)`: it is called once before the first sample, with
     the key of the last sample that is settled or None, and what is given from then on is what lies behind. One that can

@@ -1,8 +1,8 @@
 //! What every layer of Foreload uses and that knows none of them: errors and notices, names and units that users write,
-//! checksums, random numbers, the processor's vector instructions, page-aligned buffers, and how the processes of a
-//! user find one another on a node.
+//! checksums, random numbers, the processor's vector instructions, page-aligned buffers, the log of what a job did when
+//! (`trace`), and how the processes of a user find one another on a node (`node`).
 
-#![warn(unreachable_pub)]
+#![warn(missing_docs, unreachable_pub)]
 
 pub mod crc;
 pub mod error;

@@ -15,22 +15,23 @@ pub struct TierName(&'static str);
 
 impl TierName {
     /// The place that the dataset is on, the slowest tier.
-    pub const SOURCE: Self = Self("source");
+    pub const SOURCE: Self = Self::of("source");
     /// Copies in this process's memory.
-    pub const RAM: Self = Self("ram");
+    pub const RAM: Self = Self::of("ram");
     /// Copies in a directory, on a fast local drive.
-    pub const NVME: Self = Self("nvme");
+    pub const NVME: Self = Self::of("nvme");
     /// Copies in the caches of the job's other nodes.
-    pub const PEERS: Self = Self("peers");
+    pub const PEERS: Self = Self::of("peers");
+
+    /// The name `text`, for constants.
+    pub const fn of(text: &'static str) -> Self {
+        assert!(!text.is_empty() && text.len() <= LONGEST);
+        Self(text)
+    }
 
     /// The name that `text` is; `None` where it is none: up to 24 small letters, digits, `_` and `-`.
     pub fn new(text: &str) -> Option<Self> {
         static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
-        if let Some(known) =
-            [Self::SOURCE, Self::RAM, Self::NVME, Self::PEERS].into_iter().find(|name| name.0 == text)
-        {
-            return Some(known);
-        }
         let fits =
             |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-');
         if text.is_empty() || text.len() > LONGEST || !text.bytes().all(fits) {

@@ -1,4 +1,5 @@
-//! The command line, one file for each command.
+//! The command line: a file or folder for each command, named as the command is. `settings` makes flags of the table
+//! of settings, `job` finds the ranks of a job, and `output` prints figures for people or as JSON.
 
 #![warn(unreachable_pub)]
 

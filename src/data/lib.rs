@@ -4,7 +4,7 @@
 //! makes an index of what lies there, in any layout. `schedule` says which sample an epoch takes when, `state` how far
 //! a training has come. `pack` writes a dataset anew as packed shards or tars.
 
-#![warn(unreachable_pub)]
+#![warn(missing_docs, unreachable_pub)]
 
 pub mod dataset;
 pub mod http;

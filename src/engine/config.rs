@@ -20,7 +20,6 @@ mod share;
 mod sharing;
 mod views;
 
-pub use cache::CacheChoice;
 pub use device::{AllowedBackends, CpuDecode, Device, GpuDecoder, LANES};
 pub use device::{
     ChosenDevice, DevicePools, choose_of as choose_device_of, look_for_libraries_in,
@@ -38,8 +37,8 @@ pub use pfs::parse_pfs;
 pub use recipe::check_given_once;
 pub use selection::Weights;
 pub use settings::{
-    DirectoryChoice, LoaderKind, LoaderOptions, RESOURCES_MAY_BE, RamChoice, SettingsClass, SettingsObject,
-    manual, parameters, signature, stub,
+    CacheChoice, LoaderKind, LoaderOptions, RESOURCES_MAY_BE, SettingsClass, SettingsObject, choices, manual,
+    parameters, signature, stub, stub_of_objects,
 };
 pub use settings::{Given, GivenSettings, Setting, docstring, python_name, unknown_setting};
 pub use share::CpuShare;

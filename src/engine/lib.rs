@@ -6,8 +6,12 @@
 
 #![warn(unreachable_pub)]
 
+// What Rust programs use of this crate is in these three.
+#[warn(missing_docs)]
 pub mod batch;
+#[warn(missing_docs)]
 pub mod config;
+#[warn(missing_docs)]
 pub mod pipeline;
 pub mod serve;
 pub mod sharing;

@@ -28,8 +28,6 @@ mod _core {
     #[pymodule_export]
     use super::loader::{FileLoader, ImageLoader, Loader, StreamEngine};
     #[pymodule_export]
-    use super::settings::{Directory, Ram, Resources};
-    #[pymodule_export]
     use super::tensor::PyTensor;
     #[pymodule_export]
     use super::{
@@ -50,6 +48,7 @@ mod _core {
         // These are the directories where pip puts NVIDIA's wheels.
         let packages: Vec<PathBuf> = module.py().import("sys")?.getattr("path")?.extract()?;
         engine::config::look_for_libraries_in(packages);
+        super::settings::add_objects(module)?;
         super::settings::describe(module)?;
         base::version::set(env!("FORELOAD_VERSION"));
         // At exit, the libraries still work.

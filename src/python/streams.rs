@@ -77,7 +77,11 @@ impl PythonSource {
                         self.name
                     )));
                 };
-                (key.str().map(|key| key.to_string_lossy().into_owned()).unwrap_or_default(), sample)
+                let key = match key.is_none() {
+                    true => self.share.key(self.next),
+                    false => key.str().map(|key| key.to_string_lossy().into_owned()).unwrap_or_default(),
+                };
+                (key, sample)
             }
             _ => (self.share.key(self.next), item),
         };

@@ -7,7 +7,7 @@
 //! from where in each step ([`ledger`]); the [`clock`] makes seconds of that, and an [`outcome`] says both by tier,
 //! node and epoch. [`predict`] answers for one job on one kind of machine, from measured rates.
 
-#![warn(unreachable_pub)]
+#![warn(missing_docs, unreachable_pub)]
 
 pub mod access;
 pub mod cache;

@@ -1,20 +1,14 @@
 //! What may happen to a dataset between two starts: a run goes on after changes that concern no sample; all others are
 //! noticed and named.
 
-use crate::common::child;
 use crate::common::scene::{Scene, bytes_of, summary, tfrecord};
+use crate::common::{child, tick};
 use foreload::Error;
 use foreload::testing::dataset::{Changed, Contents, DatasetIndex, FileId, IndexOptions, IndexOrigin, Stamp};
 use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
-
-/// Sleeps longer than the tick of a file system's clock.
-fn tick() {
-    std::thread::sleep(Duration::from_millis(20));
-}
 
 fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
@@ -199,6 +193,7 @@ fn is_noticed(make: fn() -> Scene, changes: &[(&str, Change<'_>)]) {
             matches!(error, Error::DatasetChanged { .. }) && error.to_string().contains(named),
             "{error}"
         );
+        assert!(!error.to_string().contains("is gone"), "the names in the root say so already: {error}");
         assert!(matches!(before.verify(), Err(Error::DatasetChanged { .. })), "{named}");
 
         scene.options.changed = Changed::Warn;

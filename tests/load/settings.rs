@@ -6,18 +6,17 @@ use foreload::Labels;
 use foreload::testing::augment::transforms_stub;
 use foreload::testing::config::{
     FieldOptions, LoaderKind, LoaderOptions, Setting, SettingsClass, SettingsObject, manual, parameters,
-    signature, stub,
+    signature, stub, stub_of_objects,
 };
 use foreload::testing::dataset::Contents;
 use std::path::Path;
 use std::process::Command;
 
-/// The file with the stub of a class, between two marker lines.
-fn stub_file(class: SettingsClass) -> &'static str {
-    match class {
-        SettingsClass::Loader(LoaderKind::Images) => "python/foreload/_loaders.pyi",
-        SettingsClass::Loader(LoaderKind::Files) => "python/foreload/_file_loader.pyi",
-        SettingsClass::Object(_) => "python/foreload/_objects.pyi",
+/// The file with the stub of a loader, between two marker lines.
+fn stub_file(loader: LoaderKind) -> &'static str {
+    match loader {
+        LoaderKind::Images => "python/foreload/_loaders.pyi",
+        LoaderKind::Files => "python/foreload/_file_loader.pyi",
     }
 }
 
@@ -39,15 +38,16 @@ fn compare(file: &str, wanted: impl FnOnce(&str) -> String) {
 
 #[test]
 fn the_stub_is_that_of_the_table() {
-    for class in SettingsClass::ALL {
-        let file = stub_file(class);
+    compare("python/foreload/_objects.pyi", |_| stub_of_objects());
+    for loader in LoaderKind::ALL {
+        let file = stub_file(loader);
         compare(file, |written| {
-            let begin = format!("# What `make stub` writes of {} begins here.\n", class.name());
+            let begin = format!("# What `make stub` writes of {} begins here.\n", loader.name());
             let (before, rest) =
                 written.split_once(&begin).unwrap_or_else(|| panic!("{file} lacks {begin:?}"));
             let end = "    # What it writes ends here.\n";
             let (_, after) = rest.split_once(end).unwrap_or_else(|| panic!("{file} lacks {end:?}"));
-            format!("{before}{begin}{}{end}{after}", stub(class))
+            format!("{before}{begin}{}{end}{after}", stub(SettingsClass::Loader(loader)))
         });
     }
 }

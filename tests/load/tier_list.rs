@@ -72,6 +72,7 @@ impl Files {
                     size: part(nvme),
                     ..Default::default()
                 },
+                ..Default::default()
             },
             ..LoaderOptions::default()
         }

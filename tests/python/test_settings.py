@@ -22,7 +22,7 @@ import pytest
 from foreload._docs import arguments
 
 LOADERS = [foreload.ImageLoader, foreload.FileLoader]
-OBJECTS = [foreload.Ram, foreload.Directory, foreload.Resources]
+OBJECTS = [of for of in vars(foreload).values() if isinstance(of, type) and hasattr(of, "__getnewargs_ex__")]
 SMALL = {"batch_size": 4, "last_batch": "partial", "progress": False}
 STUBS = [Path(foreload.__file__).with_name(f"_{part}.pyi") for part in ("loaders", "file_loader", "objects")]
 
@@ -210,6 +210,7 @@ def test_a_path_is_a_path(of: type, dataset: Path, tmp_path: Path, monkeypatch: 
         ("cache", [foreload.Directory("a", 1), foreload.Ram(1)], "from the fastest to the slowest"),
         ("cache", [], r"must be a foreload.Directory\(path, size\), a foreload.Ram\(size\)"),
         ("cache", [None], "must be a foreload.Directory"),
+        ("cache", [foreload.Ram("1MB"), None], r'is \(foreload.Ram\(size="1MB"\), None\), must be'),
         ("cache", [[foreload.Ram(1)]], "must be a foreload.Directory"),
         ("cache", {"Ram": 5}, "must be a foreload.Directory"),
         ("cache", {"path": "a"}, "cache.size: is not given"),

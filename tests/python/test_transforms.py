@@ -250,6 +250,8 @@ def test_transforms_are_dataclasses_that_keep_their_values() -> None:
     made = T.RandomResizedCrop(9)
     assert pickle.loads(pickle.dumps(made)) == made == dataclasses.replace(made, size=(9, 9))
     assert hash(made) == hash(T.RandomResizedCrop((9, 9)))
+    # As earlier versions wrote it.
+    assert pickle.loads(b"cforeload.transforms._geometry\nRandomResizedCrop\n.") is T.RandomResizedCrop
     with pytest.raises(dataclasses.FrozenInstanceError):
         made.size = (8, 8)  # type: ignore[misc]
     assert repr(T.RandomErasing()) == "RandomErasing(p=0.5, scale=(0.02, 0.33), ratio=(0.3, 3.3), value=0.0)"

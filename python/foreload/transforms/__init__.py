@@ -23,6 +23,8 @@ Each transform is a frozen dataclass, equal to another with the same parameters.
 
 from __future__ import annotations
 
+import sys
+
 # `typing.get_type_hints` looks up here what the types of parameters name.
 from collections.abc import Sequence as Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -41,6 +43,10 @@ Mixing: TypeAlias = Mix | RandomChoice
 
 __all__ = ["Transform", "Views"]
 __all__ += _made.__all__
+
+# Pickles name the modules that classes were in when they were written.
+for _former in ("_containers", "_conversion", "_geometry", "_mixing", "_pixels", "_policies", "_warps"):
+    sys.modules[f"{__name__}.{_former}"] = sys.modules[__name__]
 
 if not TYPE_CHECKING:  # Type checkers would take every name for one that is here.
 

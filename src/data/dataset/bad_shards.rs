@@ -201,6 +201,6 @@ pub(super) fn joined(root: &Path, mut faults: Vec<(PathBuf, String)>) -> Option<
     }
     let lines = faults.iter().map(|(path, message)| format!("\n  {}: {message}", path.display()));
     let lines = lines.collect::<String>();
-    let message = format!("{} shards or directories are not what they should be:{lines}\n", faults.len());
+    let message = format!("{} shards or directories are not what they should be:{lines}", faults.len());
     Some((root.to_path_buf(), message))
 }

@@ -204,13 +204,16 @@ fn stamp_of_root(index: &DatasetPart) -> Result<Option<NamesStamp>> {
     stamp_of_names(&*index.source, shards, &described, index.inodes)
 }
 
+/// What is said of a file that is no more.
+pub(super) const GONE: &str = "is gone";
+
 /// What differs at `path`, found by comparing, or else the reason why it cannot be what it was.
 fn changed(path: &Path, compared: Result<Option<Change>>) -> Result<Option<Change>> {
     match compared {
         Ok(change) => Ok(change),
         Err(Error::Dataset { path, message }) => Ok(Some(Change { path, message })),
         Err(Error::Io { source, .. }) if is_gone(&source) => {
-            Ok(Some(Change { path: path.to_path_buf(), message: "is gone".to_owned() }))
+            Ok(Some(Change { path: path.to_path_buf(), message: GONE.to_owned() }))
         }
         Err(error) => Err(error),
     }

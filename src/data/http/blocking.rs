@@ -77,10 +77,13 @@ struct HttpLane {
 
 /// A whole answer.
 pub struct Fetched {
+    /// The status.
     pub status: StatusCode,
+    /// The headers.
     pub headers: HeaderMap,
     /// The URL that gave it, redirects followed.
     pub url: HttpUrl,
+    /// The body, or as much of it as was asked for.
     pub bytes: Vec<u8>,
 }
 

@@ -42,6 +42,7 @@ pub enum Ask {
 /// A file on a server, and what proves that the caller may have it.
 #[derive(Clone)]
 pub struct HttpTarget {
+    /// Where the request goes.
     pub url: HttpUrl,
     /// Headers that go to this server alone: tokens, signatures.
     pub headers: Vec<(HeaderName, HeaderValue)>,
@@ -78,7 +79,9 @@ pub(super) struct OpenConnection {
 
 /// An answer that has begun. Dropping it closes its connection.
 pub struct HttpAnswer<'a> {
+    /// The status.
     pub status: StatusCode,
+    /// The headers.
     pub headers: HeaderMap,
     /// The URL that gave it, redirects followed.
     pub url: HttpUrl,

@@ -111,6 +111,7 @@ struct AnswerWindow {
 }
 
 impl RequestDeadline {
+    /// No answer has been seen yet.
     pub fn new(limits: DeadlineLimits, now: Instant) -> Self {
         Self {
             limits,

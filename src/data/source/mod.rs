@@ -440,7 +440,9 @@ pub struct Entry<'a> {
 /// What an [`Entry`] is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
+    /// A directory.
     Directory,
+    /// A file.
     File,
     /// A pipe, a socket or a device.
     Special,

@@ -96,6 +96,7 @@ pub struct Window<'a, S: ReadAt + ?Sized> {
 }
 
 impl<'a, S: ReadAt + ?Sized> Window<'a, S> {
+    /// Reads from the beginning of the source.
     pub fn new(source: &'a S) -> Self {
         Self { source, window: Vec::new(), window_at: 0 }
     }

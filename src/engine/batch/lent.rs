@@ -120,6 +120,7 @@ pub struct LentMemory {
 }
 
 impl LentMemory {
+    /// The buffer that its lender calls `id`, which lies in `map`.
     pub fn new(id: u64, map: Arc<LentMap>, lender: Arc<dyn Lender>) -> Self {
         Self { id, map, lender, forks: FORKS.load(Ordering::SeqCst) }
     }

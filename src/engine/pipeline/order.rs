@@ -112,6 +112,7 @@ impl OrderPlan {
         let unknown = "goes by what each node keeps, known from the first epoch on: begin an iteration first";
         schedule.by_locality(homes.ok_or_else(|| Error::config("assignment", unknown))?)
     }
+
     /// What all ranks must have set alike, by name: what batches are made of, and how their samples are shared out.
     pub(crate) fn agreement(&self) -> Vec<(String, String)> {
         let config = &self.context.config;

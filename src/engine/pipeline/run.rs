@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use store::tier::CacheStats;
 
-/// One epoch, as all stages know it.
+/// One run, an epoch or a stream's iteration, as all stages know it.
 pub(crate) struct EpochRun {
     pub context: Arc<SampleContext>,
     /// The buffers of its batches.

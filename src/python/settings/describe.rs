@@ -41,7 +41,7 @@ fn give_attributes(class: &Bound<'_, PyAny>, object: SettingsObject) -> PyResult
 
 /// Gives the classes of a module their docstrings and signatures.
 pub(in crate::python) fn describe(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    for class in SettingsClass::ALL {
+    for class in SettingsClass::all() {
         let named = module.getattr(class.name())?;
         named.setattr("__doc__", docstring(class))?;
         named.setattr("__signature__", SignatureOfSettings(class))?;

@@ -7,7 +7,7 @@ mod objects;
 mod read;
 
 pub(super) use describe::describe;
-pub(super) use objects::{Directory, Ram, Resources};
+pub(super) use objects::add as add_objects;
 pub(super) use read::{LoaderArguments, read, read_named};
 
 use super::error::ConfigError;

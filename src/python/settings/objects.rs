@@ -1,4 +1,4 @@
-//! The classes `foreload.Ram`, `foreload.Directory` and `foreload.Resources`, which hold settings that belong together.
+//! The classes of settings that belong together, such as `foreload.Directory`.
 
 use super::given::{given, object};
 use super::{GivenSetting, check_count, keywords, wrong};
@@ -8,7 +8,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// The content of both classes: the members that were given, checked, in the order of the table.
+/// The content of these classes: the members that were given, checked, in the order of the table.
 #[derive(Debug, Clone, PartialEq)]
 struct GivenMembers {
     object: SettingsObject,
@@ -98,10 +98,25 @@ impl GivenMembers {
 
 /// The classes differ only in their settings, which the table knows.
 macro_rules! classes {
-    ($($class:ident),*) => { $(
-        #[doc = concat!("See `SettingsObject::", stringify!($class), "`.")]
+    ($($(#[doc = $about:literal])+ $class:ident = $row:path;)+) => {
+        /// Adds the classes to a module.
+        pub(in crate::python) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+            $(module.add_class::<$class>()?;)+
+            Ok(())
+        }
+
+        /// The members of an instance of one of the classes.
+        fn held<'a>(instance: &'a Bound<'_, PyAny>) -> Option<&'a GivenMembers> {
+            $(if let Ok(object) = instance.cast::<$class>() {
+                return Some(&object.get().0);
+            })+
+            None
+        }
+
+        $(
+        $(#[doc = $about])+
         #[pyclass(frozen, module = "foreload")]
-        pub(in crate::python) struct $class(GivenMembers);
+        struct $class(GivenMembers);
 
         #[pymethods]
         impl $class {
@@ -133,18 +148,10 @@ macro_rules! classes {
                 self.0.arguments(py)
             }
         }
-    )* };
+        )+
+    };
 }
-
-classes!(Ram, Directory, Resources);
-
-/// The members of an instance of one of these classes.
-fn held<'a>(instance: &'a Bound<'_, PyAny>) -> Option<&'a GivenMembers> {
-    let ram = instance.cast::<Ram>().ok().map(|ram| &ram.get().0);
-    let directory = instance.cast::<Directory>().ok().map(|directory| &directory.get().0);
-    let resources = instance.cast::<Resources>().ok().map(|resources| &resources.get().0);
-    ram.or(directory).or(resources)
-}
+engine::settings_objects!(classes);
 
 /// The value of a member of one of these objects, or its default.
 pub(super) fn attribute<'py>(
@@ -187,7 +194,7 @@ fn one(keyword: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<GivenMembers>
     let (object, arguments) = match SettingsObject::of_keyword(keyword).find(class) {
         Some(object) => (object, named.get_item(object.class())?),
         None => {
-            let Some(usual) = SettingsObject::of_keyword(keyword).last() else { return Ok(None) };
+            let Some(usual) = SettingsObject::usual(keyword) else { return Ok(None) };
             (usual, Some(value.clone()))
         }
     };

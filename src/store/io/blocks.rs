@@ -21,6 +21,7 @@ use std::time::Instant;
 /// The most threads that read and unpack blocks of files that this machine opens, and of files on servers, which are
 /// waited for longer.
 const MOST_THREADS: usize = 4;
+/// The most threads that read compressed blocks of files on servers at a time.
 pub const MOST_REMOTE_THREADS: usize = 8;
 
 /// The bytes of a block, read and unpacked by this thread unless they are there; and whether it did that. Requests that

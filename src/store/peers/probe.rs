@@ -99,8 +99,9 @@ impl Shelf for ProbeShelf {
 /// What became of some reads from a peer.
 #[derive(Debug, Default)]
 pub struct ProbedReads {
-    /// The number of samples that arrived, and their bytes.
+    /// The number of samples that arrived.
     pub samples: u64,
+    /// Their bytes.
     pub bytes: u64,
     /// From the first read to the last answer.
     pub seconds: f64,

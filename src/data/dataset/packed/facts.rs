@@ -45,6 +45,7 @@ pub struct SourceStamps {
 }
 
 impl SourceStamps {
+    /// No facts.
     pub fn new() -> Self {
         Self { digest: Sha256::new_with_prefix(b"foreload packing 2"), last: None }
     }

@@ -21,11 +21,14 @@ const LARGEST: u64 = 256 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum RawName {
+    /// A name that is UTF-8.
     Text(String),
+    /// Any other name.
     Bytes(Vec<u8>),
 }
 
 impl RawName {
+    /// The name that these bytes are.
     pub fn of(name: &[u8]) -> Self {
         match std::str::from_utf8(name) {
             Ok(text) => Self::Text(text.to_owned()),
@@ -33,6 +36,7 @@ impl RawName {
         }
     }
 
+    /// The bytes of the name.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Text(text) => text.as_bytes(),

@@ -32,13 +32,9 @@ pub enum SettingsClass {
 
 impl SettingsClass {
     /// All classes. The loaders come last, because they take objects of the others.
-    pub const ALL: [Self; 5] = [
-        Self::Object(SettingsObject::ALL[0]),
-        Self::Object(SettingsObject::ALL[1]),
-        Self::Object(SettingsObject::ALL[2]),
-        Self::Loader(LoaderKind::ALL[0]),
-        Self::Loader(LoaderKind::ALL[1]),
-    ];
+    pub fn all() -> impl Iterator<Item = Self> {
+        SettingsObject::ALL.map(Self::Object).into_iter().chain(LoaderKind::ALL.map(Self::Loader))
+    }
 
     /// The class's name in Python.
     pub fn name(self) -> &'static str {
@@ -234,6 +230,21 @@ pub fn stub(class: SettingsClass) -> String {
         }
     }
     text
+}
+
+/// The stub of all objects that loaders take, a file of its own.
+pub fn stub_of_objects() -> String {
+    let classes = SettingsObject::ALL.map(|object| {
+        stub(SettingsClass::Object(object))
+            + "    def __eq__(self, other: object, /) -> bool: ...\n\
+               \x20   def __hash__(self) -> int: ...\n\
+               \x20   def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...\n"
+    });
+    format!(
+        "\"\"\"Groups of settings: a part of `_core.pyi`, for type checkers; at run time `foreload._core` has \
+         them.\"\"\"\n\n# Written by `make stub`.\n\nimport os\nfrom typing import Any, Literal, final\n\nfrom typing_extensions import Self\n\n{}",
+        classes.join("\n")
+    )
 }
 
 /// The text of `docs/settings.md`: every setting, by topic.

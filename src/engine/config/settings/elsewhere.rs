@@ -2,7 +2,7 @@
 
 use super::{LoaderKind, SettingsObject};
 
-/// Keywords of other loaders, and how Foreload says the same.
+/// Keywords of other loaders and of earlier versions, and how Foreload says the same.
 const ELSEWHERE: &[(&[&str], &str)] = &[
     (
         &["num_workers", "workers"],
@@ -60,8 +60,16 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["shuffle_block_size", "shuffle_algo"], "use shuffle=\"blocks\", which keeps neighbours near"),
     (&["channels_last"], "use memory_format=\"nhwc\""),
     (&["os_cache", "local", "cache_limit"], "use cache=foreload.Directory(path, size)"),
+    (
+        &["tune"],
+        "leave it out: nothing is tuned while a job runs, because the defaults do as well; docs/defaults.md has them",
+    ),
     (&["on_bad_sample", "handler"], "use on_error=\"skip\", \"zero\" or \"raise\""),
 ];
+
+fn answer(name: &str) -> Option<&'static str> {
+    ELSEWHERE.iter().find(|(names, _)| names.contains(&name)).map(|(_, answer)| *answer)
+}
 
 /// The message about a keyword that a loader does not have: "is no setting of ImageLoader: ...".
 pub fn unknown(loader: LoaderKind, name: &str) -> String {
@@ -71,7 +79,7 @@ pub fn unknown(loader: LoaderKind, name: &str) -> String {
             "is a setting of images, which a {of} has none of: leave it out, or make an ImageLoader"
         );
     }
-    if let Some((_, answer)) = ELSEWHERE.iter().find(|(names, _)| names.contains(&name)) {
+    if let Some(answer) = answer(name) {
         return format!("is no setting of {of}: {answer}");
     }
     let known = loader.settings().map(|setting| setting.name).chain(["resources", "path"]);
@@ -85,6 +93,9 @@ impl SettingsObject {
     /// The message about a keyword that the object does not have.
     pub fn unknown(self, name: &str) -> String {
         let of = self.class();
+        if let Some(answer) = answer(name).filter(|_| self == Self::Resources) {
+            return format!("is no setting of {of}: {answer}");
+        }
         let known: Vec<_> =
             self.members().filter_map(|setting| setting.member).map(|member| member.name).collect();
         match nearest(name, known.iter().copied()) {
@@ -144,6 +155,9 @@ mod tests {
         assert!(unknown(LoaderKind::Images, "zzzzzzzz").contains("help(foreload.ImageLoader)"));
         assert!(unknown(LoaderKind::Files, "image_size").contains("ImageLoader"));
         assert!(SettingsObject::Resources.unknown("thread").ends_with("is threads meant?"));
+        for said in [SettingsObject::Resources.unknown("tune"), unknown(LoaderKind::Images, "tune")] {
+            assert!(said.contains("leave it out"), "{said}");
+        }
     }
 
     #[test]

@@ -14,14 +14,14 @@ mod objects;
 mod table;
 
 pub use document::docstring;
-pub use document::{SettingsClass, manual, parameters, signature, stub};
+pub use document::{SettingsClass, manual, parameters, signature, stub, stub_of_objects};
 pub use elsewhere::unknown as unknown_setting;
 pub(crate) use forms::{Description, Form};
 pub use given::Given;
 pub use list::GivenSettings;
-pub use objects::{RESOURCES_MAY_BE, SettingsObject};
+pub use objects::{CacheChoice, RESOURCES_MAY_BE, SettingsObject, choices};
+pub use table::LoaderOptions;
 use table::SETTINGS;
-pub use table::{DirectoryChoice, LoaderOptions, RamChoice};
 
 use base::error::{Error, Result};
 
@@ -72,7 +72,7 @@ pub enum Topic {
     Failures,
     /// Threads, memory, reading.
     Resources,
-    /// Samples kept on local NVMe.
+    /// Copies kept in memory, in directories and on other nodes.
     Cache,
     /// The index of the dataset.
     Index,

@@ -4,7 +4,7 @@
 //! `docs/settings.md` and in the help of the command line, so it says units and what `None` means. After the topic
 //! comes what of a batch [depends on it](Decides). Clauses after that say what else is special: see [`Setting`].
 
-use super::SettingsObject::{Directory as OfDirectory, Ram as OfRam, Resources as OfResources};
+use super::SettingsObject::Resources as OfResources;
 use super::forms::{
     AnyPath, AnyText, Bounds, ByteCount, Channels, ClassList, ClassNameList, DeviceName, FieldList, Indices,
     LabelSource, Maybe, MixList, OneOf, OwnDirectory, PartOfOne, PeersChoice, Probability, Ratios,
@@ -24,7 +24,7 @@ use pixels::decode::{Damaged, Orientation};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use store::io::{Direct, IoChoice};
-use store::tier::{FillChoice, FormChoice, Verify};
+use store::tier::Verify;
 
 /// The largest number of draws of an epoch. The numbers of more draws would not be exact in the arithmetic of shares.
 const MOST_DRAWS: u64 = 1 << 48;
@@ -91,6 +91,7 @@ macro_rules! settings {
         ),*];
     };
 }
+pub(super) use settings;
 
 settings! {
     /// What the user asked for. `None` means "choose for me".
@@ -435,51 +436,4 @@ settings! {
     /// the same, and ranks get about as many bytes each, and so about as much to decode, as far as no more samples
     /// go from node to node for it.
     assignment: Assignment = Assignment::Order, OneOf::names(), Ranks, Nothing.datasets_only();
-}
-
-settings! {
-    /// What `cache` keeps in memory: a `foreload.Ram`. There is no such tier without a size.
-    RamChoice, |options| options.cache.ram;
-
-    /// The members of a `foreload.Ram`.
-    RAM;
-
-    /// Bytes of this node's memory that copies may take, or a text such as `"20GB"`. Each of the node's ranks has an
-    /// equal part, beside `memory`, and takes it as it fills. It must be free when the first epoch begins.
-    size: Option<u64> = None, Maybe(ByteCount), Cache, Nothing.only_in(OfRam, "cache_ram");
-
-    /// The form in which copies are kept in memory, as in a directory.
-    form: FormChoice = FormChoice::Auto, OneOf::names(), Cache, Nothing.only_in(OfRam, "cache_ram_form");
-}
-
-settings! {
-    /// What `cache` keeps in a directory: a `foreload.Directory`. There is no such tier without a path.
-    DirectoryChoice, |options| options.cache.directory;
-
-    /// The members of a `foreload.Directory`.
-    DIRECTORY;
-
-    /// A directory on local NVMe, made where it is missing.
-    path: Option<PathBuf> = None, Maybe(OwnDirectory), Cache, Nothing.only_in(OfDirectory, "cache_dir").flag("cache");
-
-    /// Bytes the directory may take, or a text such as `"800GB"`.
-    size: Option<u64> = None, Maybe(ByteCount), Cache, Nothing.only_in(OfDirectory, "cache_size");
-
-    /// How the cache is filled. `use`: with what is read anyway. `ahead`: also by whole shards in large sequential
-    /// reads beside training, in the order of their next use (where all ranks share one cache). `auto`: by rates
-    /// measured at the start.
-    fill: FillChoice = FillChoice::Auto, OneOf::names(),
-        Cache, Nothing.only_in(OfDirectory, "cache_fill").flag_alias("fill");
-
-    /// Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share the cache
-    /// together, or a text such as `"500MB"`. None: whatever the reads that training waits for leave.
-    stage_bandwidth: Option<u64> = None, Maybe(ByteCount), Cache, Nothing.only_in(OfDirectory, "stage_bandwidth");
-
-    /// The form in which copies are kept. `packed`: JPEGs without their entropy coder, which take about half of the CPU
-    /// time for the same pixels and 1.15 times the room. `indexed`: JPEGs with an index of their rows, 1.01 times.
-    /// `as-is`: as they are read. `auto`: packed where there is room for all samples in that form, else indexed where
-    /// there is room for that. Samples are kept as they are read and brought to the form beside training, by a thread
-    /// of low priority; what is no JPEG, is one of more than about 15 megapixels, or has several members, stays as it
-    /// is.
-    form: FormChoice = FormChoice::Auto, OneOf::names(), Cache, Nothing.only_in(OfDirectory, "cache_form");
 }

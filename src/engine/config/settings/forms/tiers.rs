@@ -13,6 +13,22 @@ impl TierList {
         let [(Given::Text(class), Given::Map(members))] = &classes[..] else { return None };
         SettingsObject::of_keyword("cache").find(|object| object.class() == class).zip(Some(members))
     }
+
+    /// What was given, with tiers as Python writes them.
+    fn named(given: &Given) -> Given {
+        match (Self::tier(given), given.items()) {
+            (Some((object, members)), _) => {
+                let member = |(name, value): &(Given, Given)| match name {
+                    Given::Text(name) => format!("{name}={value}"),
+                    name => format!("{name}={value}"),
+                };
+                let members: Vec<_> = members.iter().map(member).collect();
+                Given::Other(format!("foreload.{}({})", object.class(), members.join(", ")))
+            }
+            (None, Some(items)) => Given::List(items.map(|item| Self::named(&item)).collect()),
+            (None, None) => given.clone(),
+        }
+    }
 }
 
 impl Form<CacheChoice> for TierList {
@@ -24,10 +40,12 @@ impl Form<CacheChoice> for TierList {
         let mut options = LoaderOptions::default();
         let mut before: Option<SettingsObject> = None;
         for tier in &tiers {
-            let Some((object, members)) = Self::tier(tier) else { return is(given) };
+            let Some((object, members)) = Self::tier(tier) else { return is(&Self::named(given)) };
             let class = object.class();
             match before.replace(object).filter(|before| *before >= object) {
-                Some(same) if same == object => return Err(format!("has two of foreload.{class}")),
+                Some(same) if same == object => {
+                    return Err(format!("has two of foreload.{class} and may have one"));
+                }
                 Some(slower) => {
                     let slower = slower.class();
                     return Err(format!(
@@ -42,7 +60,7 @@ impl Form<CacheChoice> for TierList {
                 setting.set(&mut options, value).map_err(|error| format!("has {class}: {error}"))?;
             }
         }
-        if before.is_some() { Ok(options.cache) } else { is(given) }
+        if before.is_some() { Ok(options.cache) } else { is(&Self::named(given)) }
     }
 
     fn show(&self, cache: &CacheChoice) -> Given {
@@ -57,13 +75,23 @@ impl Form<CacheChoice> for TierList {
     }
 
     fn may_be(&self) -> String {
-        "a foreload.Directory(path, size), a foreload.Ram(size), a dict of a directory's arguments, a list [Ram, \
-         Directory], or None"
-            .into()
+        let tiers: Vec<_> = SettingsObject::of_keyword("cache").collect();
+        let one = |tier: &SettingsObject| {
+            let needed = tier.members().take(tier.positional()).filter_map(|setting| setting.member);
+            let needed: Vec<_> = needed.map(|member| member.name).collect();
+            format!("a foreload.{}({})", tier.class(), needed.join(", "))
+        };
+        let each: Vec<_> = tiers.iter().rev().map(one).collect();
+        let usual = SettingsObject::usual("cache").map_or("", SettingsObject::class);
+        let classes: Vec<_> = tiers.iter().map(|tier| tier.class()).collect();
+        let (each, classes) = (each.join(", "), classes.join(", "));
+        format!("{each}, a dict of the arguments of a {usual}, a list [{classes}], or None")
     }
 
     fn annotation(&self) -> String {
-        "Ram | Directory | dict[str, Any] | Sequence[Ram | Directory | dict[str, Any]] | None".into()
+        let classes: Vec<_> = SettingsObject::of_keyword("cache").map(SettingsObject::class).collect();
+        let one = classes.join(" | ");
+        format!("{one} | dict[str, Any] | Sequence[{one} | dict[str, Any]] | None")
     }
 
     fn placeholder(&self) -> String {

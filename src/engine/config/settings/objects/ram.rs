@@ -1,0 +1,41 @@
+//! `foreload.Ram`: a tier of the cache, in memory.
+
+use super::ObjectRow;
+use super::SettingsObject::Ram;
+use crate::config::settings::forms::{ByteCount, Maybe, OneOf};
+use crate::config::settings::table::settings;
+use crate::config::settings::{Decides, Description, Form, Setting, Topic};
+use store::tier::{FormChoice, TierName, TierOptions};
+
+pub(super) static ROW: ObjectRow = ObjectRow {
+    keyword: "cache",
+    is_usual: false,
+    positional: 1,
+    members: MEMBERS,
+    summary: "A cache in memory, for `cache=` of a loader.",
+    story: "Memory suits datasets on slow storage, alone or before a `Directory`: each sample is kept once, so that \
+            their sizes add up. It is gone with the process. Each rank keeps what it reads itself.",
+    example: "cache=[foreload.Ram(\"20GB\"), foreload.Directory(\"/nvme/foreload\", \"800GB\")]",
+};
+
+settings! {
+    /// What `cache` keeps in memory: a `foreload.Ram`. There is no such tier without a size.
+    RamChoice, |options| options.cache.ram;
+
+    /// Its members.
+    MEMBERS;
+
+    /// Bytes of this node's memory that copies may take, or a text such as `"20GB"`. Each of the node's ranks has an
+    /// equal part, beside `memory`, and takes it as it fills. It must be free when the first epoch begins.
+    size: Option<u64> = None, Maybe(ByteCount), Cache, Nothing.only_in(Ram, "cache_ram");
+
+    /// The form in which copies are kept in memory, as in a directory.
+    form: FormChoice = FormChoice::Auto, OneOf::names(), Cache, Nothing.only_in(Ram, "cache_ram_form");
+}
+
+impl RamChoice {
+    /// The tier that is asked for, if any.
+    pub(super) fn tier(&self) -> Option<TierOptions> {
+        self.size.map(|size| TierOptions::Ram { name: TierName::RAM, size, form: self.form })
+    }
+}

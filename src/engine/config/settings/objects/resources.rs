@@ -1,0 +1,19 @@
+//! `foreload.Resources`: what a loader takes of the machine.
+
+use super::ObjectRow;
+use crate::config::settings::table::SETTINGS;
+
+pub(super) static ROW: ObjectRow = ObjectRow {
+    keyword: "resources",
+    is_usual: true,
+    positional: 0,
+    members: SETTINGS,
+    summary: "What of the machine a loader takes, for `resources=` of a loader.",
+    story: "The same settings are keywords of the loaders; each may be said in one place only. What is not given is \
+            chosen.",
+    example: "resources=foreload.Resources(threads=8, memory=\"4GB\")",
+};
+
+/// What the value of `resources` must be.
+pub const RESOURCES_MAY_BE: &str =
+    "a foreload.Resources(threads=..., memory=..., ...), a dict of its arguments, or None";
