@@ -242,7 +242,8 @@ pub fn stub_of_objects() -> String {
     });
     format!(
         "\"\"\"Groups of settings: a part of `_core.pyi`, for type checkers; at run time `foreload._core` has \
-         them.\"\"\"\n\n# Written by `make stub`.\n\nimport os\nfrom typing import Any, Literal, final\n\nfrom typing_extensions import Self\n\n{}",
+         them.\"\"\"\n\n# Written by `make stub`.\n\nimport os\nfrom typing import Any, Literal, final\n\n\
+         from typing_extensions import Self\n\n{}",
         classes.join("\n")
     )
 }
