@@ -70,11 +70,11 @@ impl Drop for Killable {
     }
 }
 
-/// The seed of the moments of kills: `FORELOAD_KILL_SEED`, or else the time. Prints it.
+/// The seed of the moments of kills: `FORELOAD_SEED`, or else the time. Prints it.
 pub fn kill_seed() -> u64 {
-    let given = std::env::var("FORELOAD_KILL_SEED").ok().map(|seed| seed.parse().expect("a number"));
+    let given = std::env::var("FORELOAD_SEED").ok().map(|seed| seed.parse().expect("a number"));
     let seed = given.unwrap_or_else(|| UNIX_EPOCH.elapsed().unwrap().as_micros() as u64);
-    println!("FORELOAD_KILL_SEED={seed}");
+    println!("FORELOAD_SEED={seed}");
     seed
 }
 

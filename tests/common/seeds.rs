@@ -8,7 +8,7 @@ pub fn thorough() -> bool {
 }
 
 /// Returns the seeds of a campaign that has `whole` of them. Without `FORELOAD_THOROUGH=1` they are the tenth whose
-/// number, 0 to 9, is in `FORELOAD_SLICE`. CI derives it from the commit, so that changes try them in turn.
+/// number, 0 to 9, is in `FORELOAD_SLICE`. CI derives it from the commit, so that all are tried over the commits.
 pub fn seeds(whole: u64) -> Range<u64> {
     if thorough() {
         return 0..whole;

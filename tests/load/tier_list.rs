@@ -7,7 +7,7 @@ use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::{CacheStats, FillChoice};
-use foreload::{CacheChoice, DirectoryChoice, RamChoice, TierName};
+use foreload::{CacheChoice, TierName};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -62,20 +62,11 @@ impl Files {
     /// Options with these shares of the dataset in memory and in a directory.
     fn options(&self, ram: f64, nvme: f64) -> LoaderOptions {
         let part = |share: f64| (share > 0.0).then_some((share * self.total() as f64) as u64);
-        LoaderOptions {
-            batch_size: 8,
-            decoded: false,
-            cache: CacheChoice {
-                ram: RamChoice { size: part(ram), ..Default::default() },
-                directory: DirectoryChoice {
-                    path: part(nvme).map(|_| self.directory.path().join("cache")),
-                    size: part(nvme),
-                    ..Default::default()
-                },
-                ..Default::default()
-            },
-            ..LoaderOptions::default()
-        }
+        let mut cache = CacheChoice::default();
+        cache.ram.size = part(ram);
+        cache.directory.size = part(nvme);
+        cache.directory.path = part(nvme).map(|_| self.directory.path().join("cache"));
+        LoaderOptions { batch_size: 8, decoded: false, cache, ..LoaderOptions::default() }
     }
 
     fn pipeline(&self, options: &LoaderOptions) -> Pipeline {

@@ -37,6 +37,10 @@ impl TlsIdentity {
         Ok(Self { chain: vec![made.cert.into()], key })
     }
 
+    /// This build makes no certificates.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], which names the missing feature.
     #[cfg(not(feature = "certificates"))]
     pub fn for_this_job() -> Result<Self> {
         Err(Error::left_out("certificates for peers", "certificates"))

@@ -13,9 +13,13 @@ use tokio::time::timeout;
 
 /// A request of any kind, for those who know what they ask and whom.
 pub struct PlainRequest {
+    /// The method.
     pub method: Method,
+    /// Where the request goes.
     pub url: HttpUrl,
+    /// The headers, credentials among them.
     pub headers: HeaderMap,
+    /// The body, which may be empty.
     pub body: Bytes,
 }
 

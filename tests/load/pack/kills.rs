@@ -43,7 +43,7 @@ fn a_run_that_was_killed_is_gone_on_with() {
         let report = scene.json("pack", "data", &into, &more);
         gone_on += u64::from(report["samples_before"].as_u64().unwrap() > 0);
         assert_eq!(report["samples_before"].as_u64().unwrap() > 0, before > 0, "what was finished is kept");
-        assert!(tree(&scene.path(&into)) == expected, "dataset {round} of FORELOAD_KILL_SEED={seed}");
+        assert!(tree(&scene.path(&into)) == expected, "dataset {round} of FORELOAD_SEED={seed}");
         fs::remove_dir_all(scene.path(&into)).unwrap();
     }
     println!("{round} datasets, {gone_on} of them with shards of runs that were killed");

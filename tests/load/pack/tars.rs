@@ -212,7 +212,7 @@ fn a_run_that_was_killed_is_gone_on_with_and_makes_the_same_bytes() {
                 .filter(other)
                 .map(|name| name.escape_ascii().to_string())
                 .collect();
-            assert!(others.is_empty(), "round {round} of FORELOAD_KILL_SEED={seed}: {others:?}");
+            assert!(others.is_empty(), "round {round} of FORELOAD_SEED={seed}: {others:?}");
         }
     }
 }
