@@ -159,7 +159,9 @@ def test_a_sample_that_cannot_be_one_is_an_error_with_its_key(sample: Any, messa
 
 
 def test_samples_without_keys_are_numbered(dataset: Path) -> None:
-    given = [(None, sample) if number % 2 else sample for number, (_, sample) in enumerate(samples(dataset, 12))]
+    given = [
+        (None, sample) if number % 2 else sample for number, (_, sample) in enumerate(samples(dataset, 12))
+    ]
     keys = [key for batch in with_keys(iter(given), batch_size=5) for key in batch["__key__"]]
     assert len(set(keys)) == len(keys) == 12
 
