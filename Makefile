@@ -274,7 +274,7 @@ bench-sharing: setup $(DATA)/folder ## trainings that share batches or one read,
 
 bench-outside: program $(DATA)/folder ## a Rust program with cargo's default release profile beside our own program
 	cp Cargo.lock benches/outside
-	cargo build --release --manifest-path benches/outside/Cargo.toml
+	cargo build --release --target-dir target/outside --manifest-path benches/outside/Cargo.toml
 	$(BIN)/python benches/outside/run.py --data $(DATA)/folder --output benches/results/outside
 
 limits: setup ## the reader against fio, decoding against libjpeg-turbo, depth against storage that takes milliseconds

@@ -2,7 +2,8 @@
 
 Both load the same epochs with the same settings; what is compared is the processor time of the whole process.
 
-make program && cargo build --release --manifest-path benches/outside/Cargo.toml
+make program
+cargo build --release --target-dir target/outside --manifest-path benches/outside/Cargo.toml
 .venv/bin/python benches/outside/run.py --data data/folder
 """
 
@@ -17,7 +18,7 @@ from harness import aims, options, programs, report
 from harness.environments import ROOT
 
 OURS = ROOT / "target/release/foreload"
-THEIRS = Path(__file__).parent / "target/release/outside"
+THEIRS = ROOT / "target/outside/release/outside"
 AIM = 1.1
 """The most processor time, of that of foreload's own program."""
 
