@@ -18,7 +18,7 @@ __all__ = ["Folder", "Iterator", "Redis", "Source", "ZeroMQ"]
 if not TYPE_CHECKING:  # Type checkers would take every name for one that is here.
 
     def __getattr__(name: str) -> Any:
-        """Say what to use in place of a source that is no more."""
+        """Say what to use in place of a source that was removed."""
         what = ": use Redis, ZeroMQ, Folder or an Iterator" if name in ("Feeder", "Socket") else ""
         raise AttributeError(f"foreload.streams has no {name}{what}")
 

@@ -24,17 +24,18 @@ impl TierName {
     pub const PEERS: Self = Self::of("peers");
 
     /// The name `text`, for constants.
+    ///
+    /// # Panics
+    /// If `text` is no name: in a constant, the program does not compile.
     pub const fn of(text: &'static str) -> Self {
-        assert!(!text.is_empty() && text.len() <= LONGEST);
+        assert!(is_name(text), "a name is up to 24 small letters, digits, `_` and `-`");
         Self(text)
     }
 
     /// The name that `text` is; `None` where it is none: up to 24 small letters, digits, `_` and `-`.
     pub fn new(text: &str) -> Option<Self> {
         static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
-        let fits =
-            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-');
-        if text.is_empty() || text.len() > LONGEST || !text.bytes().all(fits) {
+        if !is_name(text) {
             return None;
         }
         let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,6 +54,15 @@ impl TierName {
     pub fn as_str(self) -> &'static str {
         self.0
     }
+}
+
+const fn is_name(text: &str) -> bool {
+    let mut rest = text.as_bytes();
+    let has_a_length = !rest.is_empty() && rest.len() <= LONGEST;
+    while let [b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-', more @ ..] = rest {
+        rest = more;
+    }
+    has_a_length && rest.is_empty()
 }
 
 impl Default for TierName {

@@ -275,6 +275,17 @@ fn changed_directories_are_noticed() {
 }
 
 #[test]
+fn a_dataset_that_is_gone_is_named() {
+    for make in [shards, loose] {
+        let scene = make();
+        let index = scene.open().unwrap();
+        fs::remove_dir_all(&scene.root).unwrap();
+        let error = index.verify().unwrap_err().to_string();
+        assert!(error.contains("data: is gone"), "{error}");
+    }
+}
+
+#[test]
 fn changed_shards_are_noticed() {
     let rewrite = |path: PathBuf, members: &[(&str, &[u8])]| {
         let metadata = fs::metadata(&path).unwrap();

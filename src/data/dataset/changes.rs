@@ -120,9 +120,12 @@ impl MovedStamps {
         cancel: &Cancel,
     ) -> Result<Comparison> {
         let mut seen = Comparison::default();
+        // Where the names of shards differ, the change of the root says which are gone.
+        let mut gone_are_told = false;
         if self.root {
             let names = stamp_of_root(index)?;
             let compared = compare_root(index, &mut seen.left_out, cancel);
+            gone_are_told = index.layout().is_sharded() && matches!(compared, Ok(Some(_)));
             seen.changes.extend(changed(index.base(), compared)?);
             seen.root = names.map(|names| index.known(names.stamp)).filter(|_| seen.changes.is_empty());
         } else {
@@ -143,7 +146,9 @@ impl MovedStamps {
                 (stamp, left_out) = (Some(found.stamp), found.left_out);
                 found.change
             });
-            let change = changed(&index.directory_or_shard(group), compared)?;
+            let is_told =
+                gone_are_told && matches!(&compared, Err(Error::Io { source, .. }) if is_gone(source));
+            let change = changed(&index.directory_or_shard(group), compared)?.filter(|_| !is_told);
             let mut seen = lock();
             seen.left_out.extend(left_out.map(|skipped| (index.group_path(group).to_vec(), skipped)));
             match (change, stamp) {
@@ -204,16 +209,13 @@ fn stamp_of_root(index: &DatasetPart) -> Result<Option<NamesStamp>> {
     stamp_of_names(&*index.source, shards, &described, index.inodes)
 }
 
-/// What is said of a file that is no more.
-pub(super) const GONE: &str = "is gone";
-
 /// What differs at `path`, found by comparing, or else the reason why it cannot be what it was.
 fn changed(path: &Path, compared: Result<Option<Change>>) -> Result<Option<Change>> {
     match compared {
         Ok(change) => Ok(change),
         Err(Error::Dataset { path, message }) => Ok(Some(Change { path, message })),
         Err(Error::Io { source, .. }) if is_gone(&source) => {
-            Ok(Some(Change { path: path.to_path_buf(), message: GONE.to_owned() }))
+            Ok(Some(Change { path: path.to_path_buf(), message: "is gone".to_owned() }))
         }
         Err(error) => Err(error),
     }

@@ -3,7 +3,7 @@
 use super::bad_shards::{self, UnreadShards, fingerprint_without};
 use super::build::{IndexBuilder, IndexFacts};
 use super::cancel::{Cancel, OpeningWatch};
-use super::changes::{Change, GONE, MovedStamps};
+use super::changes::{Change, MovedStamps};
 use super::directory::{self, IndexDirectory};
 use super::format::{Beside, IndexFile, Section};
 use super::layouts::{ShardLayout, ShardReading};
@@ -364,11 +364,7 @@ enum Revalidated {
 }
 
 /// The error that names all `changes`.
-fn refusal(root: &Path, mut changes: Vec<Change>) -> Error {
-    // The names in the root say already which of its files are gone.
-    if changes.iter().any(|change| change.path == root) {
-        changes.retain(|change| change.message != GONE);
-    }
+fn refusal(root: &Path, changes: Vec<Change>) -> Error {
     let faults = changes.into_iter().map(|Change { path, message }| (path, message)).collect();
     let (path, message) = bad_shards::joined(root, faults).unwrap_or_default();
     Error::DatasetChanged { path, message }

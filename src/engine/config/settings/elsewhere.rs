@@ -67,6 +67,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["on_bad_sample", "handler"], "use on_error=\"skip\", \"zero\" or \"raise\""),
 ];
 
+/// How Foreload says what another loader, or an earlier version, calls `name`.
 fn answer(name: &str) -> Option<&'static str> {
     ELSEWHERE.iter().find(|(names, _)| names.contains(&name)).map(|(_, answer)| *answer)
 }
