@@ -15,7 +15,7 @@ use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use foreload::testing::decode::forms::{FormMaker, MadeForm};
 use foreload::testing::io::fault::{FaultOptions, FaultReader};
 use foreload::testing::pipeline::Pipeline;
-use foreload::testing::rng::{RandomKey, Use};
+use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::schedule::LastBatch;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 pub use seeds::{seeds, thorough};
@@ -30,6 +30,20 @@ pub use waits::{Ending, tick, wait_for, wait_until};
 pub fn with_cache(mut options: LoaderOptions, change: impl FnOnce(&mut CacheChoice)) -> LoaderOptions {
     change(&mut options.cache);
     options
+}
+
+/// As many bytes that look random: the words of SplitMix64 (Steele, Lea and Flood 2014). Tests make many megabytes of
+/// them, and tests are not optimised.
+pub fn random_bytes(random: &mut RandomStream, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    let mut state = random.next_u64();
+    for piece in bytes.chunks_mut(8) {
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut word = (state ^ state >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        piece.copy_from_slice(&(word ^ word >> 31).to_le_bytes()[..piece.len()]);
+    }
+    bytes
 }
 
 /// A dataset of three classes and its index, both in a temporary directory.
@@ -202,10 +216,8 @@ pub fn jpeg(number: u64) -> Vec<u8> {
     let mut pixels = Vec::new();
     for y in 0..u32::from(height) {
         for x in 0..u32::from(width) {
-            let noise = stream.next_u32();
-            pixels.extend(
-                [(2 * x) as u8, (3 * y) as u8, (x + y) as u8].map(|v| v.wrapping_add(noise as u8 & 15)),
-            );
+            let noise = stream.next_u32() & 15;
+            pixels.extend_from_slice(&[(2 * x + noise) as u8, (3 * y + noise) as u8, (x + y + noise) as u8]);
         }
     }
     let mut bytes = Vec::new();

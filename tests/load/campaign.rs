@@ -281,7 +281,7 @@ fn campaign(base: &Path, runs: Range<u64>, tally: &mut Tally) {
         if scene.chance(4) {
             kill_one(&mut scene);
         }
-        scene.run(&format!("FORELOAD_TEST_SEED={run}"));
+        scene.run(&format!("FORELOAD_SEED={run}"));
         scene.count("runs", 1);
         dataset = scene.dataset;
     }
@@ -346,7 +346,7 @@ fn fills_until_killed() {
 #[test]
 fn no_byte_is_wrong_whatever_happens() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let chosen = match number("FORELOAD_TEST_SEED") {
+    let chosen = match number("FORELOAD_SEED") {
         Some(seed) => {
             let first = seed / RUNS_OF_A_WORLD * RUNS_OF_A_WORLD;
             first..first + RUNS_OF_A_WORLD

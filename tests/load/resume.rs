@@ -1,7 +1,7 @@
 //! A run that resumes from a state delivers the same rest of the epoch: at any step, for any length, on any number of
 //! ranks.
 
-use crate::common::Dataset;
+use crate::common::{Dataset, thorough};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{LoaderOptions, Weights};
 use foreload::testing::dataset::{ClassRef, Fingerprint};
@@ -12,15 +12,15 @@ use foreload::testing::state::{OrderIdentity, State};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
-/// The random numbers of a test's choices. The seed is `FORELOAD_TEST_SEED` or else another at each run; it is printed,
+/// The random numbers of a test's choices. The seed is `FORELOAD_SEED` or else another at each run; it is printed,
 /// and shown when the test fails.
 fn choices() -> RandomStream {
-    let given = std::env::var("FORELOAD_TEST_SEED").ok().map(|seed| seed.parse().expect("a number"));
+    let given = std::env::var("FORELOAD_SEED").ok().map(|seed| seed.parse().expect("a number"));
     let seed = given.unwrap_or_else(|| {
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_micros()
             as u64
     });
-    println!("FORELOAD_TEST_SEED={seed}");
+    println!("FORELOAD_SEED={seed}");
     RandomKey::new(b"resume tests", seed, 0, Use::Order).stream(0)
 }
 
@@ -169,7 +169,7 @@ fn digest(order: &Order, batch: u32, world: u32, steps: impl Iterator<Item = u64
 #[test]
 fn large_epochs_go_on_at_any_step() {
     let mut choices = choices();
-    for trial in 0..200 {
+    for trial in 0..if thorough() { 200 } else { 40 } {
         // Up to a million samples all that is left is compared; above, what comes next, the end, and samples between.
         let samples = [100_003, 1_000_000, 50_000_017, 1_000_000_000][trial % 4];
         let (global, epoch) = (512, choices.below(1000));

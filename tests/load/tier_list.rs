@@ -1,11 +1,12 @@
 //! The pipeline over a list of tiers, memory before a directory: the rooms of all add up, bytes are as without them,
 //! and what happens in one tier costs at most a read of the next.
 
-use crate::common::with_cache;
+use crate::common::{random_bytes, with_cache};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
 use foreload::testing::pipeline::Pipeline;
+use foreload::testing::rng::{RandomKey, Use};
 use foreload::testing::tier::{CacheStats, FillChoice};
 use foreload::{CacheChoice, TierName};
 use std::path::PathBuf;
@@ -25,7 +26,8 @@ struct Files {
 }
 
 fn bytes(sample: usize, length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at * 7 + sample * 13 + at * sample / 997) as u8).collect()
+    let mut random = RandomKey::new(b"samples of tiers", 0, 0, Use::Augment).stream(sample as u64);
+    random_bytes(&mut random, length)
 }
 
 impl Files {

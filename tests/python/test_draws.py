@@ -37,9 +37,9 @@ CROP = ("x", "y", "width", "height")
 
 
 def seed_of(name: str) -> int:
-    """Return a seed, printed for who wants the same numbers again by FORELOAD_TEST_SEED."""
-    seed = int(os.environ.get("FORELOAD_TEST_SEED", zlib.crc32(name.encode())))
-    print(f"{name}: FORELOAD_TEST_SEED={seed}")
+    """Return a seed, printed for who wants the same numbers again by FORELOAD_SEED."""
+    seed = int(os.environ.get("FORELOAD_SEED", zlib.crc32(name.encode())))
+    print(f"{name}: FORELOAD_SEED={seed}")
     return seed
 
 

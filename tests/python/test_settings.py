@@ -138,9 +138,9 @@ def test_no_value_is_worse_than_a_config_error(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: type
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    seed = int(os.environ.get("FORELOAD_TEST_SEED", time.time_ns()))
+    seed = int(os.environ.get("FORELOAD_SEED", time.time_ns()))
     draw = random.Random(seed)
-    print(f"FORELOAD_TEST_SEED={seed}")
+    print(f"FORELOAD_SEED={seed}")
     for name in parameters(of).keys() - {"path"}:
         for value in [*WRONG, *(junk(draw) for _ in range(150))]:
             attempt(of, dataset, name, value)

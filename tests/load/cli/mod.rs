@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
 use tempfile::TempDir;
 
 fn foreload(args: &[&str]) -> Output {
@@ -36,7 +37,38 @@ fn json(output: &Output) -> Value {
     value
 }
 
-/// A directory with three "photographs" to make datasets from: waves of random direction and length, and noise.
+/// Three "photographs", PNG files: waves of random direction and length, and noise.
+static PHOTOS: LazyLock<[Vec<u8>; 3]> = LazyLock::new(|| {
+    let key = RandomKey::new(b"photographs", 0, 0, Use::Augment);
+    [(0, 640, 480), (1, 512, 512), (2, 700, 400)].map(|(number, width, height): (u64, u32, u32)| {
+        let mut random = key.stream(number);
+        let waves: Vec<[f64; 5]> = (0..40)
+            .map(|_| {
+                let length = random.uniform(1.0, 6.0).exp();
+                let angle = random.uniform(0.0, std::f64::consts::TAU);
+                let phase = random.uniform(0.0, std::f64::consts::TAU);
+                [angle.cos() / length, angle.sin() / length, phase, length.sqrt(), random.unit()]
+            })
+            .collect();
+        let mut pixels = Vec::new();
+        for i in 0..width * height {
+            let (x, y) = (f64::from(i % width), f64::from(i / width));
+            let mut rgb = [128.0; 3];
+            for [dx, dy, phase, height, hue] in &waves {
+                let value = 2.0 * height * (x * dx + y * dy + phase).sin();
+                rgb.iter_mut().zip([1.0, 0.5 + hue, 1.5 - hue]).for_each(|(v, gain)| *v += gain * value);
+            }
+            pixels.extend(rgb.map(|v| (v + random.uniform(-6.0, 6.0)).clamp(0.0, 255.0) as u8));
+        }
+        let mut file = Vec::new();
+        let mut encoder = png::Encoder::new(&mut file, width, height);
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.write_header().unwrap().write_image_data(&pixels).unwrap();
+        file
+    })
+});
+
+/// A directory with these photographs to make datasets from.
 struct Workshop {
     directory: TempDir,
 }
@@ -46,31 +78,8 @@ impl Workshop {
         let directory = tempfile::tempdir().unwrap();
         let workshop = Self { directory };
         fs::create_dir(workshop.path("photos")).unwrap();
-        let key = RandomKey::new(b"photographs", 0, 0, Use::Augment);
-        for (number, (width, height)) in [(640u32, 480u32), (512, 512), (700, 400)].into_iter().enumerate() {
-            let mut random = key.stream(number as u64);
-            let waves: Vec<[f64; 5]> = (0..40)
-                .map(|_| {
-                    let length = random.uniform(1.0, 6.0).exp();
-                    let angle = random.uniform(0.0, std::f64::consts::TAU);
-                    let phase = random.uniform(0.0, std::f64::consts::TAU);
-                    [angle.cos() / length, angle.sin() / length, phase, length.sqrt(), random.unit()]
-                })
-                .collect();
-            let mut pixels = Vec::new();
-            for i in 0..width * height {
-                let (x, y) = (f64::from(i % width), f64::from(i / width));
-                let mut rgb = [128.0; 3];
-                for [dx, dy, phase, height, hue] in &waves {
-                    let value = 2.0 * height * (x * dx + y * dy + phase).sin();
-                    rgb.iter_mut().zip([1.0, 0.5 + hue, 1.5 - hue]).for_each(|(v, gain)| *v += gain * value);
-                }
-                pixels.extend(rgb.map(|v| (v + random.uniform(-6.0, 6.0)).clamp(0.0, 255.0) as u8));
-            }
-            let file = fs::File::create(workshop.path(&format!("photos/{number}.png"))).unwrap();
-            let mut encoder = png::Encoder::new(file, width, height);
-            encoder.set_color(png::ColorType::Rgb);
-            encoder.write_header().unwrap().write_image_data(&pixels).unwrap();
+        for (number, photo) in PHOTOS.iter().enumerate() {
+            fs::write(workshop.path(&format!("photos/{number}.png")), photo).unwrap();
         }
         workshop
     }
@@ -306,7 +315,7 @@ fn bad_usage_has_exit_code_2_and_help_0() {
 fn a_slow_file_system_is_emulated_without_changing_a_byte() {
     let workshop = Workshop::new();
     for layout in ["folder", "tar"] {
-        json(&workshop.synth(layout, &["--images", "60", "--layout", layout, "--shard-size", "20"]));
+        json(&workshop.synth(layout, &["--images", "30", "--layout", layout, "--shard-size", "10"]));
         let (data, index) = (workshop.path(layout), workshop.path("index"));
         let bench = |more: &[&str]| {
             let fixed = [

@@ -1,6 +1,6 @@
 //! A small dataset whose bytes are known, and a driver that reads extents of it.
 
-use crate::common::tick;
+use crate::common::{random_bytes, tick};
 use foreload::Result;
 use foreload::testing::dataset::{Extent, FileId, Stamp};
 use foreload::testing::io::{Files, ReadRequest, Reader};
@@ -63,9 +63,7 @@ impl World {
 
     fn add(&mut self, size: usize, shard: bool, random: &mut RandomStream) {
         let path = self.dir.path().join(format!("file-{}", self.files.len()));
-        let mut bytes: Vec<u8> =
-            (0..size.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes()).collect();
-        bytes.truncate(size);
+        let bytes = random_bytes(random, size);
         std::fs::write(&path, &bytes).unwrap();
         let stamp = shard.then(|| stamp(&path));
         self.files.push(File { path, stamp, bytes });

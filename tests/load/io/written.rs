@@ -72,7 +72,7 @@ fn check(name: &str, answers: Vec<Result<Vec<u8>, Error>>) -> Vec<u8> {
     let (mut whole, mut torn) = (0, Vec::new());
     for answer in answers {
         match answer {
-            Ok(bytes) if bytes.iter().all(|byte| *byte == bytes[0]) => whole += 1,
+            Ok(bytes) if bytes == vec![bytes[0]; bytes.len()] => whole += 1,
             Ok(bytes) => {
                 println!("{name}: two contents in one sample");
                 torn.push(bytes[0]);

@@ -6,7 +6,7 @@ mod forms;
 mod logged;
 mod sharing;
 
-use crate::common::wait_for;
+use crate::common::{random_bytes, wait_for};
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use foreload::testing::peers::{PeerCounts, PeerStats};
@@ -38,9 +38,8 @@ struct World {
 fn bytes(sample: usize, version: u64) -> Vec<u8> {
     let key = RandomKey::new(b"samples of nodes", version, 0, Use::Augment);
     let mut random = key.stream(sample as u64);
-    let words = 500 + random.below(500);
-    let words = (0..words).flat_map(|_| random.next_u64().to_le_bytes());
-    [0xFF, 0xD8, 0xFF].into_iter().chain(words).collect()
+    let words = 500 + random.below(500) as usize;
+    [&[0xFF, 0xD8, 0xFF], &random_bytes(&mut random, 8 * words)[..]].concat()
 }
 
 impl World {

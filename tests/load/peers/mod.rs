@@ -7,7 +7,7 @@ mod pushing;
 mod serving;
 mod strangers;
 
-use crate::common::wait_until;
+use crate::common::{random_bytes, wait_until};
 use foreload::Notices;
 use foreload::testing::dataset::{FileVersion, Fingerprint};
 use foreload::testing::io::Waker;
@@ -44,8 +44,7 @@ static SAMPLES: LazyLock<Vec<(Bytes, u32)>> = LazyLock::new(|| {
     let sample = |number| {
         let mut random = key.stream(number);
         let length = if number == 0 { 0 } else { 1 + random.below(200_000) as usize };
-        let words = (0..length.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes());
-        let bytes: Vec<u8> = words.take(length).collect();
+        let bytes = random_bytes(&mut random, length);
         let crc = checksum(&bytes);
         (bytes.into(), crc)
     };

@@ -1,6 +1,7 @@
 //! Bytes that are damaged at any place are an error or a notice, and never a sample's or a snapshot's.
 
 use super::world::{files, id, open, random, record, small};
+use crate::common::random_bytes;
 use foreload::Notices;
 use foreload::testing::stream::segments::SegmentStore;
 use std::collections::{HashMap, HashSet};
@@ -20,7 +21,7 @@ fn damaged_files_never_give_wrong_bytes() {
         store.append(&record(number)).unwrap();
     }
     store.publish().unwrap();
-    let snapshot: Vec<u8> = (0..20_000).map(|_| random.next_u32() as u8).collect();
+    let snapshot = random_bytes(&mut random, 20_000);
     store.write_snapshot(5, &snapshot).unwrap();
     drop(store);
     let whole = files(directory.path());

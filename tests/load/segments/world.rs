@@ -1,5 +1,6 @@
 //! Samples whose bytes are known by their numbers, and what lies in a store's directory.
 
+use crate::common::random_bytes;
 use foreload::Notices;
 use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::stream::segments::{RecordPlace, SegmentOptions, SegmentStore};
@@ -30,7 +31,7 @@ pub fn record(number: u64) -> Record {
     let length = [100, 3000, 30_000][number as usize % 3];
     let length = random.below(length) as usize;
     let mut bytes = marker(number);
-    bytes.extend((0..length.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes()));
+    bytes.extend(random_bytes(&mut random, length));
     let class = (number % 10).to_string();
     let members: [(&str, &[u8]); 2] = [("bin", &bytes), ("cls", class.as_bytes())];
     Record::new(STREAM, &number.to_string(), &members[..1 + usize::from(number.is_multiple_of(3))]).unwrap()

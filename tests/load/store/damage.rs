@@ -1,6 +1,7 @@
 //! Segments that are damaged by hand never give a wrong byte, and nobody else's file is touched.
 
 use super::world::{World, leftovers, random};
+use crate::common::random_bytes;
 use foreload::testing::rng::RandomStream;
 use foreload::testing::tier::store::{CopyFault, checksum};
 use std::fs::{self, File};
@@ -75,8 +76,7 @@ fn a_bit_of_its_end_flipped() {
 #[test]
 fn garbage_in_its_place() {
     is_found_at_once(21, |path, random| {
-        let bytes: Vec<u8> = (0..50_000).map(|_| random.next_u32() as u8).collect();
-        fs::write(path, bytes).unwrap();
+        fs::write(path, random_bytes(random, 50_000)).unwrap();
     });
     is_found_at_once(22, |path, _| fs::write(path, b"").unwrap());
     // The file is longer than it was.

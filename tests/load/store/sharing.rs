@@ -3,6 +3,7 @@
 use super::world::{World, linked, random, segments, shuffled, told};
 use crate::common::child;
 use foreload::testing::tier::store::{Store, StoreOptions, checksum};
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
@@ -166,7 +167,9 @@ fn beside(world: &World, other: &World, quota: u64) -> Arc<Store> {
 
 #[test]
 fn datasets_in_use_stay_and_others_make_room() {
-    let [one, two, three] = [8, 9, 10].map(|seed| World::new(seed, 100, 9000));
+    let mut worlds = [8, 9, 10].map(|seed| World::new(seed, 100, 9000));
+    worlds.sort_by_key(|world| Reverse(world.total()));
+    let [one, two, three] = worlds;
     let quota = one.total() + one.total() / 2;
     let first = one.open(quota);
     one.offer_all(&first, 0..100);

@@ -1,6 +1,6 @@
 //! A dataset in one shard whose bytes are known, caches for it, and processes that fill them.
 
-use crate::common::wait_until;
+use crate::common::{random_bytes, wait_until};
 use foreload::testing::dataset::{DatasetIndex, FileId, FileVersion, IndexOptions, Stamp};
 use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::tier::store::{Offer, Store, StoreOptions, checksum};
@@ -133,8 +133,8 @@ pub fn write_dataset(root: &Path, seed: u64, samples: u64, largest: u64) {
     let mut tar = tar::Builder::new(File::create(root.join("all.tar")).expect("a shard"));
     for sample in 0..samples {
         let length = if sample == 0 { largest } else { 1 + random.below(largest) };
-        let bytes: Vec<u8> = (0..length.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes()).collect();
-        for (suffix, data) in [("cls", &b"0"[..]), ("jpg", &bytes[..length as usize])] {
+        let bytes = random_bytes(&mut random, length as usize);
+        for (suffix, data) in [("cls", &b"0"[..]), ("jpg", &bytes)] {
             let mut header = tar::Header::new_ustar();
             header.set_size(data.len() as u64);
             header.set_mode(0o644);

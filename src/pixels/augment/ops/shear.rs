@@ -317,7 +317,7 @@ mod tests {
                 let name = level.name();
                 assert!(
                     found == wanted,
-                    "FORELOAD_TEST_SEED={seed} round {round}, {name}: {matrix:?} of {size:?}"
+                    "FORELOAD_SEED={seed} round {round}, {name}: {matrix:?} of {size:?}"
                 );
             }
         }

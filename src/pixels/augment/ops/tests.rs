@@ -60,7 +60,7 @@ fn timms_addition_ends_at_a_threshold() {
 
 /// A number that a failing test is repeated with.
 pub(super) fn seed() -> u64 {
-    let given = std::env::var("FORELOAD_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let given = std::env::var("FORELOAD_SEED").ok().and_then(|seed| seed.parse().ok());
     given.unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos().into())
 }
 
@@ -140,8 +140,7 @@ fn levels_of_instructions_and_ways_to_run_agree() {
         let ops = operations(&mut stream, size, 0);
         let wanted = run(Level::Portable, &ops, &planes, size);
         for level in Level::available() {
-            let what =
-                format!("FORELOAD_TEST_SEED={seed} round {round}, {}: {ops:?} of {size:?}", level.name());
+            let what = format!("FORELOAD_SEED={seed} round {round}, {}: {ops:?} of {size:?}", level.name());
             assert!(run(level, &ops, &planes, size) == wanted, "{what}");
             let one = |planes: Vec<u8>, op: &PixelOp| run(level, std::slice::from_ref(op), &planes, size);
             assert!(ops.iter().fold(planes.clone(), one) == wanted, "one after the other, {what}");
@@ -158,7 +157,7 @@ fn operations_can_be_run_again_from_their_text() {
         let planes: Vec<u8> = (0..3 * size.0 * size.1).map(|_| stream.next_u32() as u8).collect();
         let ops = operations(&mut stream, size, 0);
         let text = serde_json::to_string(&ops).unwrap();
-        let what = format!("FORELOAD_TEST_SEED={seed} round {round}: {text} of {size:?}");
+        let what = format!("FORELOAD_SEED={seed} round {round}: {text} of {size:?}");
         assert!(replay(&text, &planes, size).unwrap() == run(Level::detect(), &ops, &planes, size), "{what}");
     }
 }

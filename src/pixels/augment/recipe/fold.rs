@@ -273,8 +273,8 @@ mod tests {
     /// Random crops and mirrorings, then paddings, then crops are the same, pixel for pixel, folded and step by step.
     #[test]
     fn crops_padding_and_mirroring_are_what_they_are_one_after_another() {
-        let seed = std::env::var("FORELOAD_TEST_SEED").map_or(1, |seed| seed.parse().unwrap());
-        println!("FORELOAD_TEST_SEED={seed}");
+        let seed = std::env::var("FORELOAD_SEED").map_or(1, |seed| seed.parse().unwrap());
+        println!("FORELOAD_SEED={seed}");
         for case in 0..2000 {
             let random = &mut RandomKey::new(b"fold", seed, 0, Use::Augment).stream(case);
             let (width, height) = (1 + up_to(random, 12), 1 + up_to(random, 12));
