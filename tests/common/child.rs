@@ -4,7 +4,7 @@ use super::waits::{wait_for, wait_until};
 use foreload::testing::rng::RandomStream;
 use std::io::{Read, Write};
 use std::process::{Child, Command};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 /// A command that runs `test` of this program alone, in a single thread, without capturing its output.
 pub fn child<Test: Fn()>(_test: Test) -> Command {
@@ -68,14 +68,6 @@ impl Drop for Killable {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// The seed of the moments of kills: `FORELOAD_SEED`, or else the time. Prints it.
-pub fn kill_seed() -> u64 {
-    let given = std::env::var("FORELOAD_SEED").ok().map(|seed| seed.parse().expect("a number"));
-    let seed = given.unwrap_or_else(|| UNIX_EPOCH.elapsed().unwrap().as_micros() as u64);
-    println!("FORELOAD_SEED={seed}");
-    seed
 }
 
 /// The byte that a child writes after each step.

@@ -8,7 +8,7 @@ mod seeds;
 pub mod tables;
 mod waits;
 
-pub use child::{Killable, await_no_threads, await_steps, child, kill_seed, report_step, threads};
+pub use child::{Killable, await_no_threads, await_steps, child, report_step, threads};
 use foreload::CacheChoice;
 use foreload::testing::config::{LoaderConfig, LoaderOptions};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
@@ -23,6 +23,7 @@ use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 use tempfile::TempDir;
 pub use waits::{Ending, tick, wait_for, wait_until};
 
@@ -30,6 +31,14 @@ pub use waits::{Ending, tick, wait_for, wait_until};
 pub fn with_cache(mut options: LoaderOptions, change: impl FnOnce(&mut CacheChoice)) -> LoaderOptions {
     change(&mut options.cache);
     options
+}
+
+/// The seed of a test's choices: `FORELOAD_SEED`, or else the time. Prints it.
+pub fn printed_seed() -> u64 {
+    let given = std::env::var("FORELOAD_SEED").ok().map(|seed| seed.parse().expect("a number"));
+    let seed = given.unwrap_or_else(|| UNIX_EPOCH.elapsed().unwrap().as_micros() as u64);
+    println!("FORELOAD_SEED={seed}");
+    seed
 }
 
 /// As many bytes that look random: the words of SplitMix64 (Steele, Lea and Flood 2014). Tests make many megabytes of

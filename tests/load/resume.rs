@@ -1,7 +1,7 @@
 //! A run that resumes from a state delivers the same rest of the epoch: at any step, for any length, on any number of
 //! ranks.
 
-use crate::common::{Dataset, thorough};
+use crate::common::{Dataset, printed_seed, thorough};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{LoaderOptions, Weights};
 use foreload::testing::dataset::{ClassRef, Fingerprint};
@@ -12,16 +12,9 @@ use foreload::testing::state::{OrderIdentity, State};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
-/// The random numbers of a test's choices. The seed is `FORELOAD_SEED` or else another at each run; it is printed,
-/// and shown when the test fails.
+/// The random numbers of a test's choices.
 fn choices() -> RandomStream {
-    let given = std::env::var("FORELOAD_SEED").ok().map(|seed| seed.parse().expect("a number"));
-    let seed = given.unwrap_or_else(|| {
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_micros()
-            as u64
-    });
-    println!("FORELOAD_SEED={seed}");
-    RandomKey::new(b"resume tests", seed, 0, Use::Order).stream(0)
+    RandomKey::new(b"resume tests", printed_seed(), 0, Use::Order).stream(0)
 }
 
 /// The contents of a batch, one entry for each sample.

@@ -434,8 +434,11 @@ def test_what_comes_while_nobody_reads_is_not_lost_to_a_reader_of_what_is_new(
     redis.call("XADD", "images", "1-1", "jpg", content(dataset, 1))
     loader = reading()
     next(iter(loader))
-    begun = lambda state: state["sources"][0]["position"]["after"] == "1-1"  # noqa: E731
-    state = until("reading begins at the stream's end", loader.state_dict, begun)
+    state = until(
+        "reading begins at the stream's end",
+        loader.state_dict,
+        lambda state: state["sources"][0]["position"]["after"] == "1-1",
+    )
     redis.call("XADD", "images", "1-2", "jpg", content(dataset, 2))
     del loader
     resumed = reading()

@@ -1,7 +1,7 @@
 //! `foreload pack` is killed at random moments and begun again: the shards are the same, bit for bit.
 
 use super::{Scene, tree};
-use crate::common::{Killable, jpeg, kill_seed};
+use crate::common::{Killable, jpeg, printed_seed};
 use foreload::testing::rng::{RandomKey, Use};
 use std::fs;
 use std::time::Instant;
@@ -24,7 +24,7 @@ fn a_run_that_was_killed_is_gone_on_with() {
     let whole = began.elapsed();
     let expected = tree(&scene.path("whole"));
 
-    let seed = kill_seed();
+    let seed = printed_seed();
     let mut random = RandomKey::new(b"pack kills", seed, 0, Use::Order).stream(0);
     let (mut left, mut round, mut gone_on) = (kills(), 0, 0);
     while left > 0 {

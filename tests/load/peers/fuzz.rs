@@ -54,10 +54,8 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut RandomStream) {
             }
             4 => drop(bytes.splice(at..at, WORDS[random.below(10) as usize].iter().copied())),
             _ => {
-                drop(bytes.splice(
-                    at..at,
-                    (0..random.below(300)).map(|_| random.next_u32() as u8).collect::<Vec<_>>(),
-                ))
+                let length = random.below(300) as usize;
+                bytes.splice(at..at, random_bytes(random, length));
             }
         }
     }

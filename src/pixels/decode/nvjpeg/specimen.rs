@@ -19,10 +19,11 @@ const STEP: u8 = 8;
 pub(super) fn is_right(layout: &PlanesLayout, samples: &[u8]) -> bool {
     layout.used().iter().enumerate().all(|(component, plane)| {
         (0..plane.height).all(|y| {
-            let row = plane.offset as usize + y as usize * plane.stride as usize;
+            let start = plane.offset as usize + y as usize * plane.stride as usize;
+            let row = &samples[start..start + plane.width as usize];
             let block = |x: u32| SpecimenBlock::at(component, x / 8, (plane.y0 + y) / 8);
             let mut of_x = block(plane.x0);
-            (plane.x0..plane.x0 + plane.width).zip(&samples[row..]).all(|(x, sample)| {
+            (plane.x0..plane.x0 + plane.width).zip(row).all(|(x, sample)| {
                 if x % 8 == 0 {
                     of_x = block(x);
                 }
