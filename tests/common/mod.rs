@@ -2,6 +2,7 @@
 #![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 
 mod child;
+mod fuzz;
 pub mod scene;
 pub mod secrets;
 mod seeds;
@@ -17,6 +18,7 @@ use foreload::testing::io::fault::{FaultOptions, FaultReader};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::schedule::LastBatch;
+pub use fuzz::fuzz;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 pub use seeds::{seeds, thorough};
 use sha2::{Digest, Sha256};

@@ -1,10 +1,11 @@
 //! TFRecord shards of `tf.Example`s: which samples, fields, labels and notices they give, whatever order and form their
 //! messages have, and what hostile ones are.
 
+use crate::common::fuzz;
 use crate::common::jpeg;
 use crate::common::scene::{Scene, bytes_of, masked, samples_are_found_by_extent, summary, tfrecord};
 use crate::common::tables::{Feature, entry, example, feature, field, varint};
-use crate::fuzz::{fuzz, mutate};
+use crate::fuzz::mutate;
 use foreload::testing::dataset::layouts::tf_examples;
 use foreload::testing::dataset::table::{CellExtent, ShardTable, TableCells, TableColumn};
 use foreload::testing::dataset::{

@@ -1,42 +1,18 @@
 //! Hostile bytes for the parsers of tar and TFRecord and for the index loader give an error or an answer within bounds,
 //! never a panic.
 //!
-//! Each test runs for about two seconds; `FORELOAD_FUZZ_SECONDS` makes it longer, `FORELOAD_FUZZ_SEED` repeats a run.
+//! Each test runs for a moment; `FORELOAD_FUZZ_SECONDS` makes it longer, `FORELOAD_FUZZ_SEED` repeats a run.
 
+use crate::common::fuzz;
 use crate::common::scene::{Scene, masked, summary, tfrecord};
 use crate::common::tables::{Feature, example};
 use foreload::testing::dataset::archive::TarMembers;
 use foreload::testing::dataset::shards::{self, Stems};
 use foreload::testing::dataset::tfrecord::records;
 use foreload::testing::dataset::{ClassRef, DatasetIndex, Select};
-use foreload::testing::rng::{RandomKey, RandomStream, Use};
+use foreload::testing::rng::RandomStream;
 use sha2::{Digest, Sha256};
 use std::fs;
-use std::time::{Duration, Instant};
-
-fn seed() -> u64 {
-    let given =
-        std::env::var("FORELOAD_FUZZ_SEED").ok().map(|seed| seed.parse().expect("a seed is a number"));
-    let clock = || std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64);
-    given.unwrap_or_else(clock)
-}
-
-/// Calls `one` with a random stream of its own until the time is up. A panic is preceded by the seed that repeats it.
-pub(crate) fn fuzz(name: &str, mut one: impl FnMut(&mut RandomStream)) {
-    let seconds =
-        std::env::var("FORELOAD_FUZZ_SECONDS").map_or(2.0, |s| s.parse().expect("seconds are a number"));
-    let seed = seed();
-    let key = RandomKey::new(name.as_bytes(), seed, 0, Use::Substitute);
-    let end = Instant::now() + Duration::from_secs_f64(seconds / 2.0);
-    let mut rounds = 0;
-    while rounds < 20 || Instant::now() < end {
-        let mut stream = key.stream(rounds);
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| one(&mut stream)));
-        assert!(caught.is_ok(), "{name}: round {rounds} of FORELOAD_FUZZ_SEED={seed}");
-        rounds += 1;
-    }
-    println!("{name}: {rounds} rounds, FORELOAD_FUZZ_SEED={seed}");
-}
 
 /// Flips bits, overwrites bytes with special values, copies, cuts or extends.
 pub(crate) fn mutate(bytes: &mut Vec<u8>, random: &mut RandomStream) {

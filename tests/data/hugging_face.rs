@@ -1,7 +1,8 @@
 //! Parquet and Arrow files through the public loader: what is a dataset, which of its splits is read, what is refused.
 
+use crate::common::fuzz;
 use crate::common::scene::{Scene, bytes_of, samples_are_found_by_extent, summary};
-use crate::fuzz::{fuzz, mutate};
+use crate::fuzz::mutate;
 use foreload::testing::dataset::{
     Contents, DatasetIndex, FieldKind, IndexOptions, IndexOrigin, Layout, MemberBytes,
 };

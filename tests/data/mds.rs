@@ -1,9 +1,10 @@
 //! MDS shards: which samples, fields and labels they give, and what hostile ones are.
 
+use crate::common::fuzz;
 use crate::common::jpeg;
 use crate::common::scene::{Scene, bytes_of, samples_are_found_by_extent, summary};
 use crate::common::tables::{MdsColumn, mds_index, mds_shard};
-use crate::fuzz::{fuzz, mutate};
+use crate::fuzz::mutate;
 use foreload::testing::dataset::layouts::mds_table;
 use foreload::testing::dataset::table::{TableCells, TableColumn};
 use foreload::testing::dataset::{

@@ -1,7 +1,8 @@
 //! Packed shards written by hand, as docs/packed.md has their format: what is listed of them, and of hostile ones.
 
+use crate::common::fuzz;
 use crate::common::scene::{Scene, summary};
-use crate::fuzz::{fuzz, mutate};
+use crate::fuzz::mutate;
 use foreload::testing::dataset::packed::shard_contents;
 use foreload::testing::dataset::{DatasetIndex, Fingerprint, Layout};
 use serde_json::json;

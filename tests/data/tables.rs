@@ -4,7 +4,8 @@
 //! `tests/fixtures/tables.py` writes the tables and what is in them; `FORELOAD_TABLES=DIR` reads the many that it
 //! writes into a directory, too.
 
-use crate::fuzz::{fuzz, mutate};
+use crate::common::fuzz;
+use crate::fuzz::mutate;
 use foreload::FieldKind;
 use foreload::testing::dataset::tables::{self, CellExtent, ShardTable, TableCells, TableColumn};
 use serde_json::{Value, json};

@@ -1,8 +1,9 @@
 //! Tars of tars, as ImageNet's training images come: images are where the inner archives say, and labels are the places
 //! of the tars' names; what is damaged or hostile is an error, or within bounds.
 
+use crate::common::fuzz;
 use crate::common::scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
-use crate::fuzz::{fuzz, mend_checksums, mutate};
+use crate::fuzz::{mend_checksums, mutate};
 use foreload::testing::dataset::layouts::tar_of_tars;
 use foreload::testing::dataset::{DatasetIndex, IndexOrigin, Layout, Stamp};
 use std::fs;

@@ -2,5 +2,8 @@
 
 mod augment;
 mod decode;
+#[path = "../common/fuzz.rs"]
+#[allow(dead_code, reason = "the tests of images have loops of their own")]
+mod fuzz;
 #[path = "../common/seeds.rs"]
 mod seeds;

@@ -1,8 +1,8 @@
 //! Damaged images: whatever is flipped, cut or spliced, the decoder answers with pixels or an error, never a panic, and
-//! the same on every instruction set. `FORELOAD_FUZZ_SECONDS` makes it run longer.
+//! the same on every instruction set. `FORELOAD_FUZZ_SECONDS` makes it run longer than `common/fuzz.rs` says.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use foreload::testing::decode::{ColorModel, Damaged, Decoder, Planes, Region};
 use foreload::testing::rng::{RandomKey, RandomStream, Use};
@@ -10,6 +10,7 @@ use foreload::testing::simd::Level;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::{scripts, webp};
+use crate::fuzz::{fuzz_seed, fuzz_time};
 
 /// A small valid image of any kind.
 pub fn image(stream: &mut RandomStream) -> Vec<u8> {
@@ -105,26 +106,15 @@ pub fn samples(planes: &Planes) -> Vec<u8> {
     rows.flatten().copied().collect()
 }
 
-/// How long to go on, in seconds.
-fn seconds() -> f64 {
-    std::env::var("FORELOAD_FUZZ_SECONDS").map_or(2.0, |text| text.parse().expect("seconds"))
-}
-
 /// Whether to go on: for the seconds that are asked for, and for so many images that each outcome is among them,
 /// however slow the machine is.
 pub fn goes_on(start: Instant, runs: u64) -> bool {
-    start.elapsed() < Duration::from_secs_f64(seconds()) || runs < 500
-}
-
-/// The seed to begin with.
-pub fn first_seed() -> u64 {
-    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    std::env::var("FORELOAD_FUZZ_SEED").map_or(clock.as_millis() as u64, |text| text.parse().unwrap())
+    start.elapsed() < fuzz_time() || runs < 500
 }
 
 #[test]
 fn damaged_images_give_pixels_or_an_error() {
-    let first = first_seed();
+    let first = fuzz_seed();
     println!("seeds from FORELOAD_FUZZ_SEED={first} on");
     let decoders = |damaged: Damaged| -> Vec<_> {
         let decoder = |level| Decoder::with_level(1_000_000, level).with_damaged(damaged);

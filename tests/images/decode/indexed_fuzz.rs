@@ -10,8 +10,9 @@ use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::simd::Level;
 use foreload::testing::tier::store::checksum;
 
-use super::fuzz::{answer, damage, first_seed, goes_on, image, region, samples};
+use super::fuzz::{answer, damage, goes_on, image, region, samples};
 use super::own_kernels;
+use crate::fuzz::fuzz_seed;
 
 /// Makes the checksum of the head that of its bytes, as far as the head can still be read.
 fn repair(indexed: &mut [u8]) {
@@ -72,7 +73,7 @@ fn answers(decoders: &mut [(Decoder, Planes)], bytes: &[u8], seed: u64) -> Resul
 
 #[test]
 fn damaged_files_answer_alike_with_and_without_an_index() {
-    let first = first_seed();
+    let first = fuzz_seed();
     println!("seeds from FORELOAD_FUZZ_SEED={first} on");
     let mut both = [decoders(Damaged::Refuse), decoders(Damaged::Conceal)];
     let (mut maker, mut indexed) = (FormMaker::default(), Vec::new());
@@ -108,7 +109,7 @@ fn damaged_files_answer_alike_with_and_without_an_index() {
 
 #[test]
 fn wrong_indexes_give_pixels_or_an_error() {
-    let first = first_seed();
+    let first = fuzz_seed();
     println!("seeds from FORELOAD_FUZZ_SEED={first} on");
     let mut decoders = decoders(Damaged::Refuse);
     let (mut maker, mut restorer, mut indexed) = (FormMaker::default(), FileRestorer::default(), Vec::new());
@@ -147,7 +148,7 @@ fn wrong_indexes_give_pixels_or_an_error() {
 /// no others.
 #[test]
 fn damaged_indexed_images_are_decoded_by_their_index_or_left_to_the_cpu() {
-    let first = first_seed();
+    let first = fuzz_seed();
     println!("seeds from FORELOAD_FUZZ_SEED={first} on");
     let (mut maker, mut planes, mut indexed) = (FormMaker::default(), Planes::default(), Vec::new());
     let mut decoders: Vec<_> =

@@ -6,9 +6,10 @@ use foreload::testing::decode::forms::{FormMaker, MadeForm};
 use foreload::testing::decode::{Decoder, Planes};
 use foreload::testing::rng::{RandomKey, Use};
 
-use super::fuzz::{answer as of_cpu, first_seed, image, region, samples};
+use super::fuzz::{answer as of_cpu, image, region, samples};
 use super::images::{Kind, stream};
 use super::region::any_region;
+use crate::fuzz::fuzz_seed;
 
 const PAGE: usize = 4096;
 
@@ -198,7 +199,7 @@ pub fn answer(image: &[u8], most: u64, seed: u64) -> Result<Vec<u8>, String> {
 
 #[test]
 fn a_launch_makes_the_samples_of_the_cpu() {
-    let first = first_seed();
+    let first = fuzz_seed();
     println!("seeds from FORELOAD_FUZZ_SEED={first} on");
     let (mut maker, mut decoder, mut planes) =
         (FormMaker::default(), Decoder::new(1_000_000), Planes::default());

@@ -10,8 +10,9 @@ use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::simd::Level;
 use foreload::testing::tier::store::checksum;
 
-use super::fuzz::{answer, damage, first_seed, goes_on, image};
+use super::fuzz::{answer, damage, goes_on, image};
 use super::own_kernels;
+use crate::fuzz::fuzz_seed;
 
 /// The number of two or four bytes at `at`, or 0 behind the end.
 fn number(bytes: &[u8], at: usize, length: usize) -> usize {
@@ -64,7 +65,7 @@ fn briefly((planes, again): &Answer) -> Brief<'_> {
 
 #[test]
 fn damaged_packed_images_give_pixels_or_an_error() {
-    let first = first_seed();
+    let first = fuzz_seed();
     println!("seeds from FORELOAD_FUZZ_SEED={first} on");
     let mut packer = Packer::new();
     let mut levels: Vec<_> = Level::available()

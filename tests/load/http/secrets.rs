@@ -91,7 +91,6 @@ fn secrets_in_a_manifest_are_in_no_file_and_no_output() {
             &["index", root, "--json", "--verify", "--decode"][..],
             &["bench", root, "--epochs", "2", "--batch-size", "4", "--cache", &cache, "--cache-size", "9MB"],
             &["bench", root, "--json", "--epochs", "1", "--batch-size", "4", "--trace", &trace],
-            &["plan", root, "--json", "--cache-size", "50MB", "--cache", &path("plan-cache")],
             &["pack", root, &packed],
             &["pack", root, &packed],
             &["pack", root, &tars, "--to", "tar"],
@@ -100,6 +99,11 @@ fn secrets_in_a_manifest_are_in_no_file_and_no_output() {
         ] {
             let output = run(args, &kept, &words);
             assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        // It measures for seconds; where the manifest lies makes no difference to it.
+        if root == on_server {
+            let measured = ["plan", root, "--json", "--cache-size", "50MB", "--cache", &path("plan-cache")];
+            assert!(run(&measured, &kept, &words).status.success());
         }
         served.fail(&["status:always:403"]);
         let output = run(&["bench", root, "--epochs", "1", "--batch-size", "4"], &kept, &words);

@@ -5,25 +5,8 @@
 
 use super::failing::{Liar, right_answer};
 use super::*;
+use crate::common::fuzz;
 use foreload::testing::rng::RandomStream;
-
-/// Calls `one` with a random stream of its own until the time is up. A panic is preceded by the seed that repeats it.
-pub(crate) fn fuzz(name: &str, mut one: impl FnMut(&mut RandomStream)) {
-    let number = |name| std::env::var(name).ok().map(|text: String| text.parse::<f64>().expect("a number"));
-    let seconds = number("FORELOAD_FUZZ_SECONDS").unwrap_or(1.0);
-    let clock = || std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as u64);
-    let seed = number("FORELOAD_FUZZ_SEED").map_or_else(clock, |seed| seed as u64);
-    let key = RandomKey::new(name.as_bytes(), seed, 0, Use::Substitute);
-    let end = Instant::now() + Duration::from_secs_f64(seconds);
-    let mut rounds = 0;
-    while rounds < 20 || Instant::now() < end {
-        let mut stream = key.stream(rounds);
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| one(&mut stream)));
-        assert!(caught.is_ok(), "{name}: round {rounds} of FORELOAD_FUZZ_SEED={seed}");
-        rounds += 1;
-    }
-    println!("{name}: {rounds} rounds, FORELOAD_FUZZ_SEED={seed}");
-}
 
 /// Flips bits, overwrites, cuts, repeats, inserts what means something to HTTP.
 fn mutate(bytes: &mut Vec<u8>, random: &mut RandomStream) {
