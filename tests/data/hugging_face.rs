@@ -338,6 +338,20 @@ fn a_split_is_asked_for_only_where_there_are_some() {
     assert!(DatasetIndex::open(&scene.root, &files).is_err());
 }
 
+#[test]
+fn a_buffer_that_is_not_aligned_is_refused_as_by_arrow() {
+    let scene = Scene::new();
+    let mut file = fixture("arrow/file/files/part-0.arrow");
+    scene.write("x.arrow", &file);
+    assert!(with(&scene, None, None).is_ok());
+    // Where the images of the first batch begin, and how long they are together.
+    let buffer = [16i64.to_le_bytes(), 0x116i64.to_le_bytes()].concat();
+    let at = file.windows(16).position(|bytes| bytes == buffer).expect("the buffer is in the batch's header");
+    file[at] = 23;
+    scene.write("x.arrow", &file);
+    assert!(refusal(&scene, None).contains("no batch: the shard is damaged"));
+}
+
 /// Mutations of each file, read by a loader: samples within the file, or an error that names it.
 #[test]
 fn damaged_files_are_errors_or_values_within_bounds() {

@@ -206,8 +206,12 @@ impl ArrowMessage {
         let unsigned = |number: i64| u64::try_from(number).ok();
         let node = |(rows, missing)| Some((unsigned(rows)?, missing));
         let buffer = |(offset, length)| {
-            let offset = self.body.checked_add(unsigned(offset)?)?;
-            let length = unsigned(length)?;
+            let (offset, length) = (unsigned(offset)?, unsigned(length)?);
+            // Buffers begin at multiples of 8: what begins elsewhere would give shifted values.
+            if length > 0 && offset % 8 != 0 {
+                return None;
+            }
+            let offset = self.body.checked_add(offset)?;
             offset.checked_add(length).filter(|&end| end <= self.end).map(|_| (offset, length))
         };
         let nodes = longs(nodes, 16, 0).zip(longs(nodes, 16, 8)).map(node).collect();
