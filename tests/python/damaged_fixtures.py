@@ -296,6 +296,8 @@ def compare(
             give(row)
 
     def theirs(give: Callable[[Any], None]) -> None:
+        # Where a library loads a hostile pickle, that leaves its mark here and not in the working directory.
+        os.chdir(files.parent)
         for row in read(files):
             given = {key: shown(row.get(key)) for key in kinds}
             give({key: repr(of) if isinstance(of, Exception) else of for key, of in given.items()})
@@ -340,6 +342,9 @@ def matches(row: dict[str, Any], wanted: dict[str, Any], kinds: dict[str, str]) 
 def hammer(name: str, count: int, seed: int) -> int:
     """Damage a fixture `count` times; return how often something is wrong, and 1 when it is not read undamaged."""
     expected = json.loads((FIXTURES / name / "expected.json").read_text(encoding="utf-8"))
+    # What is refused undamaged has no values to compare.
+    refused = expected.get("refused", {})
+    expected["kinds"] = {key: kind for key, kind in expected["kinds"].items() if key not in refused}
     layout, _, own_name = name.partition("/")
     read = reader_of(layout, own_name, expected["kinds"])
     told: collections.Counter[str] = collections.Counter()
@@ -358,6 +363,9 @@ def hammer(name: str, count: int, seed: int) -> int:
     kinds = {key: kind for key, kind in expected["kinds"].items() if alone[key] == "the same"}
     for key, verdict in wrong.items():
         print(f"{name}: undamaged, {key}: {verdict}")
+    if set(alone.values()) == {"refused"}:
+        print(f"{name}: is refused undamaged, as tests/python/test_fixtures.py says of what must be")
+        return 0
     if wrong or not kinds:
         # What is not read undamaged proves nothing.
         print(f"{name}: is not read")
