@@ -5,7 +5,7 @@ use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-/// How long a fuzz test goes on: `FORELOAD_FUZZ_SECONDS`, or else half a second, two in `make thorough`.
+/// How long a fuzz test goes on: `FORELOAD_FUZZ_SECONDS`; without it half a second, and two in `make thorough`.
 pub fn fuzz_time() -> Duration {
     let usual = if thorough() { 2.0 } else { 0.5 };
     let given = std::env::var("FORELOAD_FUZZ_SECONDS").ok();
@@ -14,7 +14,7 @@ pub fn fuzz_time() -> Duration {
     )
 }
 
-/// The seed of a fuzz test: `FORELOAD_FUZZ_SEED`, or else the time.
+/// The seed of a fuzz test: `FORELOAD_FUZZ_SEED`; without it the time.
 pub fn fuzz_seed() -> u64 {
     let clock = || UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as u64);
     let given = std::env::var("FORELOAD_FUZZ_SEED").ok();

@@ -16,7 +16,7 @@ from typing import Any
 import foreload
 import numpy as np
 import pytest
-from fixture_rows import KINDS, Row, agrees, asked_for, files_of, rows_of
+from fixture_rows import KINDS, REFUSED, Row, agrees, asked_for, files_of, rows_of
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 
@@ -79,22 +79,6 @@ READABLE = {
     "snapshot/splits": Reads(),
 }
 """The fixtures that are read. A layout that is added has its own here, but for those that lead astray."""
-
-HOSTILE_MANIFEST = (
-    r"line [12]: .*(which does not end in|which is no file|a manifest may not name|example\.invalid"
-    r"|a link-local address)"
-)
-"""What is said of manifests that lead astray: each has a reason of its own, and the line."""
-
-REFUSED = {
-    "parquet/brotli": r"brotli",
-    "snapshot/hostile": r"README\.md: names \"\.\./\.\./splits/files/data/train-\*\", which does not lie below it",
-    "manifest/hostile-csv": HOSTILE_MANIFEST,
-    "manifest/hostile-jsonl": HOSTILE_MANIFEST,
-    "mds/hostile-parent": r"which is no name of a file beside index\.json",
-    "mds/hostile-root": r"which is no name of a file beside index\.json",
-}
-"""What is said of fixtures that are refused, where it is more than that the dataset cannot be used."""
 
 WARNINGS = {"webdataset/hostile-names": "3 links, devices and sparse files in shards"}
 """What is told of fixtures that are read."""
