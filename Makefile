@@ -46,18 +46,19 @@ $(VENV)/.torch: $(VENV)/.tools tests/environment/provide_torch.py
 	else echo "no torch for the tests: those that need one say so; make test-all fetches PyPI's" >&2; \
 	[ "$$FORELOAD_REQUIRE_TORCH" != 1 ]; fi
 
-test: provide ## the tests that need nothing special: cargo test, then pytest
-	@$(MAKE) --no-print-directory --keep-going test-rust test-python test-stand-in
+test: provide ## what needs neither time nor gigabytes: cargo test and pytest, without those of GPUs; 9 minutes at first
+	@$(MAKE) --no-print-directory --keep-going test-rust test-python
 
 # With all of that fetched, one run of pytest has what test-dali and the first of test-frameworks run; DLIO's tests are
 # for thorough.
+test-all thorough: export FORELOAD_ALL := 1
 test-all thorough: export FORELOAD_REQUIRE_TORCH := 1
 test-all thorough: export FORELOAD_REQUIRE_DALI := 1
 thorough: export FORELOAD_REQUIRE_DLIO := 1
 test-all thorough: export FORELOAD_REQUIRE_FRAMEWORKS := 1
 test-all thorough: export ELSEWHERE = $(addprefix --ignore=,$(INSIDE))
 test-all thorough: FETCH := fetch
-test-all: provide ## those and the tests with real DALI and frameworks: 4 GB
+test-all: provide ## those, the long ones, those of GPUs on stand-ins, those with real DALI and frameworks: 4 GB
 	@$(MAKE) --no-print-directory --keep-going test-rust test-python test-stand-in test-inside
 
 # What takes long because it is repeated: kills, seeds, draws. What takes long to install is here too: Ray, servers of

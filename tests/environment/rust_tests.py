@@ -3,6 +3,9 @@
 Usage: `.venv/bin/python tests/environment/rust_tests.py`. Cargo runs one program of tests after another, and the large
 ones wait for threads, files and servers much of their time. Here three run at a time, with more threads each than there
 are cores; what a program prints is shown when it has ended.
+
+`make test-all`, CI and `make thorough` set `FORELOAD_ALL=1`. Without it the tests of GPUs and those of `LONG` are left
+out, so that `make test` takes minutes.
 """
 
 from __future__ import annotations
@@ -19,9 +22,34 @@ from pathlib import Path
 
 CARGO = ["cargo", "test", "--locked"]
 AT_A_TIME = 3
+ALL = os.environ.get("FORELOAD_ALL") == "1"
 LONGEST = "gpu"
 """The program that takes longest: its tests have the stand-in of the driver in turn. It comes first, and before others
 where they compete."""
+LONG = {
+    "data": (
+        "simulate::the_published_scenarios_come_out",
+        "simulate_caches::private_caches_hit_by_the_known_future",
+    ),
+    "images": (
+        "decode::conceal::damaged_files_give_what_libjpeg_gives",
+        "decode::corpus::every_damaged_file_gives_what_libjpeg_gives",
+    ),
+    "load": (
+        "cached_parts::damage_costs_a_read_where_it_is_read_and_no_byte",
+        "campaign::no_byte_is_wrong_whatever_happens",
+        "cli::a_slow_file_system_is_emulated_without_changing_a_byte",
+        "cli::bench_measures_something_or_refuses_and_says_what_is_noise",
+        "cli::calibrate_measures_what_is_there_and_leaves_nothing_behind",
+        "cli::synth_makes_imagenet_like_files_whatever_the_threads",
+        "forms::a_small_quota_holds_at_every_instant",
+        "http::secrets::credentials_are_in_no_file_and_no_output",
+        "http::secrets::secrets_in_a_manifest_are_in_no_file_and_no_output",
+        "repeats::a_smaller_cache_keeps_what_comes_again_soonest",
+        "segments::faults::what_fails_may_be_tried_again_and_nothing_is_lost",
+    ),
+}
+"""Tests that take five seconds of a core and more, by the program that they are in."""
 TIMED = re.compile(r"^test (\S+) .* <([0-9.]+)s>$", re.MULTILINE)
 
 
@@ -59,6 +87,11 @@ def programs() -> list[Program]:
     return sorted(found, key=lambda program: (program.target != LONGEST, -program.path.stat().st_size))
 
 
+def left_out(program: Program) -> list[str]:
+    """Return the arguments for libtest that leave out the tests of `LONG`."""
+    return [word for test in LONG.get(program.target, ()) for word in ("--skip", test)]
+
+
 def run(program: Program) -> tuple[Program, bool, str, float]:
     """Run a program; return it, whether all its tests passed, what it printed, and the seconds that it took.
 
@@ -68,6 +101,8 @@ def run(program: Program) -> tuple[Program, bool, str, float]:
     began = time.monotonic()
     first = [] if program.target == LONGEST else ["nice", "-n", "5"]
     command = [*first, program.path, "-Z", "unstable-options", "--report-time"]
+    if not ALL:
+        command += left_out(program)
     threads = os.environ.get("RUST_TEST_THREADS", str(2 * len(os.sched_getaffinity(0))))
     environment = os.environ | {
         "RUSTC_BOOTSTRAP": "1",
@@ -89,13 +124,21 @@ def run(program: Program) -> tuple[Program, bool, str, float]:
 def main() -> int:
     """Return 0 when all tests have passed."""
     failed, took = [], []
+    chosen = [program for program in programs() if ALL or program.target != LONGEST]
     with ThreadPoolExecutor(AT_A_TIME) as at_once:
-        running = [at_once.submit(run, program) for program in programs()]
+        running = [at_once.submit(run, program) for program in chosen]
         for program, passed, printed, seconds in (ended.result() for ended in as_completed(running)):
             print(f"{program.name}, {seconds:.1f} s\n{printed}", flush=True)
             took += [(float(seconds), test) for test, seconds in TIMED.findall(printed)]
             if not passed:
                 failed.append(program.name)
+    known = {test for _, test in took}
+    if ALL:
+        missing = [test for tests in LONG.values() for test in tests if test not in known]
+        failed += [f"{test}: is in the list of long tests, and in no program" for test in missing]
+    else:
+        long = sum(map(len, LONG.values()))
+        print(f"Left out: the tests of GPUs, and {long} that take long. make test-all runs them.")
     print("The tests of Rust that took longest, in seconds:")
     for seconds, test in sorted(took, reverse=True)[:20]:
         print(f"{seconds:8.3f} {test}")

@@ -18,10 +18,14 @@ from PIL import Image
 
 THOROUGH = os.environ.get("FORELOAD_THOROUGH") == "1"
 """Whether kills, seeds and draws are repeated many times, as `make thorough` asks for."""
-ALL_KINDS = THOROUGH or os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") == "1"
-"""Whether each kind of test runs, as `make test-all` and CI ask for, also those that take half a minute."""
+LONG_TOO = THOROUGH or os.environ.get("FORELOAD_ALL") == "1"
+"""Whether each kind of test runs, as `make test-all` and CI ask for, also those that take long."""
 
 
+ONLY_ALL = pytest.mark.skipif(
+    not LONG_TOO, reason="takes long: make test-all and CI run it, or FORELOAD_ALL=1"
+)
+"""Marks tests that `make test` leaves out: they take five seconds of a core and more, or wait for longer."""
 ONLY_THOROUGH = pytest.mark.skipif(
     not THOROUGH, reason="takes long: make thorough runs it, or FORELOAD_THOROUGH=1"
 )

@@ -14,14 +14,14 @@ from typing import Any
 
 import happenings as happens
 import pytest
-from conftest import ALL_KINDS, FIFTH, THOROUGH
+from conftest import FIFTH, LONG_TOO, THOROUGH
 from happenings import WRITES, write_some
 from world import SAMPLES, Truth, World
 
 # Plain files and TFRecord behave like images and tar: where each kind of test runs, they are tested with a cache, and
 # without one only in long runs.
-LOOSE = ("images", "files") if ALL_KINDS else ("images",)
-SHARDS = ("tar", "tfrecord") if ALL_KINDS else ("tar",)
+LOOSE = ("images", "files") if LONG_TOO else ("images",)
+SHARDS = ("tar", "tfrecord") if LONG_TOO else ("tar",)
 WITHOUT_CACHE = (*LOOSE, *SHARDS) if THOROUGH else ("images", "tar")
 ALL = LOOSE + SHARDS
 RIGHT, NAMED, BROKEN = "right bytes", "noticed and named", "noticed and named until it is mended"

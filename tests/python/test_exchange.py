@@ -17,6 +17,7 @@ from typing import Any
 import foreload
 import kills
 import pytest
+from conftest import ONLY_ALL
 from foreload import _exchange
 from foreload._exchange import Meeting
 from job import Process
@@ -128,6 +129,7 @@ def test_ranks_that_differ_are_told_of_each_other(tmp_path: Path) -> None:
         assert "counts 3" in said
 
 
+@ONLY_ALL
 def test_two_processes_of_one_rank(tmp_path: Path) -> None:
     ranks = [start(rank, 3, tmp_path / "first", timeout=4.0) for rank in (0, 1, 1)]
     time.sleep(1.5)

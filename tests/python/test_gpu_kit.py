@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from conftest import ONLY_ALL
 
 ROOT = Path(__file__).resolve().parents[2]
 KIT = ROOT / "benches" / "gpu"
@@ -30,6 +31,7 @@ def run(*command: object, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
 
 
+@ONLY_ALL
 def test_without_a_gpu_it_fails_clearly(tmp_path: Path) -> None:
     done = run(KIT / "run.sh", "all", "--minutes", "10", "--out", tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr

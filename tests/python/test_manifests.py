@@ -13,6 +13,7 @@ from typing import Any
 import foreload
 import numpy as np
 import pytest
+from conftest import ONLY_ALL
 from damaged_fixtures import damaged_text, manifest_rows
 from foreload import fields
 from foreload import transforms as T
@@ -171,6 +172,7 @@ def test_a_column_that_names_no_files_is_refused(pairs: Path) -> None:
 
 
 # A column whose name is damaged is told of.
+@ONLY_ALL
 @pytest.mark.filterwarnings("ignore::foreload.Warning")
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 def test_a_damaged_manifest_is_refused_or_read_as_python_reads_it(kind: str, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import frameworks
 import kills
 import node_world
 import pytest
-from conftest import ONLY_THOROUGH
+from conftest import ONLY_ALL, ONLY_THOROUGH
 from node_world import namespaces
 
 SHORT = ("--seconds", "500ms", "--sample-size", "20KB", "--patience", "20s")
@@ -113,6 +113,7 @@ def test_ranks_of_different_settings_are_refused(tmp_path: Path) -> None:
         assert "measure by different settings or versions" in told
 
 
+@ONLY_ALL
 def test_nodes_that_cannot_be_reached_are_named(tmp_path: Path) -> None:
     with nodes(4) as world:
         namespaces.call("ip link set", f"{namespaces.BRIDGE}2", "nomaster")
@@ -138,6 +139,7 @@ def test_nodes_that_cannot_be_reached_are_named(tmp_path: Path) -> None:
     assert "see whether a firewall lies between" in told
 
 
+@ONLY_ALL
 def test_a_bench_of_two_nodes_logs_and_reports_its_peers(dataset: Path, tmp_path: Path) -> None:
     with nodes(2) as world:
         ranks = [

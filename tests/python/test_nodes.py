@@ -16,6 +16,7 @@ import kills
 import node_faults
 import node_world
 import pytest
+from conftest import ONLY_ALL
 
 FAULTS = int(os.environ.get("FORELOAD_NODE_FAULTS", "0"))
 HAND = 10
@@ -58,6 +59,7 @@ def enter(stack: contextlib.ExitStack, *arguments: object) -> node_world.World:
         pytest.skip(f"no nodes: {refusal}")
 
 
+@ONLY_ALL
 @pytest.mark.timeout(120 + 6 * FAULTS)
 def test_nodes_that_share_their_caches_survive_whatever_happens_to_them() -> None:
     seed = kills.seed()
@@ -85,6 +87,7 @@ def test_nodes_that_share_their_caches_survive_whatever_happens_to_them() -> Non
     assert found["peer unreachable"] + found["peer breaker"] + found["peer timeouts"] > 0
 
 
+@ONLY_ALL
 def test_a_request_that_was_damaged_on_its_way_brings_no_other_samples_bytes() -> None:
     with contextlib.ExitStack() as stack:
         # All files have one length, so that lengths tell no samples apart.

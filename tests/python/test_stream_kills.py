@@ -20,7 +20,7 @@ from typing import Any
 import kills
 import numpy as np
 import pytest
-from conftest import THOROUGH, paths
+from conftest import ONLY_ALL, THOROUGH, paths
 from foreload import Rehearsal, fields
 from test_stream_sources import Server, add, new_keys, reading, redis
 
@@ -103,6 +103,7 @@ def begin(role: str, home: Path, *arguments: object) -> subprocess.Popen[bytes]:
         return kills.begin(sys.executable, __file__, role, home, *arguments, stderr=errors)
 
 
+@ONLY_ALL
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("group", ["", "train"])
 def test_each_entry_is_trained_on_once_whoever_is_killed(
