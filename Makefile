@@ -98,9 +98,9 @@ CARGO_TEST := cargo test --locked
 test-rust: $(VENV)/.tools
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/python tests/environment/rust_tests.py
 
-# Four files of tests at a time, however many cores there are, since most tests wait for processes. The tests of a file
+# Six files of tests at a time, however many cores there are, since most tests wait for processes. The tests of a file
 # run one after another: some go on from what others left.
-AT_A_TIME := bin/python -m pytest -n 4 --dist loadfile
+AT_A_TIME := bin/python -m pytest -n 6 --dist loadfile
 PYTEST := $(TESTED)/$(AT_A_TIME)
 # Threads of torch would wait for each other where four tests share the cores: some tests then take ten times as long.
 test-python test-stand-in test-inside test-dali test-frameworks: export OMP_NUM_THREADS := 1

@@ -38,7 +38,6 @@ LONG = {
     "load": (
         "cached_parts::damage_costs_a_read_where_it_is_read_and_no_byte",
         "campaign::no_byte_is_wrong_whatever_happens",
-        "cli::a_slow_file_system_is_emulated_without_changing_a_byte",
         "cli::bench_measures_something_or_refuses_and_says_what_is_noise",
         "cli::calibrate_measures_what_is_there_and_leaves_nothing_behind",
         "cli::synth_makes_imagenet_like_files_whatever_the_threads",
@@ -103,7 +102,7 @@ def run(program: Program) -> tuple[Program, bool, str, float]:
     command = [*first, program.path, "-Z", "unstable-options", "--report-time"]
     if not ALL:
         command += left_out(program)
-    threads = os.environ.get("RUST_TEST_THREADS", str(2 * len(os.sched_getaffinity(0))))
+    threads = os.environ.get("RUST_TEST_THREADS", str(3 * len(os.sched_getaffinity(0))))
     environment = os.environ | {
         "RUSTC_BOOTSTRAP": "1",
         "RUST_TEST_THREADS": threads,

@@ -8,10 +8,7 @@ use std::fs;
 fn index_shows_what_is_there_and_notices_changes() {
     let workshop = Workshop::new();
     for (name, layout) in [("folder", "folder"), ("tar", "tar")] {
-        json(
-            &workshop
-                .synth(name, &["--images", "12", "--classes", "3", "--layout", layout, "--shard-size", "5"]),
-        );
+        workshop.images(name, layout, 12, 5);
         let (data, kept) = (workshop.path(name), workshop.path("index"));
         let index = |more: &[&str]| {
             let fixed = ["index", data.to_str().unwrap(), "--index-dir", kept.to_str().unwrap()];
@@ -33,8 +30,8 @@ fn index_shows_what_is_there_and_notices_changes() {
 
         // Changes a class by one more file, or a shard by one byte behind its end.
         let (changed, file) = match layout {
-            "folder" => ("n00000002", data.join("n00000002/new.jpg")),
-            _ => ("shard-000001.tar", data.join("shard-000001.tar")),
+            "folder" => ("class1", data.join("class1/new.jpg")),
+            _ => ("shard-001.tar", data.join("shard-001.tar")),
         };
         fs::write(&file, [fs::read(&file).unwrap_or_default(), vec![1]].concat()).unwrap();
         let noticed = index(&["--verify"]);
@@ -70,7 +67,7 @@ fn index_shows_several_datasets_and_files_that_are_no_images() {
 fn every_damaged_image_is_listed() {
     let workshop = Workshop::new();
     for layout in ["folder", "tar"] {
-        json(&workshop.synth(layout, &["--images", "20", "--layout", layout, "--shard-size", "10"]));
+        workshop.images(layout, layout, 20, 10);
         let (data, kept) = (workshop.path(layout), workshop.path("index"));
         let index = |more: &[&str]| {
             let fixed = ["index", data.to_str().unwrap(), "--index-dir", kept.to_str().unwrap()];
@@ -103,7 +100,7 @@ fn every_damaged_image_is_listed() {
 #[test]
 fn a_damaged_image_that_training_uses_is_listed_apart() {
     let workshop = Workshop::new();
-    json(&workshop.synth("data", &["--images", "5"]));
+    workshop.images("data", "folder", 5, 5);
     let (data, kept) = (workshop.path("data"), workshop.path("index"));
     let (path, mut bytes) = workshop.files("data").into_iter().next_back().unwrap();
     let middle = bytes.len() / 2;
@@ -128,7 +125,7 @@ fn a_damaged_image_that_training_uses_is_listed_apart() {
 #[test]
 fn a_cache_is_shown_and_emptied() {
     let workshop = Workshop::new();
-    json(&workshop.synth("data", &["--images", "20"]));
+    workshop.images("data", "folder", 20, 20);
     let paths = ["data", "index", "cache"].map(|name| workshop.path(name));
     let [data, index, cache] = paths.each_ref().map(|path| path.to_str().unwrap());
     let bench =
@@ -152,14 +149,14 @@ fn a_cache_is_shown_and_emptied() {
 #[test]
 fn index_names_every_shard_that_cannot_be_read_and_decodes_without_being_told_to_verify() {
     let workshop = Workshop::new();
-    json(&workshop.synth("tar", &["--images", "20", "--layout", "tar", "--shard-size", "5"]));
+    workshop.images("tar", "tar", 20, 5);
     let (data, kept) = (workshop.path("tar"), workshop.path("index"));
     let index = |more: &[&str]| {
         let fixed = ["index", data.to_str().unwrap(), "--index-dir", kept.to_str().unwrap()];
         foreload(&[&fixed[..], more].concat())
     };
     assert_eq!(json(&index(&["--decode", "--json"]))["verified"], true);
-    let bad = ["shard-000001.tar", "shard-000003.tar"];
+    let bad = ["shard-001.tar", "shard-003.tar"];
     for name in bad {
         let path = data.join(name);
         fs::write(&path, &fs::read(&path).unwrap()[..900]).unwrap();

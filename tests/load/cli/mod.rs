@@ -5,6 +5,7 @@ mod kept;
 mod show;
 mod tables;
 
+use crate::common::Dataset;
 use foreload::testing::rng::{RandomKey, Use};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -68,31 +69,37 @@ static PHOTOS: LazyLock<[Vec<u8>; 3]> = LazyLock::new(|| {
     })
 });
 
-/// A directory with these photographs to make datasets from.
+/// A directory to make datasets in.
 struct Workshop {
     directory: TempDir,
 }
 
 impl Workshop {
     fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let workshop = Self { directory };
-        fs::create_dir(workshop.path("photos")).unwrap();
-        for (number, photo) in PHOTOS.iter().enumerate() {
-            fs::write(workshop.path(&format!("photos/{number}.png")), photo).unwrap();
-        }
-        workshop
+        Self { directory: tempfile::tempdir().unwrap() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Runs `foreload synth` into `name`.
+    /// Runs `foreload synth` into `name`, on the photographs in `photos`, which the first call writes.
     fn synth(&self, name: &str, args: &[&str]) -> Output {
         let (target, photos) = (self.path(name), self.path("photos"));
+        if !photos.exists() {
+            fs::create_dir(&photos).unwrap();
+            for (number, photo) in PHOTOS.iter().enumerate() {
+                fs::write(photos.join(format!("{number}.png")), photo).unwrap();
+            }
+        }
         let fixed = ["synth", target.to_str().unwrap(), "--photos", photos.to_str().unwrap(), "--json"];
         foreload(&[&fixed[..], args].concat())
+    }
+
+    /// Writes small images of three classes into `name`: a folder, or tar shards of `each` images.
+    fn images(&self, name: &str, layout: &str, count: usize, each: usize) {
+        let made = if layout == "tar" { Dataset::shards(count, each) } else { Dataset::folder(count) };
+        fs::rename(made.beside("data"), self.path(name)).unwrap();
     }
 
     /// The files below `name` by their relative path.
@@ -315,7 +322,7 @@ fn bad_usage_has_exit_code_2_and_help_0() {
 fn a_slow_file_system_is_emulated_without_changing_a_byte() {
     let workshop = Workshop::new();
     for layout in ["folder", "tar"] {
-        json(&workshop.synth(layout, &["--images", "30", "--layout", layout, "--shard-size", "10"]));
+        workshop.images(layout, layout, 30, 10);
         let (data, index) = (workshop.path(layout), workshop.path("index"));
         let bench = |more: &[&str]| {
             let fixed = [

@@ -1,6 +1,6 @@
 //! `foreload show`: the contact sheet, as a file.
 
-use super::{Workshop, code, foreload, json, stderr};
+use super::{Workshop, code, foreload, stderr};
 
 const LIST: &str = r#"[{"RandomResizedCrop": {"size": 64}}, {"RandomHorizontalFlip": {"p": 1.0}}, {"Grayscale": {}},
     {"ToDtype": {"dtype": "float16"}}, {"Normalize": {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}}]"#;
@@ -17,7 +17,7 @@ fn read(path: &str) -> (u32, u32, Vec<u8>) {
 #[test]
 fn a_sheet_shows_each_sample_whole_and_as_the_network_sees_it() {
     let workshop = Workshop::new();
-    json(&workshop.synth("data", &["--images", "12"]));
+    workshop.images("data", "folder", 12, 12);
     let data = workshop.path("data").display().to_string();
     let out = workshop.path("sheet.png").display().to_string();
     let draw = |more: &[&str]| {
@@ -46,7 +46,7 @@ fn a_sheet_shows_each_sample_whole_and_as_the_network_sees_it() {
 #[test]
 fn what_makes_no_sheet_is_said() {
     let workshop = Workshop::new();
-    json(&workshop.synth("data", &["--images", "4"]));
+    workshop.images("data", "folder", 4, 4);
     let data = workshop.path("data").display().to_string();
     let refused = |more: &[&str]| {
         let output = foreload(&[&["show", &data], more].concat());
