@@ -14,6 +14,11 @@ PACKAGE := pyproject.toml $(shell find python -name '*.py' -o -name '*.pyi')
 # The program alone, without Python and without what the first batch does not need: it is built in a few minutes.
 PROGRAM := target/release/foreload
 
+# The tests start hundreds of Pythons. In containers this variable is often set, and each of them would compile pytest,
+# NumPy and torch once more: half of the tests' time.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/target/pycache
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup program provide provide-all fetch test test-all thorough test-rust test-python test-stand-in \
@@ -98,9 +103,9 @@ CARGO_TEST := cargo test --locked
 test-rust: $(VENV)/.tools
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/python tests/environment/rust_tests.py
 
-# Six files of tests at a time, however many cores there are, since most tests wait for processes. The tests of a file
+# Four files of tests at a time, however many cores there are, since most tests wait for processes. The tests of a file
 # run one after another: some go on from what others left.
-AT_A_TIME := bin/python -m pytest -n 6 --dist loadfile
+AT_A_TIME := bin/python -m pytest -n 4 --dist loadfile
 PYTEST := $(TESTED)/$(AT_A_TIME)
 # Threads of torch would wait for each other where four tests share the cores: some tests then take ten times as long.
 test-python test-stand-in test-inside test-dali test-frameworks: export OMP_NUM_THREADS := 1
