@@ -28,15 +28,23 @@ LONGEST = "gpu"
 where they compete."""
 LONG = {
     "data": (
+        "dataset::large_directories_are_complete",
         "simulate::the_published_scenarios_come_out",
         "simulate_caches::private_caches_hit_by_the_known_future",
+        "simulate_caches::uses_of_a_sample_are_binomial",
     ),
+    "foreload_engine": ("serve::window::tests::random::nobody_waits_for_ever",),
+    "foreload_store": ("tier::plan::tests::what_is_used_soonest_is_kept_where_an_epoch_uses_a_part",),
+    "foreload_stream": ("reservoir::tests::each_sample_and_each_place_of_arrival_is_kept_as_often",),
     "images": (
+        "augment::cuda::usual_sizes_make_the_same_bytes",
         "decode::conceal::damaged_files_give_what_libjpeg_gives",
         "decode::corpus::every_damaged_file_gives_what_libjpeg_gives",
+        "decode::corpus::every_file_gives_libjpegs_pixels_or_a_clear_error",
     ),
     "load": (
         "cached_parts::damage_costs_a_read_where_it_is_read_and_no_byte",
+        "cached_parts::what_memory_has_no_room_for_is_read_in_parts",
         "campaign::no_byte_is_wrong_whatever_happens",
         "cli::bench_measures_something_or_refuses_and_says_what_is_noise",
         "cli::calibrate_measures_what_is_there_and_leaves_nothing_behind",
@@ -45,10 +53,12 @@ LONG = {
         "http::secrets::credentials_are_in_no_file_and_no_output",
         "http::secrets::secrets_in_a_manifest_are_in_no_file_and_no_output",
         "repeats::a_smaller_cache_keeps_what_comes_again_soonest",
+        "scale::ten_million_samples_fit",
         "segments::faults::what_fails_may_be_tried_again_and_nothing_is_lost",
+        "tier_list::one_rank_of_several_keeps_in_memory_what_it_uses_soonest",
     ),
 }
-"""Tests that take five seconds of a core and more, by the program that they are in."""
+"""Tests that take three seconds of a core and more, by the program that they are in."""
 TIMED = re.compile(r"^test (\S+) .* <([0-9.]+)s>$", re.MULTILINE)
 
 

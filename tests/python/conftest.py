@@ -25,7 +25,7 @@ LONG_TOO = THOROUGH or os.environ.get("FORELOAD_ALL") == "1"
 ONLY_ALL = pytest.mark.skipif(
     not LONG_TOO, reason="takes long: make test-all and CI run it, or FORELOAD_ALL=1"
 )
-"""Marks tests that `make test` leaves out: they take five seconds of a core and more, or wait for longer."""
+"""Marks tests that `make test` leaves out: they take three seconds of a core and more, or wait for longer."""
 ONLY_THOROUGH = pytest.mark.skipif(
     not THOROUGH, reason="takes long: make thorough runs it, or FORELOAD_THOROUGH=1"
 )

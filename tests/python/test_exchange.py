@@ -168,6 +168,7 @@ def test_jobs_in_one_directory_do_not_mix(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@ONLY_ALL
 def test_killed_at_any_moment_and_started_again(tmp_path: Path) -> None:
     """An attempt never meets processes of an earlier one, also where the launcher does not count its attempts."""
     runs = int(os.environ.get("FORELOAD_EXCHANGES", "10"))

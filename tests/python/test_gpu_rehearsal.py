@@ -19,7 +19,7 @@ from unittest.mock import MagicMock
 import gpu_peers
 import kills
 import pytest
-from conftest import ONLY_THOROUGH
+from conftest import ONLY_ALL, ONLY_THOROUGH
 from waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -145,6 +145,7 @@ def test_every_part_runs_from_a_packed_kit(tmp_path: Path, dataset: Path) -> Non
     assert "**Foreload**, float16: hardware: all" in (out / "bench.md").read_text()
 
 
+@ONLY_ALL
 @pytest.mark.timeout(120)
 def test_what_is_known_survives_the_end_of_the_call(tmp_path: Path) -> None:
     answers = recording(

@@ -244,9 +244,8 @@ def test_damage_is_concealed_counted_and_named_with_its_field(tmp_path: Path) ->
 
     shards.make(tmp_path, 8, 1, damaged)
     loader = load(tmp_path, ["left.jpg", "right.jpg"], [T.Resize((24, 24))])
-    batches = iter(loader)
     with pytest.warns(foreload.Warning, match="damaged and decoded all the same") as told:
-        list(batches)
+        list(batches := iter(loader))
     assert len(told) == 1
     named = {entry["sample_id"]: entry["message"] for entry in loader.concealed}
     assert batches.stats()["concealed"] == 12

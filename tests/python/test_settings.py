@@ -19,6 +19,7 @@ from typing import Any
 import foreload
 import numpy as np
 import pytest
+from conftest import ONLY_ALL
 from foreload._docs import arguments
 
 LOADERS = [foreload.ImageLoader, foreload.FileLoader]
@@ -132,6 +133,7 @@ def attempt(of: type, dataset: Path, name: str, value: Any) -> None:
         assert name in PATHS
 
 
+@ONLY_ALL
 @pytest.mark.parametrize("of", LOADERS)
 @pytest.mark.filterwarnings("ignore::foreload.Warning")
 def test_no_value_is_worse_than_a_config_error(
