@@ -250,22 +250,25 @@ bench-dlio: setup ## DLIO's accelerator utilisation with its own loader and with
 	cargo build --locked --release -p slow-fs
 	$(BIN)/python benches/dlio/run.py --data $(DATA)/dlio --output benches/results/dlio
 
+# PHOTOS=DIR measures somebody's own photographs by any of these, instead of those that `foreload synth` makes.
+PHOTOGRAPHS = $(or $(PHOTOS),$(DATA)/folder)
+
 compare: setup ## Foreload beside torchvision, DALI, SPDL, WebDataset, tf.data, FFCV on the same files
-	$(BIN)/python benches/compare/run.py --data $(DATA)/folder $(DATA)/optimized
+	$(BIN)/python benches/compare/run.py --data $(or $(PHOTOS),$(DATA)/folder $(DATA)/web)
 
 compare-recipes: setup ## recipes people train with, beside torchvision, DALI, albumentations: 20 minutes
-	$(BIN)/python benches/recipes/run.py --data $(DATA)/folder --output benches/results/recipes
+	$(BIN)/python benches/recipes/run.py --data $(PHOTOGRAPHS) --output benches/results/recipes
 
-# PHOTOS may name more image folders, of real photographs; their packed shards are made beside them.
+# Packed shards of photographs are made beside them.
 compare-packed: setup $(DATA)/folder ## packed shards beside JPEGs, DALI, torchvision, FFCV: 10 minutes
-	$(BIN)/python benches/compare/packed.py --data $(DATA)/folder $(PHOTOS) --output benches/results/packed
+	$(BIN)/python benches/compare/packed.py --data $(PHOTOGRAPHS) --output benches/results/packed
 
 # The environment with torchvision and timm, some GB, is that of the tests with real frameworks.
 compare-ops: setup ## each transform beside torchvision's function, given what was drawn: 5 minutes
-	$(BIN)/python benches/transforms/run.py ops --data $(DATA)/folder --output benches/results/ops
+	$(BIN)/python benches/transforms/run.py ops --data $(PHOTOGRAPHS) --output benches/results/ops
 
 compare-outputs: setup ## recipes beside their sources' own transforms, as distributions: 40 minutes
-	$(BIN)/python benches/transforms/run.py outputs --data $(DATA)/folder --output benches/results/outputs
+	$(BIN)/python benches/transforms/run.py outputs --data $(PHOTOGRAPHS) --output benches/results/outputs
 
 # 6 GB of the libraries, nearly all of it torch's and TensorFlow's, and 5 GB of data.
 bench-layouts: setup $(DATA)/folder ## each layout beside its own library; opening 10 million samples: 20 minutes

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 IMAGES = 4000
+IMAGES_OF_PAGES = 2000
+"""How many of the web's: they are larger than ImageNet's."""
 SUFFIXES = {".jpg", ".jpeg"}
 
 
@@ -47,12 +49,12 @@ def synthesise(program: Path, folder: Path, *options: object) -> None:
 
 
 def ensure_known(folder: Path, program: Path) -> None:
-    """Make `folder` with its shards, and `optimized`: the names that say what they should hold."""
+    """Make `folder` with its shards, and `web`: the names that say what they should hold."""
     if folder.name == "folder":
         synthesise(program, folder, "--images", IMAGES)
         synthesise(program, shards_beside(folder), "--images", IMAGES, "--layout", "tar")
-    elif folder.name == "optimized":
-        synthesise(program, folder, "--images", IMAGES, "--optimize")
+    elif folder.name == "web":
+        synthesise(program, folder, "--images", IMAGES_OF_PAGES, "--profile", "web")
 
 
 def shards_beside(folder: Path) -> Path:

@@ -1,7 +1,8 @@
-//! From pixels to a JPEG of a wanted size. The quality is searched, and too smooth a photograph gets sharpness and
-//! grain.
+//! From pixels to a JPEG of a wanted quality and size: too smooth a photograph gets sharpness and grain, too busy a one is
+//! softened.
 
-use super::huffman;
+use super::exif;
+use super::huffman::{CodeCounts, Symbols};
 use super::photos::{Pixel, PixelGrid};
 use super::recipe::{JpegCoding, PhotoRecipe, normal};
 use base::rng::RandomStream;
@@ -13,6 +14,8 @@ pub(crate) struct EncodedImage {
     pub bytes: Vec<u8>,
     /// The quality setting that it was encoded with, 1 to 100.
     pub quality: u8,
+    /// What its codes are like; all zero for a progressive one.
+    pub counts: CodeCounts,
 }
 
 /// Sensor noise, drawn once and cut at a random place for every image: luminance noise is white, chrominance
@@ -38,7 +41,7 @@ impl Grain {
         let pixel = |i: usize| {
             let (x, y) = (i % side, i / side);
             std::array::from_fn(|lane| match chrominance.get(lane) {
-                Some(plane) => 0.9 * luminance[i] + 0.45 * blurred(plane, x, y),
+                Some(plane) => 0.95 * luminance[i] + 0.25 * blurred(plane, x, y),
                 None => 0.0,
             })
         };
@@ -52,8 +55,9 @@ impl Grain {
 
 /// The finish of an image before encoding. It is one number, so that it can be searched for.
 #[derive(Clone, Copy)]
-struct Sharpening {
-    /// The strength: 0 leaves the pixels as they are; 1 is strong sharpening and the grain of a fast film.
+struct Finish {
+    /// The strength: 0 leaves the pixels as they are; 1 is strong sharpening and the grain of a fast film; −1 is the
+    /// mean of 3×3 pixels.
     strength: f32,
     /// The position where the grain is cut from its tile.
     offset: [usize; 2],
@@ -67,61 +71,89 @@ pub(crate) fn encode(
     image: &PixelGrid,
     recipe: &PhotoRecipe,
     grain: &Grain,
-    optimize: bool,
     random: &mut RandomStream,
 ) -> Result<EncodedImage, EncodingError> {
     let mut offset = || random.below(Grain::SIDE as u64) as usize;
     let offset = [offset(), offset()];
-    // Sizes are estimated on bands spread over the image, for a quarter of the work.
+    // Sizes are estimated on bands spread over the image, for a quarter of the work or less.
     let bands: Vec<usize> = match image.height / BAND {
         count @ 0..8 => (0..count.max(1)).map(|i| i * BAND).collect(),
-        count => (0..count / 4).map(|i| (i * 4 + 1) * BAND).collect(),
+        count => (0..count / 4).step_by((count / 4).div_ceil(8)).map(|i| (i * 4 + 1) * BAND).collect(),
     };
-    let rate = |pixels: &[u8], quality: u8| -> Result<f64, EncodingError> {
+    let rate = |finish: Finish, quality: u8| -> Result<f64, EncodingError> {
+        let pixels = sampled(image, &bands, grain, finish);
         let rows = pixels.len() / 3 / image.width;
-        let bytes = jpeg(pixels, image.width, rows, recipe.coding, quality)?.len().saturating_sub(HEADER);
-        Ok(bytes as f64 * 8.0 / (rows * image.width) as f64)
+        let bytes = jpeg(&pixels, image.width, rows, recipe.coding, quality, None)?;
+        let bits = match Symbols::read(&bytes) {
+            Some(symbols) if recipe.own_tables => symbols.with_own_tables().1.bits,
+            Some(symbols) => symbols.counts().bits,
+            None => 8 * bytes.len().saturating_sub(HEADER) as u64,
+        };
+        Ok(bits as f64 / (rows * image.width) as f64)
     };
 
-    let mut finish = Sharpening { strength: 0.0, offset };
-    let mut quality = recipe.best_quality;
-    let sample = sampled(image, &bands, grain, finish);
-    // Busy photographs make larger files: the rate is a third of the way from the drawn one to the photograph's own.
-    let own = rate(&sample, quality)?;
-    let wanted = recipe.bits_per_pixel.powf(2.0 / 3.0) * own.clamp(2.0, 9.0).cbrt();
-    if own > wanted {
-        let (mut low, mut high) = (20, quality);
-        while high - low > 1 {
-            let middle = low + (high - low).div_ceil(3) * 2;
-            let middle = middle.clamp(low + 1, high - 1);
-            if rate(&sample, middle)? > wanted { high = middle } else { low = middle }
+    let wanted = (recipe.bits_per_pixel - 8.0 * HEADER as f64 / (image.width * image.height) as f64).max(0.3);
+    let mut quality = recipe.quality;
+    let finish = |strength| Finish { strength, offset };
+    let (mut low, mut high) = (-1.0, 1.0);
+    let softest = rate(finish(low), quality)?;
+    let mut strength = low;
+    if softest > wanted {
+        // However soft, it is too busy for this quality.
+        let (mut least, mut most) = (20, quality);
+        while most - least > 1 {
+            let middle = least + (most - least) / 2;
+            if rate(finish(low), middle)? > wanted { most = middle } else { least = middle }
         }
-        quality = low;
+        quality = least;
     } else {
-        let (mut low, mut high) = (0.0, 1.0);
-        for _ in 0..5 {
-            finish.strength = 0.5 * (low + high);
-            let rate = rate(&sampled(image, &bands, grain, finish), quality)?;
-            if (rate / wanted - 1.0).abs() < 0.03 {
+        for _ in 0..7 {
+            strength = 0.5 * (low + high);
+            let rate = rate(finish(strength), quality)?;
+            if (rate / wanted - 1.0).abs() < 0.02 {
                 break;
             }
-            if rate > wanted { high = finish.strength } else { low = finish.strength }
+            if rate > wanted { high = strength } else { low = strength }
         }
     }
 
     let mut pixels = Vec::with_capacity(3 * image.width * image.height);
-    finished(image, 0..image.height, grain, finish, &mut pixels);
-    let mut bytes = jpeg(&pixels, image.width, image.height, recipe.coding, quality)?;
-    if optimize && recipe.coding != JpegCoding::Progressive {
-        bytes = huffman::optimize(&bytes).expect("a baseline JPEG just written");
+    finished(image, 0..image.height, grain, finish(strength), &mut pixels);
+    let exif = match recipe.orientation {
+        Some(orientation) => Some(exif::segment(orientation, &preview(image)?)),
+        None => None,
+    };
+    let mut bytes = jpeg(&pixels, image.width, image.height, recipe.coding, quality, exif.as_deref())?;
+    let mut counts = CodeCounts::default();
+    if let Some(symbols) = Symbols::read(&bytes) {
+        if recipe.own_tables {
+            (bytes, counts) = symbols.with_own_tables();
+        } else {
+            counts = symbols.counts();
+        }
     }
-    Ok(EncodedImage { bytes, quality })
+    Ok(EncodedImage { bytes, quality, counts })
+}
+
+/// The preview that cameras keep in EXIF: a JPEG of about 160 pixels on the long side.
+fn preview(image: &PixelGrid) -> Result<Vec<u8>, EncodingError> {
+    let step = image.width.max(image.height).div_ceil(160).max(1);
+    let (width, height) = (image.width / step, image.height / step);
+    let round = |value: f32| (value + 0.5).clamp(0.0, 255.0) as u8;
+    let places = (0..height).flat_map(|y| (0..width).map(move |x| y * step * image.width + x * step));
+    let pixels: Vec<u8> = places
+        .flat_map(|place| {
+            let pixel = image.pixels[place];
+            [round(pixel[0]), round(pixel[1]), round(pixel[2])]
+        })
+        .collect();
+    jpeg(&pixels, width, height, JpegCoding::Yuv420, 75, None)
 }
 
 /// The bytes of the headers and standard tables, which do not grow with the image.
 const HEADER: usize = 620;
 
-fn sampled(image: &PixelGrid, bands: &[usize], grain: &Grain, finish: Sharpening) -> Vec<u8> {
+fn sampled(image: &PixelGrid, bands: &[usize], grain: &Grain, finish: Finish) -> Vec<u8> {
     let mut pixels = Vec::with_capacity(3 * image.width * BAND * bands.len());
     for &top in bands {
         finished(image, top..(top + BAND).min(image.height), grain, finish, &mut pixels);
@@ -129,12 +161,13 @@ fn sampled(image: &PixelGrid, bands: &[usize], grain: &Grain, finish: Sharpening
     pixels
 }
 
-/// Appends rows of the image as 8-bit RGB, sharpened (unsharp mask over 3×3 pixels) and grained.
+/// Appends rows of the image as 8-bit RGB, sharpened (unsharp mask over 3×3 pixels) and grained, or
+/// softened.
 fn finished(
     image: &PixelGrid,
     rows: std::ops::Range<usize>,
     grain: &Grain,
-    finish: Sharpening,
+    finish: Finish,
     out: &mut Vec<u8>,
 ) {
     let width = image.width;
@@ -144,8 +177,9 @@ fn finished(
         out.extend(pixels.iter().flat_map(|p| [round(p[0]), round(p[1]), round(p[2])]));
         return;
     }
-    let sharpen = 1.2 * finish.strength.min(0.5);
-    let noise = 30.0 * finish.strength * finish.strength;
+    let softer = finish.strength < 0.0;
+    let sharpen = if softer { finish.strength } else { 8.0 * finish.strength };
+    let noise = if softer { 0.0 } else { 32.0 * finish.strength * finish.strength };
     let row = |y: usize| &image.pixels[y * width..][..width];
     let mut sums = vec![[0.0f32; 4]; width];
     for y in rows {
@@ -174,31 +208,29 @@ fn jpeg(
     height: usize,
     coding: JpegCoding,
     quality: u8,
+    exif: Option<&[u8]>,
 ) -> Result<Vec<u8>, EncodingError> {
     let mut bytes = Vec::with_capacity(rgb.len() / 4);
     let mut encoder = Encoder::new(&mut bytes, quality);
     encoder.set_sampling_factor(match coding {
         JpegCoding::Yuv420 | JpegCoding::Progressive => SamplingFactor::F_2_2,
-        JpegCoding::Yuv444 | JpegCoding::Gray | JpegCoding::Cmyk => SamplingFactor::F_1_1,
+        JpegCoding::Yuv422 => SamplingFactor::F_2_1,
+        JpegCoding::Yuv444 | JpegCoding::Gray => SamplingFactor::F_1_1,
     });
     encoder.set_chroma_subsampling_method(ChromaSubsamplingMethod::Average);
     if coding == JpegCoding::Progressive {
         encoder.set_progressive(true);
         encoder.set_optimized_huffman_tables(true);
     }
+    if let Some(exif) = exif {
+        encoder.add_app_segment(1, exif.to_vec())?;
+    }
     let (width, height) = (width as u16, height as u16);
-    match coding {
-        JpegCoding::Yuv420 | JpegCoding::Yuv444 | JpegCoding::Progressive => {
-            encoder.encode(rgb, width, height, ColorType::Rgb)?;
-        }
-        JpegCoding::Gray => {
-            let gray: Vec<u8> = rgb.chunks_exact(3).map(luma).collect();
-            encoder.encode(&gray, width, height, ColorType::Luma)?;
-        }
-        JpegCoding::Cmyk => {
-            let cmyk: Vec<u8> = rgb.chunks_exact(3).flat_map(inks).collect();
-            encoder.encode(&cmyk, width, height, ColorType::Cmyk)?;
-        }
+    if coding == JpegCoding::Gray {
+        let gray: Vec<u8> = rgb.chunks_exact(3).map(luma).collect();
+        encoder.encode(&gray, width, height, ColorType::Luma)?;
+    } else {
+        encoder.encode(rgb, width, height, ColorType::Rgb)?;
     }
     Ok(bytes)
 }
@@ -209,29 +241,30 @@ fn luma(rgb: &[u8]) -> u8 {
         as u8
 }
 
-/// The four inks of a colour, with three quarters of its gray printed in black.
-fn inks(rgb: &[u8]) -> [u8; 4] {
-    let light = u32::from(rgb.iter().copied().max().unwrap_or(0));
-    let black = (255 - light) * 3 / 4;
-    let ink = |value: u8| {
-        let left = 255 - black;
-        (255 - (u32::from(value) * 255 + left / 2) / left) as u8
-    };
-    [ink(rgb[0]), ink(rgb[1]), ink(rgb[2]), black as u8]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::rng::{RandomKey, Use};
+    use pixels::decode::{Decoder, Planes, Region};
 
     #[test]
-    fn inks_print_the_colour() {
-        for rgb in [[0u8, 0, 0], [255, 255, 255], [200, 30, 90], [1, 2, 3]] {
-            let [c, m, y, k] = inks(&rgb);
-            for (ink, value) in [c, m, y].into_iter().zip(rgb) {
-                let printed = (255.0 - f64::from(ink)) * (255.0 - f64::from(k)) / 255.0;
-                assert!((printed - f64::from(value)).abs() <= 1.0, "{rgb:?}: {printed}");
-            }
+    fn own_tables_change_bytes_but_no_pixel() {
+        let mut random = RandomKey::new(b"own tables", 0, 0, Use::Augment).stream(0);
+        let decode = |bytes: &[u8]| {
+            let mut planes = Planes::default();
+            let whole = |width, height| Region { x: 0, y: 0, width, height };
+            Decoder::new(u64::MAX).decode(bytes, whole, &mut planes).unwrap();
+            planes.rgb()
+        };
+        for coding in [JpegCoding::Gray, JpegCoding::Yuv420, JpegCoding::Yuv422, JpegCoding::Yuv444] {
+            let rgb: Vec<u8> = (0..3 * 61 * 47).map(|i| (i / 9 + random.below(30) as usize) as u8).collect();
+            let plain = jpeg(&rgb, 61, 47, coding, 85, None).unwrap();
+            let symbols = Symbols::read(&plain).unwrap();
+            let before = symbols.counts();
+            let (bytes, counts) = symbols.with_own_tables();
+            assert!(bytes.len() < plain.len() && counts.bits < before.bits, "{coding:?}");
+            assert_eq!(CodeCounts { bits: counts.bits, ..before }, counts, "{coding:?}");
+            assert!(decode(&plain) == decode(&bytes), "{coding:?}");
         }
     }
 }

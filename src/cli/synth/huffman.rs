@@ -13,36 +13,114 @@ struct ScanSymbol {
 /// The number of tables: DC 0, DC 1, AC 0, AC 1.
 const TABLES: usize = 4;
 
-/// Returns `bytes` with Huffman tables made for it; `None` unless it is a baseline JPEG of one scan that uses at most
-/// two tables of either kind and no restart markers.
-pub(crate) fn optimize(bytes: &[u8]) -> Option<Vec<u8>> {
-    let header = InterleavedScan::parse(bytes)?;
-    let symbols = header.read(&unstuffed(bytes.get(header.data..)?))?;
-    let mut counts = [[0u32; 256]; TABLES];
-    for symbol in &symbols {
-        counts[usize::from(symbol.table)][usize::from(symbol.value)] += 1;
+/// What the codes of an image are like.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct CodeCounts {
+    /// The blocks of 8×8 samples.
+    pub blocks: u64,
+    /// The Huffman codes, those of DC and of ends of blocks among them.
+    pub codes: u64,
+    /// The bits of the scan: codes and what follows them.
+    pub bits: u64,
+    /// The AC coefficients that are not zero.
+    pub non_zero: u64,
+    /// The sum over all blocks of the place of the last coefficient that is not zero, 0 for DC.
+    pub ends: u64,
+    /// The blocks in which all AC coefficients are zero.
+    pub dc_only: u64,
+}
+
+impl std::ops::AddAssign for CodeCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.blocks += other.blocks;
+        self.codes += other.codes;
+        self.bits += other.bits;
+        self.non_zero += other.non_zero;
+        self.ends += other.ends;
+        self.dc_only += other.dc_only;
     }
-    let mut out = header.kept;
-    let mut codes = Vec::with_capacity(TABLES);
-    for (table, counts) in counts.iter().enumerate() {
-        let specification = Specification::optimal(counts);
-        if !specification.values.is_empty() {
-            out.extend([0xFF, 0xC4]);
-            out.extend((19 + specification.values.len() as u16).to_be_bytes());
-            out.push((table as u8 >> 1) << 4 | (table as u8 & 1));
-            out.extend(specification.counts);
-            out.extend(&specification.values);
+}
+
+/// A baseline JPEG of one scan as its symbols.
+pub(crate) struct Symbols {
+    header: InterleavedScan,
+    symbols: Vec<ScanSymbol>,
+}
+
+impl Symbols {
+    /// Reads an image; `None` unless it is a baseline JPEG of one scan that uses at most two tables of either kind and
+    /// no restart markers.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+        let header = InterleavedScan::parse(bytes)?;
+        let symbols = header.read(&unstuffed(bytes.get(header.data..)?))?;
+        Some(Self { header, symbols })
+    }
+
+    /// The image with Huffman tables made for it, and what its codes are like then.
+    pub(crate) fn with_own_tables(self) -> (Vec<u8>, CodeCounts) {
+        let mut counts = [[0u32; 256]; TABLES];
+        for symbol in &self.symbols {
+            counts[usize::from(symbol.table)][usize::from(symbol.value)] += 1;
         }
-        codes.push(specification.codes());
+        let tables = counts.map(|counts| Specification::optimal(&counts));
+        let mut out = self.header.kept;
+        for (table, specification) in tables.iter().enumerate() {
+            if !specification.values.is_empty() {
+                out.extend([0xFF, 0xC4]);
+                out.extend((19 + specification.values.len() as u16).to_be_bytes());
+                out.push((table as u8 >> 1) << 4 | (table as u8 & 1));
+                out.extend(specification.counts);
+                out.extend(&specification.values);
+            }
+        }
+        let codes = tables.map(|specification| specification.codes());
+        out.extend(self.header.scan);
+        let mut writer = EntropyWriter { out, bits: 0, held: 0 };
+        for symbol in &self.symbols {
+            let (code, length) = codes[usize::from(symbol.table)][usize::from(symbol.value)];
+            writer.put(code, length);
+            writer.put(symbol.extra, symbol.value & 15);
+        }
+        (writer.finish(), count(&self.symbols, &codes))
     }
-    out.extend(header.scan);
-    let mut writer = EntropyWriter { out, bits: 0, held: 0 };
+
+    /// What its codes are like with the tables that it has.
+    pub(crate) fn counts(&self) -> CodeCounts {
+        let none = || [(0, 0); 256];
+        let codes =
+            self.header.tables.each_ref().map(|table| table.as_ref().map_or_else(none, Specification::codes));
+        count(&self.symbols, &codes)
+    }
+}
+
+/// What symbols are like that have these codes.
+fn count(symbols: &[ScanSymbol], codes: &[[(u16, u8); 256]; TABLES]) -> CodeCounts {
+    let mut counts = CodeCounts::default();
+    let (mut place, mut last) = (0, 0);
+    let end = |counts: &mut CodeCounts, last: u64| {
+        counts.ends += last;
+        counts.dc_only += u64::from(last == 0);
+    };
     for symbol in symbols {
-        let (code, length) = codes[usize::from(symbol.table)][usize::from(symbol.value)];
-        writer.put(code, length);
-        writer.put(symbol.extra, symbol.value & 15);
+        let length = codes[usize::from(symbol.table)][usize::from(symbol.value)].1;
+        counts.codes += 1;
+        counts.bits += u64::from(length + (symbol.value & 15));
+        if symbol.table < 2 {
+            if counts.blocks > 0 {
+                end(&mut counts, last);
+            }
+            counts.blocks += 1;
+            (place, last) = (0, 0);
+        } else if symbol.value != 0 {
+            place += u64::from(symbol.value >> 4) + 1;
+            if symbol.value & 15 != 0 {
+                counts.non_zero += 1;
+                last = place;
+            }
+        }
     }
-    Some(writer.finish())
+    end(&mut counts, last);
+    counts
 }
 
 /// The part of the headers that matters here.
@@ -333,7 +411,7 @@ mod tests {
     fn what_is_not_a_baseline_jpeg_is_refused() {
         for bytes in [&b""[..], b"\xFF\xD8", b"\xFF\xD8\xFF\xDA\x00\x02", b"\xFF\xD8\xFF\xC4\x00\x04\x00\x01"]
         {
-            assert!(optimize(bytes).is_none());
+            assert!(Symbols::read(bytes).is_none());
         }
     }
 }

@@ -1,10 +1,12 @@
-//! The command `foreload synth`, which makes a dataset with ImageNet's statistics from real photographs.
+//! The command `foreload synth`, which makes a dataset with the statistics of a population from real photographs.
 //!
 //! The same seed gives the same bytes for any number of threads: every image draws from its own random stream.
 
 mod encode;
+mod exif;
 mod huffman;
 mod photos;
+mod profile;
 mod recipe;
 mod store;
 mod summary;
@@ -15,6 +17,7 @@ use base::error::{Error, Result};
 use base::rng::{RandomKey, Use};
 use crossbeam_channel::bounded;
 use photos::Photo;
+use profile::Profile;
 use recipe::PhotoRecipe;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,6 +30,9 @@ pub(crate) struct SynthArgs {
     /// Directory to make; must not exist or be empty
     #[arg(value_name = "DIR")]
     directory: PathBuf,
+    /// What the images are like: their codings, sizes, qualities and bits per pixel
+    #[arg(long, value_enum, default_value = "imagenet")]
+    profile: Profile,
     /// Number of images
     #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     images: u64,
@@ -43,9 +49,6 @@ pub(crate) struct SynthArgs {
     /// scikit-learn ship]
     #[arg(long, value_name = "DIR", num_args = 1..)]
     photos: Vec<PathBuf>,
-    /// Write Huffman tables optimised for each image; the pixels stay those of the standard tables
-    #[arg(long)]
-    optimize: bool,
     /// Images in a tar shard
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     shard_size: u64,
@@ -63,6 +66,7 @@ struct MadeImage {
     recipe: PhotoRecipe,
     quality: u8,
     bytes: Vec<u8>,
+    counts: huffman::CodeCounts,
 }
 
 /// Everything that the threads share.
@@ -72,7 +76,7 @@ struct Studio {
     key: RandomKey,
     /// The start of the golden-ratio walk over the codings.
     start: f64,
-    optimize: bool,
+    profile: Profile,
 }
 
 /// Makes the dataset and prints its statistics.
@@ -87,13 +91,13 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
     let mut statistics = summary::Statistics::default();
     studio.make_all(args.images, threads, |made| {
         store.add(made.index, (made.index % u64::from(args.classes)) as u32, &made.bytes)?;
-        statistics.add(&made.recipe, made.quality, made.bytes.len());
+        statistics.add(&made);
         bar.inc(1);
         Ok(())
     })?;
     bar.finish_and_clear();
     store.publish()?;
-    let summary = statistics.summary(args.layout, args.classes, args.seed, began.elapsed());
+    let summary = statistics.summary(args.profile, args.layout, args.classes, args.seed, began.elapsed());
     if args.json { output::print_json(&summary) } else { output::print(&summary.to_string()) }
 }
 
@@ -111,18 +115,24 @@ impl Studio {
         let mut random = key.stream(u64::MAX);
         let start = random.unit();
         let grain = encode::Grain::new(&mut random);
-        Ok(Self { photos, grain, key, start, optimize: args.optimize })
+        Ok(Self { photos, grain, key, start, profile: args.profile })
     }
 
     /// Makes image `index`.
     fn make(&self, index: u64) -> Result<MadeImage> {
         let mut random = self.key.stream(index);
-        let recipe = PhotoRecipe::draw(index, self.start, &mut random);
+        let recipe = PhotoRecipe::draw(self.profile, index, self.start, &mut random);
         let photo = &self.photos[random.below(self.photos.len() as u64) as usize];
         let image = warp::view(photo, recipe.width, recipe.height, &mut random);
-        let encoded = encode::encode(&image, &recipe, &self.grain, self.optimize, &mut random)
+        let encoded = encode::encode(&image, &recipe, &self.grain, &mut random)
             .map_err(|error| Error::dataset(&photo.path, format!("encoding image {index} of it: {error}")))?;
-        Ok(MadeImage { index, recipe, quality: encoded.quality, bytes: encoded.bytes })
+        Ok(MadeImage {
+            index,
+            recipe,
+            quality: encoded.quality,
+            bytes: encoded.bytes,
+            counts: encoded.counts,
+        })
     }
 
     /// Makes `images` images on `threads` threads and hands them to `keep` in order.

@@ -1,48 +1,33 @@
-//! The recipe of each image: its size, coding and bits per pixel, in ImageNet's mix.
-//!
-//! ImageNet's training set has 1.28 million files of 138 GB: 108 KB each, most of them 500 pixels on the long side.
+//! The recipe of each image: its size, coding, bits per pixel and quality, in the mix of a population.
 
+use super::profile::{Kind, Profile};
 use base::rng::RandomStream;
 
 /// How the pixels are coded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum JpegCoding {
-    /// Baseline, chroma halved both ways: nearly all photographs.
-    Yuv420,
-    /// Baseline, chroma at full resolution.
-    Yuv444,
     /// Baseline, one component.
     Gray,
-    /// Baseline, four components, inverted as Adobe does.
-    Cmyk,
+    /// Baseline, chroma halved both ways.
+    Yuv420,
+    /// Baseline, chroma halved across.
+    Yuv422,
+    /// Baseline, chroma at full resolution.
+    Yuv444,
     /// Progressive, chroma halved both ways.
     Progressive,
 }
 
 impl JpegCoding {
-    /// Every coding with its share in 1000 images and its name in the summary.
-    pub(crate) const SHARES: [(Self, u32, &'static str); 5] = [
-        (Self::Progressive, 20, "progressive"),
-        (Self::Gray, 10, "gray"),
-        (Self::Cmyk, 3, "cmyk"),
-        (Self::Yuv444, 100, "yuv444"),
-        (Self::Yuv420, 867, "yuv420"),
-    ];
-
-    /// The coding of image `index` of a dataset whose codings begin at `start` in [0, 1).
-    ///
-    /// It steps by the golden ratio instead of drawing at random, so that any run of images has nearly the right
-    /// shares.
-    pub(crate) fn of(index: u64, start: f64) -> Self {
-        const GOLDEN: f64 = 0.618_033_988_749_894_9;
-        let mut left = (start + GOLDEN * index as f64).fract() * 1000.0;
-        for (coding, share, _) in Self::SHARES {
-            left -= f64::from(share);
-            if left < 0.0 {
-                return coding;
-            }
+    /// Its name in the summary.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Gray => "gray",
+            Self::Yuv420 => "yuv420",
+            Self::Yuv422 => "yuv422",
+            Self::Yuv444 => "yuv444",
+            Self::Progressive => "progressive",
         }
-        Self::Yuv420
     }
 }
 
@@ -55,29 +40,73 @@ pub(crate) struct PhotoRecipe {
     pub height: usize,
     /// The coding of the image.
     pub coding: JpegCoding,
-    /// The bits per pixel to aim at, before the photograph's own are considered.
+    /// Whether its Huffman tables are made for it.
+    pub own_tables: bool,
+    /// The bits per pixel to aim at.
     pub bits_per_pixel: f64,
-    /// The highest quality: photographs that are too smooth for their bits per pixel get grain instead.
-    pub best_quality: u8,
+    /// The quality, 1 to 100. The photograph is made sharper or softer to have the bits per pixel at it.
+    pub quality: u8,
+    /// What EXIF says of how the camera was held, 1 to 8, if the image has EXIF.
+    pub orientation: Option<u8>,
 }
 
 impl PhotoRecipe {
-    /// Draws the recipe of image `index`.
-    pub(crate) fn draw(index: u64, start: f64, random: &mut RandomStream) -> Self {
-        let (width, height) = size(random);
-        let coding = JpegCoding::of(index, start);
-        let large = (width * height) as f64 > 6e5;
-        // Large files come from cameras and editors at lower rates than the 500-pixel thumbnails of photo sites.
-        let median: f64 = if large { 2.8 } else { 4.9 };
-        let spread = match coding {
-            JpegCoding::Gray => 0.85,
-            JpegCoding::Cmyk => 1.5,
-            JpegCoding::Yuv444 => 1.15,
-            JpegCoding::Yuv420 | JpegCoding::Progressive => 1.0,
-        };
-        let bits_per_pixel = (median * (0.3 * normal(random)).exp()).clamp(1.2, 9.0) * spread;
-        Self { width, height, coding, bits_per_pixel, best_quality: 94 + random.below(5) as u8 }
+    /// Draws the recipe of image `index` of a dataset whose kinds begin at `start` in [0, 1).
+    pub(crate) fn draw(profile: Profile, index: u64, start: f64, random: &mut RandomStream) -> Self {
+        let kind = kind_of(profile, index, start);
+        let (width, height) = size(kind, random);
+        let rank = random.unit();
+        // Three of five files have the quality that belongs to their bits per pixel; the others have any.
+        let of_quality = if random.unit() < 0.6 { rank } else { random.unit() };
+        let held = [1, 1, 1, 1, 6, 6, 8, 3][random.below(8) as usize];
+        Self {
+            width,
+            height,
+            coding: kind.coding,
+            own_tables: random.below(1000) < u64::from(kind.own_tables),
+            bits_per_pixel: quantile(&kind.rates, rank),
+            quality: quantile(&kind.qualities, of_quality).round().min(98.0) as u8,
+            orientation: (profile == Profile::Phone).then_some(held),
+        }
     }
+}
+
+/// The kind of image `index`.
+///
+/// It steps by the golden ratio instead of drawing at random, so that any run of images has nearly the right shares.
+fn kind_of(profile: Profile, index: u64, start: f64) -> &'static Kind {
+    const GOLDEN: f64 = 0.618_033_988_749_894_9;
+    let kinds = profile.kinds();
+    let mut left = (start + GOLDEN * index as f64).fract() * 1000.0;
+    let found = kinds.iter().find(|kind| {
+        left -= f64::from(kind.share);
+        left < 0.0
+    });
+    found.unwrap_or(&kinds[kinds.len() - 1])
+}
+
+/// Draws a size of the kind's.
+fn size(kind: &Kind, random: &mut RandomStream) -> (usize, usize) {
+    let mut left = random.below(1000) as u32;
+    let found = kind.sizes.iter().find(|&&(share, ..)| {
+        let here = left < share;
+        left = left.saturating_sub(share);
+        here
+    });
+    let &(_, width, height) = found.unwrap_or(&kind.sizes[0]);
+    let mut between =
+        |(low, high): (u32, u32)| low as usize + random.below(u64::from(high - low) + 1) as usize;
+    (between(width), between(height))
+}
+
+/// The value below which a part `rank` of all values lies, from those at 5, 25, 50, 75 and 95 %: between them it grows
+/// evenly in its logarithm, and beyond them as far as the nearest two do for half of their distance.
+fn quantile(values: &[f64; 5], rank: f64) -> f64 {
+    const RANKS: [f64; 5] = [0.05, 0.25, 0.5, 0.75, 0.95];
+    let after = RANKS[1..4].iter().take_while(|&&r| r <= rank).count();
+    let part = (rank - RANKS[after]) / (RANKS[after + 1] - RANKS[after]);
+    let (low, high) = (values[after].ln(), values[after + 1].ln());
+    (low + (high - low) * part).exp()
 }
 
 /// Draws a standard normal number (Box and Muller, 1958).
@@ -86,57 +115,80 @@ pub(crate) fn normal(random: &mut RandomStream) -> f64 {
     radius * (std::f64::consts::TAU * random.unit()).cos()
 }
 
-/// Draws one of ImageNet's sizes: the long side 500 for four of five, a few small, a few up to 3000 pixels.
-fn size(random: &mut RandomStream) -> (usize, usize) {
-    let mut between = |low: u64, high: u64| (low + random.below(high - low + 1)) as usize;
-    match between(0, 999) {
-        0..=379 => (500, 375),
-        380..=499 => (375, 500),
-        500..=649 => (500, 333),
-        650..=699 => (333, 500),
-        700..=789 => (500, between(281, 499)),
-        790..=839 => (between(281, 499), 500),
-        840..=869 => (640, 480),
-        870..=899 => (between(110, 299), between(110, 299)),
-        900..=974 => (between(300, 500), between(300, 500)),
-        975..=983 => (800, 600),
-        984..=991 => (1024, 768),
-        992..=996 => (between(1100, 1700), between(1000, 1300)),
-        _ => (between(1700, 3000), between(1300, 2000)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use base::rng::{RandomKey, Use};
 
+    const PROFILES: [Profile; 3] = [Profile::Imagenet, Profile::Web, Profile::Phone];
+
     #[test]
     fn shares_hold_in_any_run_of_images() {
-        assert_eq!(JpegCoding::SHARES.iter().map(|s| s.1).sum::<u32>(), 1000);
-        for first in [0u64, 777, 123_456] {
-            for (coding, share, name) in JpegCoding::SHARES {
-                let count =
-                    (first..first + 2000).filter(|&i| JpegCoding::of(i, 0.3) == coding).count() as i64;
-                assert!((count - 2 * i64::from(share)).abs() <= 3, "{name}: {count} of 2000 from {first}");
+        for profile in PROFILES {
+            assert_eq!(profile.kinds().iter().map(|kind| kind.share).sum::<u32>(), 1000);
+            for kind in profile.kinds() {
+                assert_eq!(kind.sizes.iter().map(|size| size.0).sum::<u32>(), 1000, "{:?}", kind.coding);
+            }
+            for first in [0u64, 777, 123_456] {
+                for kind in profile.kinds() {
+                    let of = |i: &u64| kind_of(profile, *i, 0.3).coding == kind.coding;
+                    let count = (first..first + 2000).filter(of).count() as i64;
+                    assert!(
+                        (count - 2 * i64::from(kind.share)).abs() <= 3,
+                        "{profile:?} {:?}: {count}",
+                        kind.coding
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn quantiles_are_those_of_the_tables() {
+        let rates = [1.95, 4.02, 5.32, 6.82, 9.01];
+        for (rank, rate) in [0.05, 0.25, 0.5, 0.75, 0.95].into_iter().zip(rates) {
+            assert!((quantile(&rates, rank) - rate).abs() < 1e-9);
+        }
+        let key = RandomKey::new(b"rates", 1, 0, Use::Augment);
+        let drawn = |profile, i| PhotoRecipe::draw(profile, i, 0.0, &mut key.stream(i));
+        for profile in PROFILES {
+            for kind in profile.kinds() {
+                let of_kind =
+                    (0..20_000).map(|i| drawn(profile, i)).filter(|recipe| recipe.coding == kind.coding);
+                let mut rates: Vec<f64> = of_kind.map(|recipe| recipe.bits_per_pixel).collect();
+                rates.sort_by(f64::total_cmp);
+                let (median, wanted) = (rates[rates.len() / 2], kind.rates[2]);
+                assert!((median / wanted - 1.0).abs() < 0.12, "{profile:?} {:?}: {median}", kind.coding);
             }
         }
     }
 
     #[test]
     fn sizes_are_imagenets() {
+        // Widths and heights at 5, 25, 50, 75 and 95 % of the real files.
+        let real = [
+            (JpegCoding::Yuv444, [300, 375, 500, 500, 500], [283, 334, 375, 500, 500]),
+            (JpegCoding::Yuv420, [140, 308, 468, 600, 800], [150, 280, 375, 480, 864]),
+            (JpegCoding::Gray, [320, 334, 500, 500, 680], [221, 333, 375, 500, 500]),
+            (JpegCoding::Yuv422, [243, 500, 600, 800, 1024], [240, 399, 480, 640, 768]),
+        ];
         let key = RandomKey::new(b"sizes", 1, 0, Use::Augment);
-        let recipes: Vec<PhotoRecipe> =
-            (0..4000).map(|i| PhotoRecipe::draw(i, 0.0, &mut key.stream(i))).collect();
-        let median = |mut values: Vec<usize>| {
-            values.sort_unstable();
-            values[values.len() / 2]
-        };
-        assert_eq!(median(recipes.iter().map(|r| r.width).collect()), 500);
-        let height = median(recipes.iter().map(|r| r.height).collect());
-        assert!((370..=380).contains(&height), "{height}");
-        let mean = recipes.iter().map(|r| (r.width * r.height) as f64).sum::<f64>() / 4000.0;
-        assert!((190e3..230e3).contains(&mean), "{mean}");
-        assert!(recipes.iter().any(|r| r.width >= 2000));
+        let draw = |i| PhotoRecipe::draw(Profile::Imagenet, i, 0.0, &mut key.stream(i));
+        let recipes: Vec<PhotoRecipe> = (0..40_000).map(draw).collect();
+        for (coding, widths, heights) in real {
+            for (of, wanted) in
+                [((|r| r.width) as fn(&PhotoRecipe) -> usize, widths), (|r| r.height, heights)]
+            {
+                let mut values: Vec<usize> = recipes.iter().filter(|r| r.coding == coding).map(of).collect();
+                values.sort_unstable();
+                for (rank, wanted) in [0.05, 0.25, 0.5, 0.75, 0.95].into_iter().zip(wanted) {
+                    let value = values[(rank * values.len() as f64) as usize] as f64;
+                    assert!(
+                        (value / f64::from(wanted) - 1.0).abs() < 0.2,
+                        "{coding:?} at {rank}: {value}, {wanted}"
+                    );
+                }
+            }
+        }
     }
 }

@@ -1,6 +1,9 @@
 //! The statistics of the images that were made, which users can compare with those of a dataset of their own.
 
-use super::recipe::{JpegCoding, PhotoRecipe};
+use super::MadeImage;
+use super::huffman::CodeCounts;
+use super::profile::Profile;
+use super::recipe::JpegCoding;
 use super::store::SynthLayout;
 use crate::output;
 use serde::Serialize;
@@ -16,13 +19,22 @@ pub(crate) struct Statistics {
     heights: Vec<f64>,
     rates: Vec<f64>,
     qualities: Vec<f64>,
-    codings: BTreeMap<&'static str, u64>,
+    codings: BTreeMap<JpegCoding, OfCoding>,
+    codes: CodeCounts,
+}
+
+/// The images of one coding: the bytes and the bits per pixel of each.
+#[derive(Default)]
+struct OfCoding {
+    bytes: Vec<f64>,
+    rates: Vec<f64>,
 }
 
 /// The summary that `foreload synth` prints.
 #[derive(Debug, Serialize)]
 pub(crate) struct SynthSummary {
     version: &'static str,
+    profile: Profile,
     layout: SynthLayout,
     images: usize,
     classes: u32,
@@ -36,26 +48,49 @@ pub(crate) struct SynthSummary {
     bits_per_pixel_mean: f64,
     bits_per_pixel_percentiles: BTreeMap<&'static str, f64>,
     quality_median: f64,
-    codings: BTreeMap<&'static str, u64>,
+    codings: BTreeMap<&'static str, CodingSummary>,
+    codes: CodesSummary,
     seconds: f64,
     images_per_s: f64,
 }
 
+/// The images of one coding, and what lies at 5, 25, 50, 75 and 95 % of them.
+#[derive(Debug, Serialize)]
+struct CodingSummary {
+    images: usize,
+    bytes: [f64; 5],
+    bits_per_pixel: [f64; 5],
+}
+
+/// What the codes of all baseline images are like, on average.
+#[derive(Debug, Serialize)]
+struct CodesSummary {
+    bits_per_code: f64,
+    non_zero_per_block: f64,
+    end_of_block: f64,
+    dc_only_blocks: f64,
+}
+
 impl Statistics {
     /// Counts an image.
-    pub(crate) fn add(&mut self, recipe: &PhotoRecipe, quality: u8, bytes: usize) {
-        self.bytes.push(bytes as f64);
+    pub(crate) fn add(&mut self, made: &MadeImage) {
+        let (recipe, bytes) = (&made.recipe, made.bytes.len() as f64);
+        let rate = bytes * 8.0 / (recipe.width * recipe.height) as f64;
+        self.bytes.push(bytes);
         self.widths.push(recipe.width as f64);
         self.heights.push(recipe.height as f64);
-        self.rates.push(bytes as f64 * 8.0 / (recipe.width * recipe.height) as f64);
-        self.qualities.push(f64::from(quality));
-        let name = JpegCoding::SHARES.iter().find(|s| s.0 == recipe.coding).map_or("", |s| s.2);
-        *self.codings.entry(name).or_default() += 1;
+        self.rates.push(rate);
+        self.qualities.push(f64::from(made.quality));
+        let of_coding = self.codings.entry(recipe.coding).or_default();
+        of_coding.bytes.push(bytes);
+        of_coding.rates.push(rate);
+        self.codes += made.counts;
     }
 
     /// The summary of all images counted.
     pub(crate) fn summary(
         self,
+        profile: Profile,
         layout: SynthLayout,
         classes: u32,
         seed: u64,
@@ -68,6 +103,7 @@ impl Statistics {
         let (widths, heights) = (sorted(self.widths), sorted(self.heights));
         SynthSummary {
             version: base::version::get(),
+            profile,
             layout,
             images,
             classes,
@@ -83,9 +119,32 @@ impl Statistics {
                 .map(|(name, q)| (name, round2(quantile(&rates, q))))
                 .into(),
             quality_median: quantile(&sorted(self.qualities), 0.5),
-            codings: self.codings,
+            codings: self.codings.into_iter().map(|(coding, of)| (coding.name(), of.summary())).collect(),
+            codes: CodesSummary::of(&self.codes),
             seconds: round2(seconds),
             images_per_s: (images as f64 / seconds).round(),
+        }
+    }
+}
+
+impl OfCoding {
+    fn summary(self) -> CodingSummary {
+        let at = |values: Vec<f64>| {
+            let values = sorted(values);
+            [0.05, 0.25, 0.5, 0.75, 0.95].map(|rank| round2(quantile(&values, rank)))
+        };
+        CodingSummary { images: self.bytes.len(), bytes: at(self.bytes), bits_per_pixel: at(self.rates) }
+    }
+}
+
+impl CodesSummary {
+    fn of(counts: &CodeCounts) -> Self {
+        let part = |of: u64, whole: u64| of as f64 / whole.max(1) as f64;
+        Self {
+            bits_per_code: round2(part(counts.bits, counts.codes)),
+            non_zero_per_block: round2(part(counts.non_zero, counts.blocks)),
+            end_of_block: round2(part(counts.ends, counts.blocks)),
+            dc_only_blocks: (1000.0 * part(counts.dc_only, counts.blocks)).round() / 1000.0,
         }
     }
 }
@@ -129,7 +188,15 @@ impl fmt::Display for SynthSummary {
         )?;
         writeln!(f, "  quality   median {}", self.quality_median)?;
         let codings: Vec<String> =
-            self.codings.iter().map(|(name, count)| format!("{name} {count}")).collect();
-        write!(f, "  codings   {}", codings.join(", "))
+            self.codings.iter().map(|(name, of)| format!("{name} {}", of.images)).collect();
+        writeln!(f, "  codings   {}", codings.join(", "))?;
+        write!(
+            f,
+            "  codes     {} bits each; a block has {} coefficients of AC that are not zero, the last at {}, {:.1} % have none",
+            self.codes.bits_per_code,
+            self.codes.non_zero_per_block,
+            self.codes.end_of_block,
+            100.0 * self.codes.dc_only_blocks
+        )
     }
 }
