@@ -51,7 +51,7 @@ $(VENV)/.torch: $(VENV)/.tools tests/environment/provide_torch.py
 	else echo "no torch for the tests: those that need one say so; make test-all fetches PyPI's" >&2; \
 	[ "$$FORELOAD_REQUIRE_TORCH" != 1 ]; fi
 
-test: provide ## what needs neither time nor gigabytes: cargo test and pytest, without those of GPUs; 9 minutes at first
+test: provide ## what needs neither time nor gigabytes: cargo test and pytest, without those of GPUs; ten minutes
 	@$(MAKE) --no-print-directory --keep-going test-rust test-python
 
 # With all of that fetched, one run of pytest has what test-dali and the first of test-frameworks run; DLIO's tests are

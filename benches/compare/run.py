@@ -51,9 +51,9 @@ def other(title: str, program: str, environment: str, variant: str = "", **more:
 
 
 PEERS: dict[str, Peer] = {
-    "foreload-fast-f16": own("fast, float16", "fast-f16", at_least(3.5)),
-    "foreload-fast-f32": own("fast", "fast-f32", at_least(3.0)),
-    "foreload-exact-f32": own("exact", "exact-f32", at_least(2.5)),
+    "foreload-fast-f16": own("fast, float16", "fast-f16", at_least(4.0)),
+    "foreload-fast-f32": own("fast", "fast-f32", at_least(3.6)),
+    "foreload-exact-f32": own("exact", "exact-f32", at_least(3.3)),
     "foreload-torch-f32": own("fast, torch dataset", "torch-fast-f32"),
     "foreload-tar-f32": own("fast, tar shards", "tar-fast-f32", sharded=True),
     "dali": other("DALI, CPU pipeline, fused random-crop decode", "dali_cpu", "dali"),

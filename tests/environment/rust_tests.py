@@ -29,6 +29,7 @@ where they compete."""
 LONG = {
     "data": (
         "dataset::large_directories_are_complete",
+        "scale::ten_million_samples_fit",
         "simulate::the_published_scenarios_come_out",
         "simulate_caches::private_caches_hit_by_the_known_future",
         "simulate_caches::uses_of_a_sample_are_binomial",
@@ -53,7 +54,6 @@ LONG = {
         "http::secrets::credentials_are_in_no_file_and_no_output",
         "http::secrets::secrets_in_a_manifest_are_in_no_file_and_no_output",
         "repeats::a_smaller_cache_keeps_what_comes_again_soonest",
-        "scale::ten_million_samples_fit",
         "segments::faults::what_fails_may_be_tried_again_and_nothing_is_lost",
         "tier_list::one_rank_of_several_keeps_in_memory_what_it_uses_soonest",
     ),

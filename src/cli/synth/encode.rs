@@ -1,8 +1,8 @@
-//! From pixels to a JPEG of a wanted quality and size: too smooth a photograph gets sharpness and grain, too busy a one is
-//! softened.
+//! From pixels to a JPEG of a wanted quality and size: too smooth a photograph gets sharpness and grain, too busy a one
+//! is softened.
 
 use super::exif;
-use super::huffman::{CodeCounts, Symbols};
+use super::huffman::{CodeCounts, CodedSymbols};
 use super::photos::{Pixel, PixelGrid};
 use super::recipe::{JpegCoding, PhotoRecipe, normal};
 use base::rng::RandomStream;
@@ -55,7 +55,7 @@ impl Grain {
 
 /// The finish of an image before encoding. It is one number, so that it can be searched for.
 #[derive(Clone, Copy)]
-struct Finish {
+struct PhotoFinish {
     /// The strength: 0 leaves the pixels as they are; 1 is strong sharpening and the grain of a fast film; −1 is the
     /// mean of 3×3 pixels.
     strength: f32,
@@ -80,11 +80,11 @@ pub(crate) fn encode(
         count @ 0..8 => (0..count.max(1)).map(|i| i * BAND).collect(),
         count => (0..count / 4).step_by((count / 4).div_ceil(8)).map(|i| (i * 4 + 1) * BAND).collect(),
     };
-    let rate = |finish: Finish, quality: u8| -> Result<f64, EncodingError> {
+    let rate = |finish: PhotoFinish, quality: u8| -> Result<f64, EncodingError> {
         let pixels = sampled(image, &bands, grain, finish);
         let rows = pixels.len() / 3 / image.width;
         let bytes = jpeg(&pixels, image.width, rows, recipe.coding, quality, None)?;
-        let bits = match Symbols::read(&bytes) {
+        let bits = match CodedSymbols::read(&bytes) {
             Some(symbols) if recipe.own_tables => symbols.with_own_tables().1.bits,
             Some(symbols) => symbols.counts().bits,
             None => 8 * bytes.len().saturating_sub(HEADER) as u64,
@@ -94,7 +94,7 @@ pub(crate) fn encode(
 
     let wanted = (recipe.bits_per_pixel - 8.0 * HEADER as f64 / (image.width * image.height) as f64).max(0.3);
     let mut quality = recipe.quality;
-    let finish = |strength| Finish { strength, offset };
+    let finish = |strength| PhotoFinish { strength, offset };
     let (mut low, mut high) = (-1.0, 1.0);
     let softest = rate(finish(low), quality)?;
     let mut strength = low;
@@ -125,7 +125,7 @@ pub(crate) fn encode(
     };
     let mut bytes = jpeg(&pixels, image.width, image.height, recipe.coding, quality, exif.as_deref())?;
     let mut counts = CodeCounts::default();
-    if let Some(symbols) = Symbols::read(&bytes) {
+    if let Some(symbols) = CodedSymbols::read(&bytes) {
         if recipe.own_tables {
             (bytes, counts) = symbols.with_own_tables();
         } else {
@@ -153,7 +153,7 @@ fn preview(image: &PixelGrid) -> Result<Vec<u8>, EncodingError> {
 /// The bytes of the headers and standard tables, which do not grow with the image.
 const HEADER: usize = 620;
 
-fn sampled(image: &PixelGrid, bands: &[usize], grain: &Grain, finish: Finish) -> Vec<u8> {
+fn sampled(image: &PixelGrid, bands: &[usize], grain: &Grain, finish: PhotoFinish) -> Vec<u8> {
     let mut pixels = Vec::with_capacity(3 * image.width * BAND * bands.len());
     for &top in bands {
         finished(image, top..(top + BAND).min(image.height), grain, finish, &mut pixels);
@@ -167,7 +167,7 @@ fn finished(
     image: &PixelGrid,
     rows: std::ops::Range<usize>,
     grain: &Grain,
-    finish: Finish,
+    finish: PhotoFinish,
     out: &mut Vec<u8>,
 ) {
     let width = image.width;
@@ -259,7 +259,7 @@ mod tests {
         for coding in [JpegCoding::Gray, JpegCoding::Yuv420, JpegCoding::Yuv422, JpegCoding::Yuv444] {
             let rgb: Vec<u8> = (0..3 * 61 * 47).map(|i| (i / 9 + random.below(30) as usize) as u8).collect();
             let plain = jpeg(&rgb, 61, 47, coding, 85, None).unwrap();
-            let symbols = Symbols::read(&plain).unwrap();
+            let symbols = CodedSymbols::read(&plain).unwrap();
             let before = symbols.counts();
             let (bytes, counts) = symbols.with_own_tables();
             assert!(bytes.len() < plain.len() && counts.bits < before.bits, "{coding:?}");

@@ -42,12 +42,12 @@ impl std::ops::AddAssign for CodeCounts {
 }
 
 /// A baseline JPEG of one scan as its symbols.
-pub(crate) struct Symbols {
+pub(crate) struct CodedSymbols {
     header: InterleavedScan,
     symbols: Vec<ScanSymbol>,
 }
 
-impl Symbols {
+impl CodedSymbols {
     /// Reads an image; `None` unless it is a baseline JPEG of one scan that uses at most two tables of either kind and
     /// no restart markers.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
@@ -411,7 +411,7 @@ mod tests {
     fn what_is_not_a_baseline_jpeg_is_refused() {
         for bytes in [&b""[..], b"\xFF\xD8", b"\xFF\xD8\xFF\xDA\x00\x02", b"\xFF\xD8\xFF\xC4\x00\x04\x00\x01"]
         {
-            assert!(Symbols::read(bytes).is_none());
+            assert!(CodedSymbols::read(bytes).is_none());
         }
     }
 }

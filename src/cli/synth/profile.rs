@@ -32,7 +32,7 @@ pub(crate) struct Kind {
     /// How many of 1000 of these have Huffman tables made for them.
     pub own_tables: u32,
     /// Widths and heights with how many of 1000 have them, from the least to the most.
-    pub sizes: &'static [(u32, Sides, Sides)],
+    pub sizes: &'static [(u32, PixelRange, PixelRange)],
     /// Bits per pixel at 5, 25, 50, 75 and 95 % of the files.
     pub rates: [f64; 5],
     /// Qualities there: files of low quality have few bits per pixel.
@@ -40,10 +40,10 @@ pub(crate) struct Kind {
 }
 
 /// The least and the greatest length of a side, in pixels.
-pub(crate) type Sides = (u32, u32);
+pub(crate) type PixelRange = (u32, u32);
 
 /// A length that all have.
-const fn just(pixels: u32) -> Sides {
+const fn just(pixels: u32) -> PixelRange {
     (pixels, pixels)
 }
 
@@ -132,7 +132,7 @@ const IMAGENET: &[Kind] = &[
     },
 ];
 
-const WEB_SIZES: &[(u32, Sides, Sides)] = &[
+const WEB_SIZES: &[(u32, PixelRange, PixelRange)] = &[
     (100, (250, 400), (200, 400)),
     (150, (400, 600), (300, 600)),
     (200, just(640), (360, 640)),

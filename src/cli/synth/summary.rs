@@ -192,7 +192,7 @@ impl fmt::Display for SynthSummary {
         writeln!(f, "  codings   {}", codings.join(", "))?;
         write!(
             f,
-            "  codes     {} bits each; a block has {} coefficients of AC that are not zero, the last at {}, {:.1} % have none",
+            "  codes     {} bits each; of a block's AC, {} are not zero, the last is at {}; {:.1} % have none",
             self.codes.bits_per_code,
             self.codes.non_zero_per_block,
             self.codes.end_of_block,
