@@ -112,7 +112,7 @@ def run(program: Program) -> tuple[Program, bool, str, float]:
     command = [*first, program.path, "-Z", "unstable-options", "--report-time"]
     if not ALL:
         command += left_out(program)
-    threads = os.environ.get("RUST_TEST_THREADS", str(3 * len(os.sched_getaffinity(0))))
+    threads = os.environ.get("RUST_TEST_THREADS", str(2 * len(os.sched_getaffinity(0))))
     environment = os.environ | {
         "RUSTC_BOOTSTRAP": "1",
         "RUST_TEST_THREADS": threads,

@@ -2,7 +2,7 @@
 
 use super::model::Model;
 use super::world::{open, record, small};
-use crate::common::Ending;
+use crate::common::{Ending, child, wait_until};
 use crate::store::world::{on_tmpfs, taken};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -56,12 +56,22 @@ fn what_was_read_last_does_not_keep_its_bytes() {
             store.read(place).unwrap();
             store.free(place).unwrap();
         }
-        assert_eq!((taken(path) - before, store.used()), (4096, 4096), "the lock file is left");
+        wait_until("only the lock file is left", || taken(path) - before == 4096);
+        assert_eq!(store.used(), 4096);
     });
 }
 
+/// The processes that other tests start have this process's files open until they run, also those that are gone, whose
+/// bytes then count as taken.
 #[test]
 fn the_quota_holds_at_every_instant() {
+    let output = child(the_quota_holds_where_nothing_is_started).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own"]
+fn the_quota_holds_where_nothing_is_started() {
     on_tmpfs(16 << 20, |path| {
         watched(path, true, 6000);
         watched(path, false, 6000);
