@@ -260,7 +260,7 @@ compare-recipes: setup ## recipes people train with, beside torchvision, DALI, a
 	$(BIN)/python benches/recipes/run.py --data $(PHOTOGRAPHS) --output benches/results/recipes
 
 # Packed shards of photographs are made beside them.
-compare-packed: setup $(DATA)/folder ## packed shards beside JPEGs, DALI, torchvision, FFCV: 10 minutes
+compare-packed: setup $(if $(PHOTOS),,$(DATA)/folder) ## packed shards beside JPEGs, DALI, torchvision, FFCV: 10 minutes
 	$(BIN)/python benches/compare/packed.py --data $(PHOTOGRAPHS) --output benches/results/packed
 
 # The environment with torchvision and timm, some GB, is that of the tests with real frameworks.

@@ -139,19 +139,18 @@ pub(crate) fn encode(
 fn preview(image: &PixelGrid) -> Result<Vec<u8>, EncodingError> {
     let step = image.width.max(image.height).div_ceil(160).max(1);
     let (width, height) = (image.width / step, image.height / step);
-    let round = |value: f32| (value + 0.5).clamp(0.0, 255.0) as u8;
     let places = (0..height).flat_map(|y| (0..width).map(move |x| y * step * image.width + x * step));
-    let pixels: Vec<u8> = places
-        .flat_map(|place| {
-            let pixel = image.pixels[place];
-            [round(pixel[0]), round(pixel[1]), round(pixel[2])]
-        })
-        .collect();
+    let pixels: Vec<u8> = places.flat_map(|place| rgb(&image.pixels[place])).collect();
     jpeg(&pixels, width, height, JpegCoding::Yuv420, 75, None)
 }
 
 /// The bytes of the headers and standard tables, which do not grow with the image.
 const HEADER: usize = 620;
+
+/// The nearest levels of 8 bits of a pixel's colours.
+fn rgb(pixel: &Pixel) -> [u8; 3] {
+    std::array::from_fn(|lane| (pixel[lane] + 0.5).clamp(0.0, 255.0) as u8)
+}
 
 fn sampled(image: &PixelGrid, bands: &[usize], grain: &Grain, finish: PhotoFinish) -> Vec<u8> {
     let mut pixels = Vec::with_capacity(3 * image.width * BAND * bands.len());
@@ -171,10 +170,9 @@ fn finished(
     out: &mut Vec<u8>,
 ) {
     let width = image.width;
-    let round = |value: f32| (value + 0.5).clamp(0.0, 255.0) as u8;
     if finish.strength == 0.0 {
         let pixels = &image.pixels[rows.start * width..rows.end * width];
-        out.extend(pixels.iter().flat_map(|p| [round(p[0]), round(p[1]), round(p[2])]));
+        out.extend(pixels.iter().flat_map(rgb));
         return;
     }
     let softer = finish.strength < 0.0;
@@ -197,7 +195,7 @@ fn finished(
                 let blurred = (left[lane] + sums[x][lane] + right[lane]) * (1.0 / 9.0);
                 pixel[lane] + sharpen * (pixel[lane] - blurred) + noise * grain[lane]
             });
-            out.extend([round(value[0]), round(value[1]), round(value[2])]);
+            out.extend(rgb(&value));
         }
     }
 }

@@ -23,6 +23,9 @@ pub(crate) enum Profile {
     Phone,
 }
 
+/// Where the tables of bits per pixel and of qualities have their values: the part of the files that have less.
+pub(crate) const RANKS: [f64; 5] = [0.05, 0.25, 0.5, 0.75, 0.95];
+
 /// Photographs of one coding.
 pub(crate) struct Kind {
     /// How the pixels are coded.
@@ -33,7 +36,7 @@ pub(crate) struct Kind {
     pub own_tables: u32,
     /// Widths and heights with how many of 1000 have them, from the least to the most.
     pub sizes: &'static [(u32, PixelRange, PixelRange)],
-    /// Bits per pixel at 5, 25, 50, 75 and 95 % of the files.
+    /// Bits per pixel at [`RANKS`].
     pub rates: [f64; 5],
     /// Qualities there: files of low quality have few bits per pixel.
     pub qualities: [f64; 5],

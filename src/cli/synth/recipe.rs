@@ -1,6 +1,6 @@
 //! The recipe of each image: its size, coding, bits per pixel and quality, in the mix of a population.
 
-use super::profile::{Kind, Profile};
+use super::profile::{Kind, Profile, RANKS};
 use base::rng::RandomStream;
 
 /// How the pixels are coded.
@@ -76,33 +76,30 @@ impl PhotoRecipe {
 /// It steps by the golden ratio instead of drawing at random, so that any run of images has nearly the right shares.
 fn kind_of(profile: Profile, index: u64, start: f64) -> &'static Kind {
     const GOLDEN: f64 = 0.618_033_988_749_894_9;
-    let kinds = profile.kinds();
-    let mut left = (start + GOLDEN * index as f64).fract() * 1000.0;
-    let found = kinds.iter().find(|kind| {
-        left -= f64::from(kind.share);
+    chosen(profile.kinds(), (start + GOLDEN * index as f64).fract() * 1000.0, |kind| kind.share)
+}
+
+/// What stands at `at`, at least 0 and less than 1000, if each of these has its share of 1000 in turn.
+fn chosen<T>(of: &[T], at: f64, share: impl Fn(&T) -> u32) -> &T {
+    let mut left = at;
+    let found = of.iter().find(|one| {
+        left -= f64::from(share(one));
         left < 0.0
     });
-    found.unwrap_or(&kinds[kinds.len() - 1])
+    found.unwrap_or(&of[of.len() - 1])
 }
 
 /// Draws a size of the kind's.
 fn size(kind: &Kind, random: &mut RandomStream) -> (usize, usize) {
-    let mut left = random.below(1000) as u32;
-    let found = kind.sizes.iter().find(|&&(share, ..)| {
-        let here = left < share;
-        left = left.saturating_sub(share);
-        here
-    });
-    let &(_, width, height) = found.unwrap_or(&kind.sizes[0]);
+    let &(_, width, height) = chosen(kind.sizes, random.below(1000) as f64, |size| size.0);
     let mut between =
         |(low, high): (u32, u32)| low as usize + random.below(u64::from(high - low) + 1) as usize;
     (between(width), between(height))
 }
 
 /// The value below which a part `rank` of all values lies, from those at 5, 25, 50, 75 and 95 %: between them it grows
-/// evenly in its logarithm, and beyond them as far as the nearest two do for half of their distance.
+/// evenly in its logarithm, and beyond them as it does between the nearest two.
 fn quantile(values: &[f64; 5], rank: f64) -> f64 {
-    const RANKS: [f64; 5] = [0.05, 0.25, 0.5, 0.75, 0.95];
     let after = RANKS[1..4].iter().take_while(|&&r| r <= rank).count();
     let part = (rank - RANKS[after]) / (RANKS[after + 1] - RANKS[after]);
     let (low, high) = (values[after].ln(), values[after + 1].ln());
@@ -146,7 +143,7 @@ mod tests {
     #[test]
     fn quantiles_are_those_of_the_tables() {
         let rates = [1.95, 4.02, 5.32, 6.82, 9.01];
-        for (rank, rate) in [0.05, 0.25, 0.5, 0.75, 0.95].into_iter().zip(rates) {
+        for (rank, rate) in RANKS.into_iter().zip(rates) {
             assert!((quantile(&rates, rank) - rate).abs() < 1e-9);
         }
         let key = RandomKey::new(b"rates", 1, 0, Use::Augment);
@@ -181,7 +178,7 @@ mod tests {
             {
                 let mut values: Vec<usize> = recipes.iter().filter(|r| r.coding == coding).map(of).collect();
                 values.sort_unstable();
-                for (rank, wanted) in [0.05, 0.25, 0.5, 0.75, 0.95].into_iter().zip(wanted) {
+                for (rank, wanted) in RANKS.into_iter().zip(wanted) {
                     let value = values[(rank * values.len() as f64) as usize] as f64;
                     assert!(
                         (value / f64::from(wanted) - 1.0).abs() < 0.2,

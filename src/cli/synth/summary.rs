@@ -2,7 +2,7 @@
 
 use super::MadeImage;
 use super::huffman::CodeCounts;
-use super::profile::Profile;
+use super::profile::{Profile, RANKS};
 use super::recipe::JpegCoding;
 use super::store::SynthLayout;
 use crate::output;
@@ -131,7 +131,7 @@ impl OfCoding {
     fn summary(self) -> CodingSummary {
         let at = |values: Vec<f64>| {
             let values = sorted(values);
-            [0.05, 0.25, 0.5, 0.75, 0.95].map(|rank| round2(quantile(&values, rank)))
+            RANKS.map(|rank| round2(quantile(&values, rank)))
         };
         CodingSummary { images: self.bytes.len(), bytes: at(self.bytes), bits_per_pixel: at(self.rates) }
     }
