@@ -1,5 +1,5 @@
-//! The way of decoded blocks to their planes: each is transformed when it ends, or two together, as many as AVX-512's
-//! vectors hold.
+//! The way of decoded blocks to their planes: each is transformed when the next one ends, or two together, as many as
+//! AVX-512's vectors hold.
 
 use std::marker::PhantomData;
 
@@ -76,9 +76,14 @@ pub(super) trait BlockSink: CoefficientOrder {
     fn flush(&mut self, components: &[Component], planes: &mut [Plane]) -> Result<(), OutOfRange>;
 }
 
-/// Transforms each block when it comes.
+/// Transforms each block when the next one has been read. By then the coefficients, which are stored one by one, have
+/// left the store buffer: a vector load that needs several pending stores would have to wait for it.
 pub(super) struct OneByOne<T> {
-    block: IdctBlock,
+    blocks: [IdctBlock; 2],
+    /// Which of the blocks is decoded into.
+    current: usize,
+    /// The place of the other block, where it waits to be transformed.
+    waiting: Option<BlockPlace>,
     by: PhantomData<T>,
 }
 
@@ -89,14 +94,29 @@ impl<T> CoefficientOrder for OneByOne<T> {
     }
 }
 
+impl<T: InverseDct> OneByOne<T> {
+    /// Transforms the block that waits, if there is one.
+    #[inline(always)]
+    fn transform_waiting(
+        &mut self,
+        waiting: Option<BlockPlace>,
+        components: &[Component],
+        planes: &mut [Plane],
+    ) -> Result<(), OutOfRange> {
+        let Some(place) = waiting else { return Ok(()) };
+        let (component, out, stride) = place.find(components, planes);
+        T::block(&mut self.blocks[1 - (self.current & 1)], &component.quantisation, out, stride)
+    }
+}
+
 impl<T: InverseDct> BlockSink for OneByOne<T> {
     fn new() -> Self {
-        Self { block: IdctBlock::new(), by: PhantomData }
+        Self { blocks: [const { IdctBlock::new() }; 2], current: 0, waiting: None, by: PhantomData }
     }
 
     #[inline(always)]
     fn block(&mut self) -> &mut IdctBlock {
-        &mut self.block
+        &mut self.blocks[self.current & 1]
     }
 
     #[inline(always)]
@@ -106,13 +126,16 @@ impl<T: InverseDct> BlockSink for OneByOne<T> {
         planes: &mut [Plane],
         place: BlockPlace,
     ) -> Result<(), OutOfRange> {
-        let (component, out, stride) = place.find(components, planes);
-        T::block(&mut self.block, &component.quantisation, out, stride)
+        let before = self.waiting.replace(place);
+        let done = self.transform_waiting(before, components, planes);
+        self.current ^= 1;
+        done
     }
 
     #[inline(always)]
-    fn flush(&mut self, _: &[Component], _: &mut [Plane]) -> Result<(), OutOfRange> {
-        Ok(())
+    fn flush(&mut self, components: &[Component], planes: &mut [Plane]) -> Result<(), OutOfRange> {
+        let waiting = self.waiting.take();
+        self.transform_waiting(waiting, components, planes)
     }
 }
 

@@ -3,8 +3,8 @@
 use base::error::DecodeError;
 use std::mem::offset_of;
 
-/// The bits of the AC lookups. With one more the tables of two components would not fit into 32 KB of first-level cache
-/// together.
+/// The bits of the AC lookups. With one more the tables of two components would fill a first-level cache of 32 KB, and
+/// decoding would be slower.
 pub(super) const AC_BITS: u32 = 11;
 /// The bits of the DC lookup.
 pub(super) const DC_BITS: u32 = 9;
@@ -269,44 +269,54 @@ pub(super) struct SkipTable(pub(super) [u16; 1 << SKIP_BITS]);
 
 impl SkipTable {
     pub(super) fn new(spec: &Spec) -> Self {
-        let mut table = [(NONE as u16) << 7; 1 << SKIP_BITS];
         let codes: Vec<_> = spec
             .codes()
             .filter(|&(_, length, symbol)| length <= SKIP_BITS && symbol & 15 <= MAX_AC_SIZE)
             .collect();
-        fill_skip(&mut table, &codes, 0, 0, 0);
-        Self(table)
+        // What stands behind an entry's first symbol is a shorter lookup's entry. So there are lookups by all numbers
+        // of bits below, each of 2^bits entries from the index 2^bits on.
+        let mut shorter = [0; 1 << SKIP_BITS];
+        for bits in 1..SKIP_BITS {
+            let (before, from) = shorter.split_at_mut(1 << bits);
+            fill_skip(&mut from[..1 << bits], bits, &codes, before);
+        }
+        let mut table = [0; 1 << SKIP_BITS];
+        fill_skip(&mut table, SKIP_BITS, &codes, &shorter);
+        Self(table.map(|entry| if entry == 0 { (NONE as u16) << 7 } else { entry }))
     }
 }
 
-/// Fills the entries that begin with the `used` bits `prefix`, which stand for symbols that advance by `advance`.
-fn fill_skip(table: &mut [u16], codes: &[(u32, u32, u8)], prefix: u32, used: u32, advance: u32) {
-    for &(code, length, symbol) in codes {
-        if used + length > SKIP_BITS {
-            break;
-        }
+/// Fills a lookup by `width` bits; entries stay 0 if no symbol is known. `shorter` has the lookups by fewer bits.
+fn fill_skip(table: &mut [u16], width: u32, codes: &[(u32, u32, u8)], shorter: &[u16]) {
+    for &(code, length, symbol) in codes.iter().take_while(|code| code.1 <= width) {
         let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
-        let (prefix, known) = (prefix << length | code, used + length);
+        let bits = length + size;
         let ends = size == 0 && run != 15;
-        let step = if ends { 0 } else { run + 1 };
-        if advance + step > 63 || known + size > MAX_STEP {
-            // The entries keep what is there: the symbols before this one.
+        let advance = if ends { END as u32 } else { run + 1 };
+        let alone = (bits | advance << 7) as u16;
+        let entries = &mut table[span(code, length, width)];
+        if bits > MAX_STEP {
             continue;
         }
-        let (bits, advance) = (known + size, advance + step);
-        let end = if ends { END as u32 } else { 0 };
-        let entry = (bits | (advance + end) << 7) as u16;
-        table[span(prefix, known, SKIP_BITS)].fill(entry);
-        if !ends && bits < SKIP_BITS {
-            for value in 0..1 << size {
-                fill_skip(table, codes, prefix << size | value, bits, advance);
+        if ends || bits >= width {
+            entries.fill(alone);
+            continue;
+        }
+        let rest = 1 << (width - bits);
+        let shorter = &shorter[rest..2 * rest];
+        for entries in entries.chunks_exact_mut(rest) {
+            for (entry, &behind) in entries.iter_mut().zip(shorter) {
+                // All of them, unless that is too much for a step or a block, or the first alone.
+                let both = alone + behind;
+                let fits = both & 63 <= MAX_STEP as u16 && both >> 7 & 127 <= 63;
+                *entry = if fits { both } else { alone };
             }
         }
     }
 }
 
 /// The range of entries, in a lookup by `bits` bits, that begin with this code.
-fn span(code: u32, length: u32, bits: u32) -> std::ops::Range<usize> {
+pub(super) fn span(code: u32, length: u32, bits: u32) -> std::ops::Range<usize> {
     let first = (code << (bits - length)) as usize;
     first..first + (1 << (bits - length))
 }
@@ -421,22 +431,27 @@ mod tests {
                     );
                 }
                 // The expected result goes step by step as far as codes lie in the lookup's bits.
-                let (mut bits, mut advance, mut end) = (0, 0, false);
+                let (mut bits, mut advance, mut end, mut limited) = (0, 0, false, false);
+                let mut steps = vec![(NONE as u16) << 7];
                 while let Some((length, symbol)) = ac.code.find(window << bits) {
                     let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
                     let step = if size == 0 && run != 15 { 0 } else { run + 1 };
-                    let known = bits + length <= SKIP_BITS && size <= 10 && bits + length + size <= MAX_STEP;
-                    if end || !known || advance + step > 63 {
+                    if end || bits + length > SKIP_BITS || size > 10 {
+                        break;
+                    }
+                    limited = advance + step > 63 || bits + length + size > MAX_STEP;
+                    if limited {
                         break;
                     }
                     (bits, advance, end) = (bits + length + size, advance + step, step == 0);
+                    steps.push((bits | (advance + if end { END as u32 } else { 0 }) << 7) as u16);
                 }
-                let expected = if bits == 0 {
-                    (NONE as u16) << 7
+                let entry = skip.0[(window >> (64 - SKIP_BITS)) as usize];
+                if limited && steps.len() > 1 {
+                    assert!(steps[1..].contains(&entry));
                 } else {
-                    (bits | (advance + if end { END as u32 } else { 0 }) << 7) as u16
-                };
-                assert_eq!(skip.0[(window >> (64 - SKIP_BITS)) as usize], expected);
+                    assert_eq!(Some(&entry), steps.last());
+                }
             }
         }
     }

@@ -90,8 +90,8 @@ pub(super) struct ScanFailure {
 
 /// Decodes the wanted blocks into their components' planes, which begin with the first wanted block.
 pub(super) fn decode(scan: &Scan, planes: &mut [Plane], level: Level) -> Result<(), ScanFailure> {
-    // Two blocks at a time, damage is seen late. A scan that fails is therefore decoded once more, block by block, and
-    // that says where it is.
+    // Blocks wait to be transformed, so that a coefficient out of range is seen one block late. AVX-512 has two wait: a
+    // scan that fails there is decoded once more, so that all levels name the same place.
     match level {
         // SAFETY: the level says that the processor has these instructions.
         #[cfg(target_arch = "x86_64")]
@@ -292,10 +292,9 @@ pub(super) fn decode_block<B: CoefficientOrder>(
             block.0[B::index(k + symbols.first())] = symbols.first_value() as i16;
             block.0[B::index(next)] = symbols.last_value(bits.window) as i16;
             if next > 62 {
-                let last = next.wrapping_sub(END);
-                if last < 63 || next == 63 {
+                if let Some(last) = symbols.last(next) {
                     bits.consume(symbols.bits());
-                    return Ok(last.min(next));
+                    return Ok(last);
                 }
                 // This is a long code, or the first of two symbols may end the block.
                 let (ends, value) = read_symbol(bits, ac, &mut k)?;

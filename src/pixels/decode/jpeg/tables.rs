@@ -6,8 +6,8 @@ use super::huffman::{AcTable, DcTable, MAX_AC_SIZE, SkipTable, Spec};
 use super::pairs::PairTable;
 use base::error::DecodeError;
 
-/// The tables made so far. Most files carry the tables of the standard's annex K, so few are ever built. Files with
-/// optimised tables build theirs anew and push the oldest out.
+/// The tables made last. Files with the codes of the standard's annex K share theirs. Nearly all photographs of ImageNet
+/// have their own codes, whose tables are built anew and push the oldest out.
 #[derive(Debug, Default)]
 pub(super) struct TableCache {
     dc: Recent<DcTable>,
@@ -26,8 +26,7 @@ impl TableCache {
     }
 
     pub(super) fn pairs(&mut self, spec: &Spec) -> Arc<PairTable> {
-        let table = self.ac(spec);
-        self.pairs.get(spec, |_| PairTable::new(&table))
+        self.pairs.get(spec, PairTable::new)
     }
 
     pub(super) fn skip(&mut self, spec: &Spec) -> Arc<SkipTable> {
