@@ -6,8 +6,8 @@ use super::huffman::{AcTable, DcTable, MAX_AC_SIZE, SkipTable, Spec};
 use super::pairs::PairTable;
 use base::error::DecodeError;
 
-/// The tables made last. Files with the codes of the standard's annex K share theirs. Nearly all photographs of ImageNet
-/// have their own codes, whose tables are built anew and push the oldest out.
+/// The tables made last. Files with the codes of the standard's annex K share theirs. Nearly all photographs of
+/// ImageNet have codes of their own: their tables are built anew and push the oldest out.
 #[derive(Debug, Default)]
 pub(super) struct TableCache {
     dc: Recent<DcTable>,
