@@ -136,16 +136,14 @@ def hold(
     return standings
 
 
-def alternate(
-    standings: Mapping[str, Standing], turn: Callable[[str, int], None], rounds: int, rotate: bool = False
-) -> None:
+def alternate(standings: Mapping[str, Standing], turn: Callable[[str, int], None], rounds: int) -> None:
     """Call `turn` with each name and the number of each round; a name whose turn is `Unavailable` has no further one.
 
-    With `rotate` each round begins with another name.
+    Each round begins with another name: the first one finds caches as the last one left them.
     """
     names = list(standings)
     for number in range(1, rounds + 1):
-        first = (number - 1) % len(names) if rotate and names else 0
+        first = (number - 1) % max(len(names), 1)
         for name in names[first:] + names[:first]:
             if standings[name].failure:
                 continue

@@ -77,7 +77,7 @@ def alternate(
         standings[name].runs.append(runs[name]())
         report.log(f"round {number}: {name}: {standings[name].runs[-1]}")
 
-    rounds.alternate(standings, turn, count, rotate=True)
+    rounds.alternate(standings, turn, count)
     return standings
 
 
