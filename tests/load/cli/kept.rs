@@ -130,7 +130,9 @@ fn a_cache_is_shown_and_emptied() {
     let [data, index, cache] = paths.each_ref().map(|path| path.to_str().unwrap());
     let bench =
         ["bench", data, "--index-dir", index, "--cache", cache, "--cache-size", "50MB", "--epochs", "1"];
-    json(&foreload(&[&bench[..], &["--batch-size", "10", "--image-size", "32", "--json"]].concat()));
+    // Copies that are brought to another form lie in two segments until the first one is removed.
+    let more = ["--cache-form", "as-is", "--batch-size", "10", "--image-size", "32", "--json"];
+    json(&foreload(&[&bench[..], &more].concat()));
     let held = json(&foreload(&["cache", "show", cache, "--json"]));
     let one = &held["datasets"][0];
     assert_eq!((&one["samples"], &one["in_use"]), (&20.into(), &false.into()), "{held}");
