@@ -15,11 +15,11 @@ pub(super) const SKIP_BITS: u32 = 12;
 /// available.
 pub(super) const MAX_STEP: u32 = 18;
 
-/// An entry whose last symbol ends the block advances the coefficient index by this much more. That leads out of any
-/// block, and can be told from the sum.
+/// An entry of [`SkipTable`] whose last symbol ends the block advances the coefficient index by this much more. That
+/// leads out of any block, and can be told from the sum.
 pub(super) const END: usize = 128;
-/// The advance of an entry that cannot be used: it is so large that even without [`END`] it cannot be right, so that
-/// the block goes on symbol by symbol.
+/// The advance of an entry of it that cannot be used: it is so large that even without [`END`] it cannot be right, so
+/// that the block goes on symbol by symbol.
 pub(super) const NONE: usize = 192;
 
 /// The most entries of the lookup of long codes. Annex K's codes need a tenth; where these are not enough

@@ -48,8 +48,8 @@ pub struct CachedDataset {
     pub fingerprint: Option<String>,
     /// Where the dataset was when it was last used.
     pub roots: Vec<String>,
-    /// The number of samples in its segments. One that lies in two counts twice: while it is brought to another form, or
-    /// where that was interrupted.
+    /// The number of samples in its segments. One that lies in two counts twice: while it is brought to another form,
+    /// or where that was interrupted.
     pub samples: u64,
     /// The number of segment files.
     pub segments: u64,
