@@ -19,7 +19,7 @@ pub(super) const MAX_STEP: u32 = 18;
 /// leads out of any block, and can be told from the sum.
 pub(super) const END: usize = 128;
 /// The advance of an entry of it that cannot be used: it is so large that even without [`END`] it cannot be right, so
-/// that the block goes on symbol by symbol.
+/// that the next symbol is read alone.
 pub(super) const NONE: usize = 192;
 
 /// The most entries of the lookup of long codes. Annex K's codes need a tenth; where these are not enough
@@ -273,8 +273,8 @@ impl SkipTable {
             .codes()
             .filter(|&(_, length, symbol)| length <= SKIP_BITS && symbol & 15 <= MAX_AC_SIZE)
             .collect();
-        // What stands behind an entry's first symbol is a shorter lookup's entry. So there are lookups by all numbers
-        // of bits below, each of 2^bits entries from the index 2^bits on.
+        // The symbols after an entry's first one are an entry of a shorter lookup. So there are lookups by all smaller
+        // numbers of bits, each of 2^bits entries from the index 2^bits on.
         let mut shorter = [0; 1 << SKIP_BITS];
         for bits in 1..SKIP_BITS {
             let (before, from) = shorter.split_at_mut(1 << bits);

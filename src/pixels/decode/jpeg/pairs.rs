@@ -6,7 +6,7 @@ use super::huffman::{AC_BITS, MAX_STEP, Spec, span};
 /// It has four bytes, because the tables of two components share the first-level cache with the image.
 ///
 /// Bits 0–5 are the number of bits of all symbols; 6–10 how far the first one advances the coefficient index; 11–16 its
-/// value; 17–24 the last one's value without its bits behind the lookup; 25–31 how far both advance the index. A symbol
+/// value; 17–24 the last one's value without its bits beyond the lookup; 25–31 how far both advance the index. A symbol
 /// alone is both first and last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Symbols(u32);
@@ -78,7 +78,7 @@ impl Symbols {
     }
 }
 
-/// Where the bits behind the lookup lie in a window, by the number of bits of all symbols: the place of the lowest one,
+/// Where the bits beyond the lookup lie in a window, by the number of bits of all symbols: the place of the lowest one,
 /// and 256 times how many there are.
 static BEYOND: [u16; 32] = {
     let mut places = [0; 32];
@@ -114,11 +114,11 @@ impl PairTable {
             if advance < END && size <= MAX_FIRST {
                 left[span.clone()].fill(AC_BITS.saturating_sub(bits) as u8);
             }
-            // The bits behind the value are dropped; those of the value that are not known count as zeros.
-            let (behind, missing) = (AC_BITS.saturating_sub(bits), bits.saturating_sub(AC_BITS));
+            // The bits after the value are dropped; those of the value that are not known count as zeros.
+            let (after, missing) = (AC_BITS.saturating_sub(bits), bits.saturating_sub(AC_BITS));
             for (rest, first) in firsts[span].iter_mut().enumerate() {
-                let value = (rest >> behind << missing) as i32 & ((1 << size) - 1);
-                // Values that begin with a 0 are negative, as [`value`](super::bits::value) says.
+                let value = (rest >> after << missing) as i32 & ((1 << size) - 1);
+                // Values that begin with a 0 are negative, as `bits::value` says.
                 let negative = i32::from(value << 1 >> size == 0) * ((1 << size) - 1);
                 *first = Symbols::alone(bits, advance, value - negative);
             }

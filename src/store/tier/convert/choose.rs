@@ -31,8 +31,8 @@ impl FormChoice {
     }
 }
 
-/// What the files of photographs take packed, for one byte as they are: 1.20 those of ImageNet; with what varies among
-/// datasets.
+/// The bytes of packed photographs for each byte of their files: 1.20 for ImageNet's, and a margin, since datasets
+/// differ.
 pub(in crate::tier) const PACKED: f64 = 1.25;
 
 /// What they take with an index.
