@@ -250,7 +250,9 @@ class Folder(Board):
         Rank 0 of the exchange before may remove it at any moment: then it is made again.
         """
         while True:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # With `exist_ok`, mkdir raises where the folder goes between its two looks at it.
+            with contextlib.suppress(FileExistsError):
+                self._folder.mkdir(mode=0o700, parents=True)
             with contextlib.suppress(FileNotFoundError):
                 return self._folder.stat().st_uid
 

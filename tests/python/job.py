@@ -34,6 +34,10 @@ _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(["foreload._exchange", "foreload._listen"])
 
 
+class Failure(str):
+    """What a function raised in another process, as `Class: message`."""
+
+
 class Process:
     """A process that calls a function and sends back what it returns."""
 
@@ -67,7 +71,7 @@ class Process:
         self._process.join()
 
     def result(self, timeout: float = 60) -> Any:
-        """Return what the function returned, or an exception as `Class: message`; the process is gone then."""
+        """Return what the function returned, or its `Failure`; the process is gone then."""
         try:
             if not self._answer.poll(timeout):
                 raise TimeoutError(f"no answer of process {self.pid} within {timeout} s")
@@ -91,7 +95,7 @@ def _answer(
     except PermissionError as failure:
         answer.send(failure)
     except BaseException as failure:
-        answer.send("".join(traceback.format_exception_only(failure)).strip())
+        answer.send(Failure("".join(traceback.format_exception_only(failure)).strip()))
     # It stays, with all that it holds, until it is ended.
     signal.pause()
 

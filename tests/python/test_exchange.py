@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ import foreload
 import kills
 import pytest
 from conftest import ONLY_ALL
-from foreload import _exchange
+from foreload import _boards, _exchange
 from foreload._exchange import Meeting
 from job import Process
 from waiting import until
@@ -127,6 +129,26 @@ def test_ranks_that_differ_are_told_of_each_other(tmp_path: Path) -> None:
     for said in complaints("sizes", *sizes):
         assert "counts 2 ranks and rank 1" in said
         assert "counts 3" in said
+
+
+def test_a_folder_is_opened_while_rank_0_removes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0 removes the folder of an exchange that has ended. Another rank may open it for the next one just then."""
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    folder = _boards.Folder(tmp_path, 0, 2)._folder
+    ended = threading.Event()
+
+    def remove() -> None:
+        while not ended.is_set():
+            shutil.rmtree(folder, ignore_errors=True)
+
+    remover = threading.Thread(target=remove)
+    remover.start()
+    try:
+        for _ in range(5000):
+            _boards.Folder(tmp_path, 1, 2)
+    finally:
+        ended.set()
+        remover.join()
 
 
 @ONLY_ALL

@@ -137,7 +137,6 @@ def test_each_sample_comes_once_however_many_ranks_go_on(
     for world_size, steps in zip(plan, (5, 4, 6, 40), strict=True):
         results = together(world_size, tmp_path, take, tmp_path, kind, states, steps, dataset)
         for result in results:
-            assert not isinstance(result, str), result
             assert not [said for said in result["told"] if "silent" not in said], result["told"]
         before = set(seen)
         seen += [key for result in results for key in result["new"]]
@@ -173,7 +172,6 @@ def test_a_run_that_is_killed_goes_on_from_the_same_states_again(dataset: Path, 
     for path in tmp_path.glob("saved *"):
         path.unlink()
     ended = together(2, tmp_path, take, tmp_path, "folder", states, 50, dataset)
-    assert all(not isinstance(result, str) for result in ended), ended
     assert [result["told"] for result in ended] == [[], []]
     assert directories(tmp_path) == {"kept.0", "kept.1"}
     assert sorted(before + [key for result in ended for key in result["new"]]) == sorted(keys)
@@ -278,7 +276,6 @@ def test_samples_without_keys_stay_apart(dataset: Path, tmp_path: Path, plan: tu
     meaning: dict[str, int] = {}
     for run, world_size in enumerate(plan):
         results = together(world_size, tmp_path, without_keys, tmp_path, dataset, run, states)
-        assert all(not isinstance(result, str) for result in results), results
         states = [state for _, state in results]
         for seen, _ in results:
             for key, mark in seen:

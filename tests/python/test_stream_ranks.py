@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from conftest import paths
 from foreload import Rehearsal, fields, streams
-from job import Process
+from job import Failure, Process
 from test_stream_folders import publish
 from test_streams import Seekable, balanced, load, samples
 from waiting import settled, until
@@ -33,8 +33,10 @@ def ranks_of(world_size: int, home: Path, run: Callable[..., Any], *arguments: A
 
 
 def together(*job: Any) -> list[Any]:
-    """Run the ranks of a job, as `ranks_of` has them; return what each returns, or its exception as a text."""
-    return [rank.result(180) for rank in ranks_of(*job)]
+    """Run the ranks of a job, as `ranks_of` has them; return what each returns. None may fail."""
+    results = [rank.result(180) for rank in ranks_of(*job)]
+    assert not any(isinstance(result, Failure) for result in results), results
+    return results
 
 
 def new_keys(batches: Iterator[foreload.Batch]) -> Iterator[list[str]]:
@@ -164,7 +166,9 @@ def make_with_another_seed(place: dict[str, Any], dataset: Path) -> None:
 
 
 def test_ranks_with_other_settings_are_told(dataset: Path, tmp_path: Path) -> None:
-    for message in together(2, tmp_path, make_with_another_seed, dataset):
+    for rank in ranks_of(2, tmp_path, make_with_another_seed, dataset):
+        message = rank.result()
+        assert isinstance(message, Failure)
         assert "ranks 0 and 1 have other settings" in message
 
 
