@@ -61,7 +61,7 @@ pub mod dataset {
 pub mod decode {
     pub use ::pixels::decode::{
         Backend, ColorModel, Damaged, Decoded, Decoder, JpegHeader, Plane, Planes, PlanesLayout, Region,
-        parse_header,
+        RowStarts, parse_header,
     };
     pub mod forms {
         pub use ::pixels::decode::forms::{

@@ -82,6 +82,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--peers", nargs="+", choices=PEERS, metavar="PEER", default=list(PEERS), help=names)
     options.add_loaders(parser, rounds=5)
     parser.add_argument("--epochs", type=int, default=1, help="timed epochs in each round")
+    parser.add_argument("--epochs-before", type=int, default=1, help="whole epochs before those")
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--no-memory", action="store_true", help="leave out the round that samples memory")
     chosen = parser.parse_args()
@@ -92,6 +93,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def program_of(peer: Peer, data: Path, shards: Path, chosen: argparse.Namespace) -> Program:
     more = ["--image-size", chosen.image_size, "--epochs", chosen.epochs]
+    more += ["--epochs-before", chosen.epochs_before]
     if peer.sharded:
         if not any(shards.glob("*.tar")):
             raise Unavailable(f"no tar shards of {data.name}")
@@ -194,7 +196,7 @@ def main() -> int:
     """Install, measure, report; return 1 when Foreload failed, or missed a target that was required."""
     chosen = parse_arguments()
     rounds.use_cores(chosen.threads)
-    asked = options.settings(chosen, "rounds epochs warmup batch_size image_size threads")
+    asked = options.settings(chosen, "rounds epochs epochs_before warmup batch_size image_size threads")
     asked["requirements"] = options.requirements(set(environments.RECIPES))
     result = {"benchmark": "compare", "machine": report.machine(), "settings": asked, "datasets": []}
     for position, data in enumerate(chosen.data):

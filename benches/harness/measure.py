@@ -3,7 +3,7 @@
 A peer program gives one function, `prepare(options)`, which returns `epoch(number, batches)`: an iterator
 over (images, labels) of that epoch, cut off after `batches` batches where the peer can do so (None: all of
 it). Images of several views are a sequence of arrays. `main` runs a warm-up, which starts workers, compiles
-kernels and checks the output, then times whole epochs and prints one JSON line.
+kernels and checks the output, then a whole epoch, then times whole epochs and prints one JSON line.
 
 CPU time is counted over the timed epochs only, as a difference of two readings (`accounting`), so imports,
 index building and the start of workers, which happens in the warm-up, are not in it. The peers find this
@@ -72,7 +72,8 @@ def parse_options(arguments: list[str] | None = None) -> tuple[Options, argparse
     parser.add_argument("--threads", type=int, default=2, help="worker threads or processes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--variant", default="", help="peer-specific choice")
-    parser.add_argument("--warmup", type=int, default=8, help="batches before the timed epochs")
+    parser.add_argument("--warmup", type=int, default=8, help="batches before all epochs")
+    parser.add_argument("--epochs-before", type=int, default=1, help="whole epochs before the timed ones")
     parser.add_argument("--epochs", type=int, default=1, help="timed epochs at least")
     parser.add_argument(
         "--seconds", type=float, default=0, help="timed epochs go on until so much time has passed"
@@ -126,10 +127,12 @@ def main(
 def timed(whole_epoch: Callable[[int], int], raw: argparse.Namespace) -> dict:
     """Time whole epochs, each of which `whole_epoch` consumes by its number and returns how many images it had."""
     images, per_epoch = 0, []
+    for number in range(raw.epochs_before):
+        whole_epoch(number + 1)
     cpu_before = tree_cpu_seconds()
     while len(per_epoch) < raw.epochs or sum(per_epoch) < raw.seconds:
         epoch_started = time.perf_counter()
-        images += whole_epoch(len(per_epoch) + 1)
+        images += whole_epoch(raw.epochs_before + len(per_epoch) + 1)
         per_epoch.append(time.perf_counter() - epoch_started)
     cpu = tree_cpu_seconds() - cpu_before
     return {"images": images, "seconds": sum(per_epoch), "cpu_seconds": cpu, "epoch_seconds": per_epoch}

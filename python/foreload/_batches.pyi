@@ -204,9 +204,10 @@ class Batches(Iterator[Batch]):
         `source_hedges` that were made beside one that took long), `blocks_unpacked` and `blocks_unpacked_bytes`
         (compressed blocks that samples lie in, each as often as it was unpacked, and their bytes then),
         `decoded_region` (images that Foreload's own decoder for JPEG decoded), one such number for each other decoder
-        of the CPU, as `decoded_png`, `concealed` (damaged JPEGs that were decoded all the same), `rebuilt` (files that
-        were rebuilt from packed images, because their bytes were asked for) and `errors` (samples skipped or replaced
-        by zeros).
+        of the CPU, as `decoded_png`, `rows_known` (images of `decoded_region` of which earlier epochs had shown where
+        rows begin, so that less of the file was decoded), `concealed` (damaged JPEGs that were decoded all the same),
+        `rebuilt` (files that were rebuilt from packed images, because their bytes were asked for) and `errors` (samples
+        skipped or replaced by zeros).
 
         On a GPU there is also the dict `gpu`: `decoders` (what each of the GPU's decoders can do, and why not more:
         texts by name), `decoded_cuda_packed`, `decoded_cuda_indexed`, `decoded_hardware`, `decoded_cuda_batched`,

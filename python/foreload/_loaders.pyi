@@ -163,8 +163,10 @@ class ImageLoader(Loader):
             while batches are kept, up to a quarter of the machine's memory for all ranks of the node together. What
             differs in size from sample to sample comes on top: images and masks of their own sizes, texts, arrays. With
             a cap, two batches of such images are made ahead, and a warning says so; a transform that fixes the size
-            brings them under it. On a GPU some page-locked tables come on top, and where slots run short 4 MB for each
-            of three lanes, more for larger images.
+            brings them under it. What is remembered of JPEGs, half a KB for a photograph, comes on top, up to a
+            sixteenth of the cap, or without one a thirty-second of the rank's part of the machine's memory. On a GPU
+            some page-locked tables come on top, and where slots run short 4 MB for each of three lanes, more for larger
+            images.
         io: How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
         direct: Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
         queue_depth: The number of reads in flight. None: 32. Where a dataset is on a server, to which there are as many

@@ -146,6 +146,8 @@ pub struct LoaderConfig {
     pub max_pixels: u64,
     /// The sizes of the pools.
     pub pools: Pools,
+    /// The most bytes for where the rows of JPEGs begin, which one epoch shows to those that follow.
+    pub row_bytes: usize,
     /// What differs from later epochs on, whose images have other sizes: each with its first epoch, in order.
     pub later: Vec<(u64, LoaderConfig)>,
 }
@@ -439,6 +441,7 @@ impl LoaderOptions {
             max_errors: options.max_errors,
             max_pixels: options.max_pixels,
             pools,
+            row_bytes: host.row_bytes(),
         })
     }
 }

@@ -126,6 +126,7 @@ impl Batches {
             ("source_hedges", stats.reads.hedges),
             ("blocks_unpacked", stats.unpacked.blocks),
             ("blocks_unpacked_bytes", stats.unpacked.unpacked),
+            ("rows_known", stats.rows_known),
             ("concealed", stats.concealed),
             ("rebuilt", stats.rebuilt),
             ("errors", failed),

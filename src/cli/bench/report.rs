@@ -95,7 +95,11 @@ impl BenchReport {
             first_batch_seconds: pass.first_batch.map_or(0.0, |first| (first - start).as_secs_f64()),
             stages: stages(&total.stages, seconds, waited, config.threads),
             gpu: gpu(config, total),
-            decoded_by: DecoderReport { images: total.decoded, concealed: total.concealed },
+            decoded_by: DecoderReport {
+                images: total.decoded,
+                rows_known: total.rows_known,
+                concealed: total.concealed,
+            },
             stall_per_step: Percentiles::of(&total.stalls),
             latency: Latency::of(total),
             epochs: pass.epochs,
@@ -238,6 +242,8 @@ pub(super) struct StageReport {
 pub(super) struct DecoderReport {
     #[serde(flatten, serialize_with = "by_name")]
     pub(super) images: DecodedBy,
+    /// The images among those that the region decoder decoded of which earlier epochs had shown where rows begin.
+    pub(super) rows_known: u64,
     /// The damaged images among those that the region decoder decoded.
     pub(super) concealed: u64,
 }

@@ -87,11 +87,14 @@ pub(super) fn summary(report: &BenchReport) -> String {
             ),
         ]);
     }
-    let concealed = report.decoded_by.concealed;
+    let (rows_known, concealed) = (report.decoded_by.rows_known, report.decoded_by.concealed);
     let decoders = report.decoded_by.images.iter().map(|(backend, images)| {
-        let damaged = backend == Backend::Region && concealed > 0;
-        let damaged = if damaged { format!(", {concealed} of them damaged") } else { String::new() };
-        format!("{} {images}{damaged}", backend.title())
+        let some = |count: u64, what: &str| match backend {
+            Backend::Region if count > 0 => format!(", {count} of them {what}"),
+            _ => String::new(),
+        };
+        let (known, damaged) = (some(rows_known, "with rows known"), some(concealed, "damaged"));
+        format!("{} {images}{known}{damaged}", backend.title())
     });
     let decoders = decoders.collect::<Vec<_>>().join(", ");
     lines.extend([

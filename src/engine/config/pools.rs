@@ -172,6 +172,14 @@ impl PoolSizing<'_> {
         Ok(Pools { slot_bytes, prefetch: device.prefetch, batches: device.batches })
     }
 
+    /// The most bytes for where the rows of JPEGs begin. A photograph takes half a KB.
+    pub(super) fn row_bytes(&self) -> usize {
+        match self.options.memory {
+            None => self.memory_here() / 32,
+            Some(memory) => usize::try_from(memory / 16).unwrap_or(usize::MAX),
+        }
+    }
+
     /// The number of bytes of this machine's memory that each of its ranks has.
     fn memory_here(&self) -> usize {
         let machine = usize::try_from(store::io::storage::memory_limit()).unwrap_or(usize::MAX);

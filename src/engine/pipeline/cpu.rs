@@ -70,7 +70,7 @@ impl CpuDecoder {
         let (drawn, decoded) = self.draw_and_decode(context, &run.keys, of);
         stopwatch.lap_as(&run.counters.decode, Stage::Decode, length);
         let (decoded, drawn) = (decoded?, drawn?);
-        run.counters.count(decoded.backend);
+        run.counters.count(&decoded);
         self.decoded_by = Some(decoded.backend);
         if let Some(damage) = &decoded.concealed {
             run.counters.concealed.fetch_add(1, Ordering::Relaxed);
@@ -101,10 +101,33 @@ impl CpuDecoder {
             // An image that a transform cannot take is decoded as little as possible.
             drawn.as_ref().map_or(NEXT_TO_NOTHING, DrawnViews::region)
         };
-        let decoded = self.decoder.decode_read(bytes, parts, choose, &mut self.planes);
+        let decoded = self.decode_region(context, (draw.sample, image), (bytes, parts), choose);
         if let (Ok(drawn), Ok(_)) = (&drawn, &decoded) {
             self.painter.paint(&mut self.planes, drawn);
         }
         (drawn, decoded)
+    }
+
+    /// Decodes the region of an image that `choose` picks into `planes`, by what earlier epochs have shown of its rows.
+    ///
+    /// # Errors
+    /// Those of [`Decoder::decode_read`].
+    pub(crate) fn decode_region(
+        &mut self,
+        context: &SampleContext,
+        of: (u64, usize),
+        (bytes, parts): (&[u8], Option<ByteParts>),
+        choose: impl FnOnce(u32, u32) -> Region,
+    ) -> Result<Decoded, DecodeError> {
+        let memory = &context.source.rows;
+        if parts.is_some() || !memory.is_used() {
+            return self.decoder.decode_read(bytes, parts, choose, &mut self.planes);
+        }
+        let mut rows = memory.take(of);
+        let decoded = self.decoder.decode_again(bytes, &mut rows, choose, &mut self.planes);
+        if let Some(rows) = rows {
+            memory.keep(of, rows);
+        }
+        decoded
     }
 }

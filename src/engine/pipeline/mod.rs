@@ -31,6 +31,7 @@ mod preview;
 mod progress;
 mod reading;
 mod recipes;
+mod row_memory;
 mod run;
 mod start;
 mod stats;
@@ -66,6 +67,7 @@ use order::OrderPlan;
 use pixels::augment::DrawnMix;
 use reading::SampleSource;
 use recipes::FurtherRecipes;
+use row_memory::RowMemory;
 use run::EpochRun;
 use status::PipelineStatus;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -122,7 +124,9 @@ impl Pipeline {
         open_reader: Box<OpenReader>,
         stream: Option<Arc<SampleStream>>,
     ) -> Self {
-        let source = SampleSource { index, open_reader, stream, cache: OnceLock::new() };
+        // Most samples of a stream come once.
+        let rows = RowMemory::new(if stream.is_some() { 0 } else { config.row_bytes });
+        let source = SampleSource { index, open_reader, stream, cache: OnceLock::new(), rows };
         let contexts = ContextsByEpoch::new(&Arc::new(source), config);
         Self {
             order: OrderPlan::new(&contexts.first),

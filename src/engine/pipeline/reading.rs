@@ -1,5 +1,6 @@
 //! Where the bytes of samples come from: a reader that one thread drives, and blocking calls of other threads.
 
+use super::row_memory::RowMemory;
 use crate::config::LoaderConfig;
 use base::error::Result;
 use base::slot::SlotPool;
@@ -35,6 +36,8 @@ pub(crate) struct SampleSource {
     pub stream: Option<Arc<SampleStream>>,
     /// The tiers that keep copies, once the threads have started.
     pub cache: OnceLock<Arc<Cache>>,
+    /// What earlier epochs have shown of the images' rows.
+    pub rows: RowMemory,
 }
 
 impl SampleSource {

@@ -5,7 +5,7 @@ use base::tier_name::TierName;
 use base::trace::{Histogram, SharedHistogram};
 use data::dataset::{DatasetIndex, UnpackStats};
 use pixels::decode::nvjpeg::NvJpegBackend;
-use pixels::decode::{Backend, DecodedBy, MadeForm};
+use pixels::decode::{Backend, Decoded, DecodedBy, MadeForm};
 use std::ops::{AddAssign, Deref};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -59,6 +59,7 @@ pub(crate) struct EpochNumbers {
     pub hedges: AtomicU64,
     /// The number of images that each of the CPU's decoders decoded.
     decoded: [AtomicU64; Backend::ALL.len()],
+    rows_known: AtomicU64,
     pub concealed: AtomicU64,
     pub rebuilt: AtomicU64,
     pub gpu: GpuCounters,
@@ -106,8 +107,9 @@ impl EpochCounters {
         }
     }
 
-    pub(crate) fn count(&self, backend: Backend) {
-        self.decoded[backend as usize].fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count(&self, decoded: &Decoded) {
+        self.decoded[decoded.backend as usize].fetch_add(1, Ordering::Relaxed);
+        self.rows_known.fetch_add(decoded.by_rows.into(), Ordering::Relaxed);
     }
 
     /// The latencies of reads from `tier`.
@@ -187,6 +189,7 @@ impl EpochCounters {
                 hedges: number(&self.hedges),
             },
             decoded: DecodedBy::counted(|backend| number(&self.decoded[backend as usize])),
+            rows_known: number(&self.rows_known),
             concealed: number(&self.concealed),
             rebuilt: number(&self.rebuilt),
             gpu: GpuStats {
@@ -219,6 +222,8 @@ pub struct EpochStats {
     pub reads: ReadStats,
     /// The number of images that the CPU decoded, by decoder.
     pub decoded: DecodedBy,
+    /// The number of images among those of the region decoder of which earlier epochs had shown where rows begin.
+    pub rows_known: u64,
     /// The number of damaged images among those of the region decoder that were decoded as libjpeg does.
     pub concealed: u64,
     /// The number of files that were rebuilt from packed images, because their bytes were asked for.
@@ -256,6 +261,7 @@ impl AddAssign for EpochStats {
         self.stages += more.stages;
         self.reads = self.reads + more.reads;
         self.decoded += more.decoded;
+        self.rows_known += more.rows_known;
         self.concealed += more.concealed;
         self.rebuilt += more.rebuilt;
         self.gpu += more.gpu;

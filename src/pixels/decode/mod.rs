@@ -25,6 +25,7 @@ pub use forms::{
 pub use header::Process;
 pub use header::{JpegHeader, parse_header};
 pub use jpeg::packed;
+pub use jpeg::rows::RowStarts;
 pub use layout::PlaneLayout;
 pub use layout::PlanesLayout;
 pub use mask::Mask;
@@ -32,6 +33,7 @@ pub use npy::{NpyArray, Number};
 pub use upsampling::Upsampling;
 
 use codecs::Choose;
+use jpeg::KnownRows;
 
 use base::error::DecodeError;
 use base::names::named;
@@ -144,12 +146,14 @@ pub struct Decoded {
     pub concealed: Option<String>,
     /// Whether the file has 16 bits of gray, of which the upper 8 were kept: mostly such values are no shades.
     pub narrowed: bool,
+    /// Whether decoding began where [`RowStarts`] said.
+    pub by_rows: bool,
 }
 
 impl Decoded {
     /// Makes the result for a region that `backend` decoded, of an image without damage.
     fn by(backend: Backend) -> impl Fn(Region) -> Self {
-        move |region| Self { region, backend, concealed: None, narrowed: false }
+        move |region| Self { region, backend, concealed: None, narrowed: false, by_rows: false }
     }
 }
 
@@ -224,9 +228,55 @@ impl Decoder {
         choose: impl FnOnce(u32, u32) -> Region,
         out: &mut Planes,
     ) -> Result<Decoded, DecodeError> {
+        let mut choose = self.checked(choose);
+        match parts {
+            None => (Format::of(bytes)?.decode)(self, bytes, &mut choose, out),
+            Some(_) if form_of(bytes) == FileForm::Packed => self.packed(bytes, parts, &mut choose, out),
+            Some(_) => {
+                let message = "only a part of it was read, because the dataset's index says it is packed, and it is \
+                     not: pack the dataset again";
+                Err(DecodeError::Corrupt(message.to_owned()))
+            }
+        }
+    }
+
+    /// Decodes like [`Decoder::decode`] a file of which `rows` are known, and leaves there those that this shows: none
+    /// where it is no JPEG whose rows can be known. The bytes may be another file's.
+    ///
+    /// # Errors
+    /// The errors of [`Decoder::decode`].
+    ///
+    /// # Panics
+    /// If the region is empty or leaves the image.
+    pub fn decode_again(
+        &mut self,
+        bytes: &[u8],
+        rows: &mut Option<RowStarts>,
+        choose: impl FnOnce(u32, u32) -> Region,
+        out: &mut Planes,
+    ) -> Result<Decoded, DecodeError> {
+        if jpeg::is(bytes) {
+            let mut choose = self.checked(choose);
+            return self.jpeg.decode(
+                bytes,
+                KnownRows::Found(rows),
+                (self.level, self.damaged),
+                &mut choose,
+                out,
+            );
+        }
+        *rows = None;
+        self.decode(bytes, choose, out)
+    }
+
+    /// Makes a function that asks `choose` once, and refuses images that are too large.
+    fn checked<C: FnOnce(u32, u32) -> Region>(
+        &self,
+        choose: C,
+    ) -> impl FnMut(u32, u32) -> Result<Region, DecodeError> + use<C> {
         let limit = self.max_pixels;
         let mut choose = Some(choose);
-        let mut choose = |width: u32, height: u32| {
+        move |width: u32, height: u32| {
             if u64::from(width) * u64::from(height) > limit {
                 return Err(DecodeError::TooLarge { width, height, limit });
             }
@@ -240,15 +290,6 @@ impl Decoder {
                 "{region:?} of an image of {width}×{height}"
             );
             Ok(region)
-        };
-        match parts {
-            None => (Format::of(bytes)?.decode)(self, bytes, &mut choose, out),
-            Some(_) if form_of(bytes) == FileForm::Packed => self.packed(bytes, parts, &mut choose, out),
-            Some(_) => {
-                let message = "only a part of it was read, because the dataset's index says it is packed, and it is \
-                     not: pack the dataset again";
-                Err(DecodeError::Corrupt(message.to_owned()))
-            }
         }
     }
 
@@ -263,7 +304,7 @@ impl Decoder {
     }
 
     fn jpeg(&mut self, bytes: &[u8], choose: Choose<'_>, out: &mut Planes) -> Result<Decoded, DecodeError> {
-        self.jpeg.decode(bytes, (self.level, self.damaged), choose, out)
+        self.jpeg.decode(bytes, KnownRows::None, (self.level, self.damaged), choose, out)
     }
 
     fn indexed(

@@ -14,6 +14,7 @@ mod png;
 mod progressive;
 mod refusals;
 mod region;
+mod rows_fuzz;
 mod scripts;
 mod webp;
 

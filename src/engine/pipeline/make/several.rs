@@ -132,11 +132,8 @@ impl SharedImage {
             regions.fold(own, Region::union)
         };
         let cpu = &mut self.cpu;
-        let decoded = cpu
-            .decoder
-            .decode_read(of.bytes, of.parts, choose, &mut cpu.planes)
-            .ok()
-            .filter(|decoded| decoded.concealed.is_none());
+        let decoded = cpu.decode_region(&run.context, (sample, of.image), (of.bytes, of.parts), choose);
+        let decoded = decoded.ok().filter(|decoded| decoded.concealed.is_none());
         self.shared = decoded.zip(found);
     }
 
@@ -149,7 +146,7 @@ impl SharedImage {
         if drawn.canvas().is_some() || decoded.region.union(drawn.region()) != decoded.region {
             return Ok(None);
         }
-        run.counters.count(decoded.backend);
+        run.counters.count(decoded);
         if decoded.narrowed {
             notify::narrowed(&run.context, of.image, of.draw.sample);
         }

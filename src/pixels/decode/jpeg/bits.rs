@@ -298,6 +298,13 @@ impl<'a> FileOffsets<'a> {
     /// the data if there are not so many.
     pub(super) fn of(&mut self, index: usize) -> usize {
         loop {
+            // Most bytes lie in chunks without an FF.
+            while self.seen + CHUNK <= index
+                && let Some(chunk) = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk())
+                && first_ff(chunk) as usize >= CHUNK
+            {
+                (self.at, self.seen) = (self.at + CHUNK, self.seen + CHUNK);
+            }
             let rest = self.bytes.get(self.at..).unwrap_or_default();
             let plain = match rest.first_chunk::<CHUNK>() {
                 Some(chunk) => (first_ff(chunk) as usize).min(CHUNK),

@@ -13,6 +13,7 @@ mod pairs;
 mod pixels;
 pub(in crate::decode) mod plan;
 mod progressive;
+pub(super) mod rows;
 mod scan;
 mod tables;
 
@@ -22,7 +23,8 @@ use self::bits::{DataEnd, Entropy, FileOffsets};
 use self::idct::Quantisation;
 use self::indexed::IndexHead;
 use self::markers::{Frame, FrameComponent, MOST_BLOCKS, ScanComponent, ScanHeader, check_end};
-use self::scan::{Component, Scan, ScanFailure, ScanFault, ScanStart};
+use self::rows::RowStarts;
+use self::scan::{Component, RowStart, Scan, ScanFailure, ScanFault, ScanStart};
 use self::tables::TableCache;
 use super::codecs::Choose;
 use super::exif::Metadata;
@@ -91,6 +93,15 @@ pub(super) fn header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
     })
 }
 
+/// What is known of where a file's rows of MCUs begin.
+pub(in crate::decode) enum KnownRows<'a> {
+    None,
+    /// An index has them all.
+    Index(&'a IndexHead<'a>),
+    /// Decoding has shown some, or none, and will show more.
+    Found(&'a mut Option<RowStarts>),
+}
+
 /// The frame marker of progressive files.
 const PROGRESSIVE: u8 = 0xC2;
 
@@ -103,28 +114,20 @@ const SKIP_TABLE_PAYS: u64 = 200;
 pub(super) struct Jpeg {
     cache: TableCache,
     entropy: Entropy,
+    /// The rows of MCUs that the latest scan came upon.
+    rows: Vec<RowStart>,
     progressive: progressive::ProgressiveScratch,
     /// The components of an image whose planes are made of them.
     components: [Plane; 4],
 }
 
 impl Jpeg {
-    /// Decodes the region of the image that `choose` picks into `out`. Returns damage that is concealed in words.
+    /// Decodes the region of the image that `choose` picks into `out`, from where rows of MCUs begin as far as that is
+    /// `known`. Returns damage that is concealed in words.
     pub(super) fn decode(
         &mut self,
         bytes: &[u8],
-        by: (Level, Damaged),
-        choose: Choose<'_>,
-        out: &mut Planes,
-    ) -> Result<Decoded, DecodeError> {
-        self.decode_with(bytes, None, by, choose, out)
-    }
-
-    /// Decodes a file like [`Jpeg::decode`], from the entry points of its `index` where it has one.
-    fn decode_with(
-        &mut self,
-        bytes: &[u8],
-        index: Option<&IndexHead>,
+        mut known: KnownRows<'_>,
         (level, damaged): (Level, Damaged),
         choose: Choose<'_>,
         out: &mut Planes,
@@ -135,19 +138,32 @@ impl Jpeg {
         let region = choose(width, height)?;
         check_size(bytes, &header)?;
         let layout = RegionLayout::of(&header.frame, header.color_space, region)?;
-        // Whatever an index does not lead to, the file itself decides.
-        if let Some(index) = index
-            && indexed::decode_from(index, self, (bytes, &mut header), &layout, level, out).is_some()
-        {
-            return Ok(Decoded::by(Backend::Indexed)(region));
+        let file = (bytes, &mut header);
+        // Whatever these do not lead to, the file itself decides.
+        match &mut known {
+            KnownRows::None => {}
+            KnownRows::Index(index) => {
+                if indexed::decode_from(index, self, file, &layout, level, out).is_some() {
+                    return Ok(Decoded::by(Backend::Indexed)(region));
+                }
+            }
+            KnownRows::Found(rows) => {
+                if rows::decode_from(rows, self, file, &layout, level, out).is_some() {
+                    return Ok(Decoded { by_rows: true, ..Decoded::by(Backend::Region)(region) });
+                }
+            }
         }
         let mut components = std::mem::take(&mut self.components);
         let planes = if layout.as_coded { &mut out.planes[..] } else { &mut components };
+        let can_be_known = rows::can_be_known(&header, &layout);
         let done = if header.frame.marker == PROGRESSIVE {
             self.decode_progressive(bytes, &mut header, &layout, level, planes)
         } else {
             self.decode_region(bytes, &mut header, &layout, level, planes)
         };
+        if let (KnownRows::Found(rows), Ok(()), true) = (known, &done, can_be_known) {
+            *rows = RowStarts::found(bytes, header.data, &self.rows);
+        }
         let concealed = match done {
             Err(DecodeError::Corrupt(damage)) if damaged == Damaged::Conceal => {
                 conceal::decode(bytes, &layout, planes)?;
@@ -219,7 +235,7 @@ impl Jpeg {
             wanted: layout.wanted(&header.scan),
             start: ScanStart::default(),
         };
-        scan::decode(&scan, planes, level)
+        scan::decode(&scan, planes, &mut self.rows, level)
             .map_err(|failure| damage(bytes, header.data, failure, (columns, rows)))
     }
 
@@ -427,6 +443,17 @@ impl RegionLayout {
         let coded = u64::from(last_row) * u64::from(columns) * u64::from(blocks);
         let wanted: u64 = parts.iter().map(|part| part.columns.len() as u64 * part.rows.len() as u64).sum();
         Ok(Self { color, as_coded, columns, rows, skipped_blocks: coded.saturating_sub(wanted), parts })
+    }
+
+    /// The number of blocks of an MCU of all components.
+    fn blocks(&self) -> u32 {
+        self.parts.iter().map(|part| part.h * part.v).sum()
+    }
+
+    /// The number of blocks before the wanted ones in the wanted rows of MCUs.
+    fn blocks_before(&self, scan: &[ScanComponent]) -> u64 {
+        let (columns, rows) = self.wanted(scan);
+        u64::from(columns.start) * rows.len() as u64 * u64::from(self.blocks())
     }
 
     /// Says what image the planes of `out` are of.

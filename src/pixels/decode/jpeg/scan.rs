@@ -88,35 +88,57 @@ pub(super) struct ScanFailure {
     pub(super) byte: usize,
 }
 
-/// Decodes the wanted blocks into their components' planes, which begin with the first wanted block.
-pub(super) fn decode(scan: &Scan, planes: &mut [Plane], level: Level) -> Result<(), ScanFailure> {
+/// Where a row of MCUs begins, as decoding a scan without restart markers comes upon it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RowStart {
+    /// The number of unstuffed bits before it, from the scan's first byte that was unstuffed on.
+    pub(super) bit: usize,
+    /// The DC coefficients of the blocks before it, component by component.
+    pub(super) dc: [i32; 4],
+}
+
+/// Decodes the wanted blocks into their components' planes, which begin with the first wanted block. Leaves in `rows`
+/// where each row of MCUs begins that was come upon, which are all from the first MCU on where nothing is jumped over.
+pub(super) fn decode(
+    scan: &Scan,
+    planes: &mut [Plane],
+    rows: &mut Vec<RowStart>,
+    level: Level,
+) -> Result<(), ScanFailure> {
+    rows.clear();
     // Blocks wait to be transformed, so that a coefficient out of range is seen one block late. AVX-512 has two wait: a
     // scan that fails there is decoded once more, so that all levels name the same place.
     match level {
         // SAFETY: the level says that the processor has these instructions.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => unsafe { decode_avx512(scan, planes).or_else(|_| decode_avx2(scan, planes)) },
+        Level::Avx512 => unsafe {
+            decode_avx512(scan, planes, rows).or_else(|_| decode(scan, planes, rows, Level::Avx2))
+        },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => unsafe { decode_avx2(scan, planes) },
-        _ => decode_with::<OneByOne<PortableIdct>>(scan, planes),
+        Level::Avx2 => unsafe { decode_avx2(scan, planes, rows) },
+        _ => decode_with::<OneByOne<PortableIdct>>(scan, planes, rows),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,avx512f,avx512bw")]
-fn decode_avx512(scan: &Scan, planes: &mut [Plane]) -> Result<(), ScanFailure> {
-    decode_with::<super::blocks::TwoByTwo>(scan, planes)
+fn decode_avx512(scan: &Scan, planes: &mut [Plane], rows: &mut Vec<RowStart>) -> Result<(), ScanFailure> {
+    decode_with::<super::blocks::TwoByTwo>(scan, planes, rows)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
-fn decode_avx2(scan: &Scan, planes: &mut [Plane]) -> Result<(), ScanFailure> {
-    decode_with::<OneByOne<super::idct::avx2::Avx2Idct>>(scan, planes)
+fn decode_avx2(scan: &Scan, planes: &mut [Plane], rows: &mut Vec<RowStart>) -> Result<(), ScanFailure> {
+    decode_with::<OneByOne<super::idct::avx2::Avx2Idct>>(scan, planes, rows)
 }
 
 #[inline(always)]
-fn decode_with<B: BlockSink>(scan: &Scan, planes: &mut [Plane]) -> Result<(), ScanFailure> {
+fn decode_with<B: BlockSink>(
+    scan: &Scan,
+    planes: &mut [Plane],
+    starts: &mut Vec<RowStart>,
+) -> Result<(), ScanFailure> {
     let (columns, rows) = scan.wanted.clone();
     let (width, interval) = (u64::from(scan.columns), u64::from(scan.restart_interval));
     let end = u64::from(rows.end - 1) * width + u64::from(columns.end);
@@ -150,6 +172,9 @@ fn decode_with<B: BlockSink>(scan: &Scan, planes: &mut [Plane]) -> Result<(), Sc
             };
             (bits, dc) = (start, [0; 4]);
             continue;
+        }
+        if column == 0 {
+            starts.push(RowStart { bit: bits.consumed_bits(), dc });
         }
         let segment_end = if interval == 0 { u64::MAX } else { (segment + 1) * interval };
         let run = (width - u64::from(column)).min(segment_end - mcu).min(end - mcu) as u32;

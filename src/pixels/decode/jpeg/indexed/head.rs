@@ -22,6 +22,18 @@ pub(in crate::decode) struct EntryPoint {
 }
 
 impl EntryPoint {
+    /// The range of the bytes of `file` that hold what lies between this and a later entry point.
+    pub(in crate::decode) fn until(&self, next: Self, file: &[u8]) -> Range<usize> {
+        let byte = next.byte as usize;
+        let end = match next.skip {
+            0 => byte,
+            // The next one begins amid a byte. Behind an FF the zero belongs to it, without which that would be no byte
+            // of coded data.
+            _ => byte + 1 + usize::from(file.get(byte) == Some(&0xFF)),
+        };
+        self.byte as usize..end
+    }
+
     fn write(&self, out: &mut Vec<u8>) {
         out.extend(self.byte.to_le_bytes());
         self.dc.iter().for_each(|dc| out.extend(dc.to_le_bytes()));
@@ -69,7 +81,7 @@ impl IndexedFile {
 
 /// The head of an indexed image, where it lies.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) struct IndexHead<'a> {
+pub(in crate::decode) struct IndexHead<'a> {
     pub(super) facts: IndexedFile,
     entries: &'a [[u8; ENTRY]],
     bytes: &'a [u8],
@@ -115,16 +127,10 @@ impl<'a> IndexHead<'a> {
     pub(super) fn row(&self, row: u32) -> Option<(EntryPoint, Range<usize>)> {
         let entry = |row: usize| self.entries.get(row).map(EntryPoint::read);
         let start = entry(row as usize)?;
-        let end = match entry(row as usize + 1) {
-            // The row ends amid the byte with which the next one begins. Behind an FF the zero belongs to it, without
-            // which that would be no byte of coded data.
-            Some(EntryPoint { byte, skip: 1.., .. }) => {
-                let shared = self.bytes[self.file()].get(byte as usize);
-                byte as usize + 1 + usize::from(shared == Some(&0xFF))
-            }
-            Some(next) => next.byte as usize,
-            None => self.facts.end as usize,
+        let part = match entry(row as usize + 1) {
+            Some(next) => start.until(next, &self.bytes[self.file()]),
+            None => start.byte as usize..self.facts.end as usize,
         };
-        Some((start, start.byte as usize..end))
+        Some((start, part))
     }
 }

@@ -13,13 +13,12 @@ mod region;
 #[cfg(test)]
 mod tests;
 
-pub(in crate::decode) use self::head::EntryPoint;
-pub(super) use self::head::IndexHead;
+pub(in crate::decode) use self::head::{EntryPoint, IndexHead};
 pub(in crate::decode) use self::make::Indexer;
 pub(super) use self::plan::IndexedImage;
 pub(super) use self::region::decode_from;
 
-use super::Jpeg;
+use super::{Jpeg, KnownRows};
 use crate::decode::codecs::Choose;
 use crate::decode::exif::Metadata;
 use crate::decode::{Damaged, Decoded, Planes};
@@ -83,7 +82,7 @@ pub(in crate::decode) fn decode(
     out: &mut Planes,
 ) -> Result<Decoded, DecodeError> {
     let head = IndexHead::read(indexed)?;
-    jpeg.decode_with(&indexed[head.file()], Some(&head), by, choose, out)
+    jpeg.decode(&indexed[head.file()], KnownRows::Index(&head), by, choose, out)
 }
 
 /// Makes the error of an indexed image.

@@ -3,7 +3,7 @@
 use super::IndexHead;
 use crate::decode::Planes;
 use crate::decode::jpeg::markers::ScanHeader;
-use crate::decode::jpeg::scan::{self, Scan, ScanStart};
+use crate::decode::jpeg::rows::EnteredScan;
 use crate::decode::jpeg::{Jpeg, PROGRESSIVE, RegionLayout};
 use base::simd::Level;
 
@@ -20,36 +20,16 @@ pub(in super::super) fn decode_from(
     if !head.is_of(header, layout) {
         return None;
     }
-    let (width, height) = layout.mcus(&header.scan);
     header.tables.add_standard();
     layout.describe(&header.frame, out);
     layout.shape(&mut out.planes);
-    let interval = header.tables.restart_interval;
-    let (columns, rows) = layout.wanted(&header.scan);
-    let blocks: u32 = layout.parts.iter().map(|part| part.h * part.v).sum();
-    let skipped = u64::from(columns.start) * rows.len() as u64 * u64::from(blocks);
-    let components = jpeg.components(header, layout, skipped).ok()?;
-    for row in rows {
+    let components = jpeg.components(header, layout, layout.blocks_before(&header.scan)).ok()?;
+    let (_, mut rows) = layout.wanted(&header.scan);
+    let scan = EnteredScan { file, header, layout, components: &components, level };
+    rows.try_for_each(|row| {
         let (entry, part) = head.row(row)?;
-        let start = ScanStart {
-            mcu: u64::from(row) * u64::from(width),
-            skip: entry.skip,
-            dc: std::array::from_fn(|component| entry.dc.get(component).copied().unwrap_or(0).into()),
-        };
-        let segment = start.mcu.checked_div(u64::from(interval)).unwrap_or(0);
-        jpeg.entropy.unstuff_part(file, part, segment, level);
-        let scan = Scan {
-            entropy: &jpeg.entropy,
-            components: &components,
-            columns: width,
-            rows: height,
-            restart_interval: interval,
-            start,
-            wanted: (columns.clone(), row..row + 1),
-        };
-        scan::decode(&scan, &mut out.planes, level).ok()?;
-    }
-    Some(())
+        scan.decode(jpeg, (row, entry), part, row..row + 1, &mut out.planes)
+    })
 }
 
 impl IndexHead<'_> {

@@ -5,7 +5,7 @@ use super::head::{Choices, OriginalFile, PackedHead, PackedRow, frame_of, grids,
 use super::write::{TooLarge, UnitWriter};
 use super::{corrupt, decode, layout, restore};
 use crate::decode::jpeg::markers::ScanHeader;
-use crate::decode::jpeg::{self, Jpeg, PROGRESSIVE, RegionLayout, check_size, refuse_unknown};
+use crate::decode::jpeg::{self, Jpeg, KnownRows, PROGRESSIVE, RegionLayout, check_size, refuse_unknown};
 use crate::decode::{Damaged, Kept, Planes, Region};
 use base::crc::checksum;
 use base::error::DecodeError;
@@ -99,7 +99,13 @@ impl Packer {
         let is_plain = is_sequential && header.scan.len() == header.frame.components.len();
         if !is_plain {
             self.jpeg
-                .decode(file, (self.level, Damaged::Refuse), &mut |_, _| Ok(whole), &mut self.planes[0])
+                .decode(
+                    file,
+                    KnownRows::None,
+                    (self.level, Damaged::Refuse),
+                    &mut |_, _| Ok(whole),
+                    &mut self.planes[0],
+                )
                 .map_err(damaged)?;
         }
         restore::split_plain(file, &mut self.plain).map_err(damaged)?;

@@ -1,0 +1,88 @@
+//! Where the rows of the dataset's JPEGs begin, as decoding in one epoch shows it to those that follow.
+
+use pixels::decode::RowStarts;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// An image: its sample, and its number among the sample's images.
+type ImageOfSample = (u64, usize);
+
+/// The parts of the memory, each with a lock of its own, so that threads do not wait for one another.
+const PARTS: usize = 64;
+
+/// The bytes that an image takes in its part's table and in the allocator, beside what it holds.
+const TABLE_ENTRY: usize = 2 * size_of::<(ImageOfSample, RowStarts)>();
+
+/// What is known of images' rows, within a bound. Nothing makes room for another image: each epoch takes all samples
+/// once, so that none is likelier than another to come again.
+pub(crate) struct RowMemory {
+    parts: [Mutex<HashMap<ImageOfSample, RowStarts>>; PARTS],
+    held: AtomicUsize,
+    most: usize,
+}
+
+impl RowMemory {
+    /// An empty memory of at most so many bytes.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { parts: std::array::from_fn(|_| Mutex::default()), held: AtomicUsize::new(0), most }
+    }
+
+    /// Whether anything can be kept.
+    pub(crate) fn is_used(&self) -> bool {
+        self.most > 0
+    }
+
+    /// Takes what is known of an image.
+    pub(crate) fn take(&self, of: ImageOfSample) -> Option<RowStarts> {
+        let rows = self.part(of).remove(&of)?;
+        self.held.fetch_sub(TABLE_ENTRY + rows.held(), Ordering::Relaxed);
+        Some(rows)
+    }
+
+    /// Keeps what is known of an image, if there is room.
+    pub(crate) fn keep(&self, of: ImageOfSample, rows: RowStarts) {
+        let bytes = TABLE_ENTRY + rows.held();
+        if self.held.fetch_add(bytes, Ordering::Relaxed) + bytes > self.most {
+            self.held.fetch_sub(bytes, Ordering::Relaxed);
+            return;
+        }
+        // The same sample may be decoded by two threads at once.
+        if let Some(former) = self.part(of).insert(of, rows) {
+            self.held.fetch_sub(TABLE_ENTRY + former.held(), Ordering::Relaxed);
+        }
+    }
+
+    fn part(&self, of: ImageOfSample) -> MutexGuard<'_, HashMap<ImageOfSample, RowStarts>> {
+        self.parts[of.0 as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pixels::decode::{Decoder, Planes, Region};
+
+    /// What decoding a photograph down to its middle shows.
+    fn rows() -> RowStarts {
+        let file = "../../tests/fixtures/folder/images/files/n01440764/n01440764_4.jpeg";
+        let file = std::fs::read(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+        let mut rows = None;
+        let choose = |width, height| Region { x: 0, y: height / 2, width, height: 1 };
+        Decoder::new(u64::MAX).decode_again(&file, &mut rows, choose, &mut Planes::default()).unwrap();
+        rows.unwrap()
+    }
+
+    #[test]
+    fn as_many_images_are_kept_as_there_is_room_for() {
+        let each = TABLE_ENTRY + rows().held();
+        let memory = RowMemory::new(10 * each);
+        (0..20).for_each(|sample| memory.keep((sample, 1), rows()));
+        assert_eq!(memory.held.load(Ordering::Relaxed), 10 * each);
+        assert!(memory.take((3, 0)).is_none() && memory.take((10, 1)).is_none());
+        assert!((0..10).all(|sample| memory.take((sample, 1)).is_some()));
+        assert_eq!(memory.held.load(Ordering::Relaxed), 0);
+        (0..2).for_each(|_| memory.keep((7, 0), rows()));
+        assert_eq!(memory.held.load(Ordering::Relaxed), each, "an image is kept once");
+    }
+}

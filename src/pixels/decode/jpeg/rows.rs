@@ -1,0 +1,190 @@
+//! Where the rows of MCUs of a JPEG begin, as decoding it once has shown. Another region of the same file is decoded
+//! from its first row on, and each row up to the region's right edge only: what lies before, and to the right, need not
+//! be read to find the next row.
+//!
+//! Rows are known of files with one baseline scan and without restart markers, up to the lowest region that was
+//! decoded. The pixels and the errors are those of decoding without them: a row is known only where everything before
+//! it was read without a fault, and only as long as the file has the same bytes.
+
+use super::bits::{Entropy, FileOffsets};
+use super::indexed::EntryPoint;
+use super::markers::ScanHeader;
+use super::scan::{self, Component, RowStart, Scan, ScanStart};
+use super::{Jpeg, PROGRESSIVE, RegionLayout};
+use crate::decode::{Plane, Planes};
+use base::crc::checksum;
+use base::simd::Level;
+use std::ops::Range;
+
+/// Where rows of MCUs of a file begin, from the first one on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowStarts {
+    /// The number of the file's bytes and their CRC-32C.
+    length: usize,
+    crc: u32,
+    rows: Vec<PackedEntry>,
+}
+
+/// An entry point in eight bytes: 25 bits of the byte's offset, 3 of the bits to skip, and 12 of each DC coefficient.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct PackedEntry(u64);
+
+const BYTE_BITS: u32 = 25;
+const DC_BITS: u32 = 12;
+
+impl PackedEntry {
+    /// Packs an entry point; `None` for one of a huge file, or with coefficients that 8-bit samples do not have.
+    fn new(byte: usize, RowStart { bit, dc }: RowStart) -> Option<Self> {
+        let limit = 1 << (DC_BITS - 1);
+        if byte >> BYTE_BITS != 0 || dc.iter().any(|dc| !(-limit..limit).contains(dc)) {
+            return None;
+        }
+        let start = (byte as u64) << 3 | bit as u64 % 8;
+        Some(Self(
+            dc[..3]
+                .iter()
+                .fold(start, |packed, &dc| packed << DC_BITS | u64::from(dc as u32 % (1 << DC_BITS))),
+        ))
+    }
+
+    fn unpack(self) -> EntryPoint {
+        let at = |place: u32| ((self.0 << (64 - DC_BITS - DC_BITS * place)) as i64 >> (64 - DC_BITS)) as i16;
+        let start = self.0 >> (3 * DC_BITS);
+        EntryPoint { byte: (start >> 3) as u32, skip: start as u32 % 8, dc: [at(2), at(1), at(0)] }
+    }
+}
+
+impl RowStarts {
+    /// The bytes of memory held.
+    pub fn held(&self) -> usize {
+        size_of::<Self>() + self.rows.capacity() * size_of::<PackedEntry>()
+    }
+
+    /// What decoding `file` has shown, of which the entropy-coded data begin at `start`.
+    pub(super) fn found(file: &[u8], start: usize, rows: &[RowStart]) -> Option<Self> {
+        let mut found = Self { length: file.len(), crc: checksum(file), rows: Vec::new() };
+        found.add(file, start, rows);
+        (!found.rows.is_empty()).then_some(found)
+    }
+
+    /// Adds rows whose bits are counted from `file[start]` on.
+    fn add(&mut self, file: &[u8], start: usize, rows: &[RowStart]) {
+        let mut offsets = FileOffsets::new(file, start);
+        self.rows.reserve_exact(rows.len());
+        self.rows.extend(rows.iter().map_while(|&row| PackedEntry::new(offsets.of(row.bit / 8), row)));
+    }
+
+    fn is_of(&self, file: &[u8]) -> bool {
+        self.length == file.len() && self.crc == checksum(file)
+    }
+}
+
+/// Whether the rows of such a file can be known.
+pub(super) fn can_be_known(header: &ScanHeader, layout: &RegionLayout) -> bool {
+    let is_one_scan = header.scan.len() == header.frame.components.len();
+    layout.as_coded
+        && is_one_scan
+        && header.frame.marker != PROGRESSIVE
+        && header.tables.restart_interval == 0
+}
+
+/// Decodes what `layout` wants of `file` from the rows that are known into `out`, and adds those that this shows.
+/// `None`, with no row known any more, where they are another file's.
+pub(super) fn decode_from(
+    rows: &mut Option<RowStarts>,
+    jpeg: &mut Jpeg,
+    (file, header): (&[u8], &mut ScanHeader),
+    layout: &RegionLayout,
+    level: Level,
+    out: &mut Planes,
+) -> Option<()> {
+    let mut known = rows.take().filter(|known| can_be_known(header, layout) && known.is_of(file))?;
+    let last = known.rows.len() as u32 - 1;
+    header.tables.add_standard();
+    layout.describe(&header.frame, out);
+    layout.shape(&mut out.planes);
+    let (columns, wanted) = layout.wanted(&header.scan);
+    // From the last row that is known on everything is read.
+    let read = last..wanted.end.max(last);
+    let read_and_wanted = wanted.start.max(last)..wanted.end.max(last);
+    let outside = read.len() as u64 * u64::from(layout.mcus(&header.scan).0)
+        - read_and_wanted.len() as u64 * columns.len() as u64;
+    let skipped = layout.blocks_before(&header.scan) + outside * u64::from(layout.blocks());
+    let components = jpeg.components(header, layout, skipped).ok()?;
+    let scan = EnteredScan { file, header, layout, components: &components, level };
+    for row in wanted.start..wanted.end.min(last) {
+        let [start, next] = [row, row + 1].map(|row| known.rows[row as usize].unpack());
+        scan.decode(jpeg, (row, start), start.until(next, file), row..row + 1, &mut out.planes)?;
+    }
+    if !read.is_empty() {
+        let start = known.rows[last as usize].unpack();
+        let part = start.byte as usize..file.len();
+        scan.decode(jpeg, (last, start), part, read_and_wanted, &mut out.planes)?;
+        known.add(file, start.byte as usize, jpeg.rows.get(1..)?);
+    }
+    *rows = Some(known);
+    Some(())
+}
+
+/// A file's only scan, which is decoded from entry points on.
+pub(super) struct EnteredScan<'a> {
+    pub(super) file: &'a [u8],
+    pub(super) header: &'a ScanHeader,
+    pub(super) layout: &'a RegionLayout,
+    pub(super) components: &'a [Component],
+    pub(super) level: Level,
+}
+
+impl EnteredScan<'_> {
+    /// Decodes the wanted blocks of some `rows` from the start of an earlier row, or of the first, on. `None` where
+    /// that `part` of the file's bytes does not hold them.
+    pub(super) fn decode(
+        &self,
+        jpeg: &mut Jpeg,
+        (row, entry): (u32, EntryPoint),
+        part: Range<usize>,
+        rows: Range<u32>,
+        planes: &mut [Plane],
+    ) -> Option<()> {
+        let (width, height) = self.layout.mcus(&self.header.scan);
+        let interval = self.header.tables.restart_interval;
+        let start = ScanStart {
+            mcu: u64::from(row) * u64::from(width),
+            skip: entry.skip,
+            dc: std::array::from_fn(|component| entry.dc.get(component).copied().unwrap_or(0).into()),
+        };
+        let segment = start.mcu.checked_div(u64::from(interval)).unwrap_or(0);
+        let Jpeg { entropy, rows: starts, .. } = jpeg;
+        Entropy::unstuff_part(entropy, self.file, part, segment, self.level);
+        let scan = Scan {
+            entropy,
+            components: self.components,
+            columns: width,
+            rows: height,
+            restart_interval: interval,
+            start,
+            wanted: (self.layout.wanted(&self.header.scan).0, rows),
+        };
+        scan::decode(&scan, planes, starts, self.level).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entry_points_are_packed_into_eight_bytes() {
+        for (byte, bit, dc) in
+            [(0, 8, [0, 0, 0, 0]), (600, 7, [2047, -2048, -1, 0]), ((1 << 25) - 1, 13, [-2048, 2047, 1, 0])]
+        {
+            let entry = PackedEntry::new(byte, RowStart { bit, dc }).unwrap().unpack();
+            let dc = std::array::from_fn(|component| dc[component] as i16);
+            assert_eq!(entry, EntryPoint { byte: byte as u32, skip: bit as u32 % 8, dc });
+        }
+        assert!(PackedEntry::new(1 << 25, RowStart { bit: 0, dc: [0; 4] }).is_none());
+        for outside in [-2049, 2048] {
+            assert!(PackedEntry::new(0, RowStart { bit: 0, dc: [0, outside, 0, 0] }).is_none());
+        }
+    }
+}
