@@ -1,4 +1,4 @@
-//! Huffman codes as lookup tables: one table decodes a symbol and its value bits, one steps over several symbols.
+//! Huffman codes as lookup tables: one table decodes a symbol and its value bits.
 
 use base::error::DecodeError;
 use std::mem::offset_of;
@@ -8,19 +8,9 @@ use std::mem::offset_of;
 pub(super) const AC_BITS: u32 = 11;
 /// The bits of the DC lookup.
 pub(super) const DC_BITS: u32 = 9;
-/// The bits of the lookup that steps over symbols.
-pub(super) const SKIP_BITS: u32 = 12;
-
 /// The most bits that a lookup of several symbols steps over at once: three times that is less than a refill makes
 /// available.
 pub(super) const MAX_STEP: u32 = 18;
-
-/// An entry of [`SkipTable`] whose last symbol ends the block advances the coefficient index by this much more. That
-/// leads out of any block, and can be told from the sum.
-pub(super) const END: usize = 128;
-/// The advance of an entry of it that cannot be used: it is so large that even without [`END`] it cannot be right, so
-/// that the next symbol is read alone.
-pub(super) const NONE: usize = 192;
 
 /// The most entries of the lookup of long codes. Annex K's codes need a tenth; where these are not enough
 /// [`HuffmanCode::find`] knows the rest.
@@ -260,61 +250,6 @@ impl AcTable {
     }
 }
 
-/// A table for stepping over whole AC symbols, values included: as many as have their codes in [`SKIP_BITS`] bits.
-///
-/// In an entry, bits 0–5 are the number of bits to step over, bits from 7 on how far the coefficient index advances;
-/// see [`END`] and, if not even the first symbol is known, [`NONE`].
-#[derive(Debug)]
-pub(super) struct SkipTable(pub(super) [u16; 1 << SKIP_BITS]);
-
-impl SkipTable {
-    pub(super) fn new(spec: &Spec) -> Self {
-        let codes: Vec<_> = spec
-            .codes()
-            .filter(|&(_, length, symbol)| length <= SKIP_BITS && symbol & 15 <= MAX_AC_SIZE)
-            .collect();
-        // The symbols after an entry's first one are an entry of a shorter lookup. So there are lookups by all smaller
-        // numbers of bits, each of 2^bits entries from the index 2^bits on.
-        let mut shorter = [0; 1 << SKIP_BITS];
-        for bits in 1..SKIP_BITS {
-            let (before, from) = shorter.split_at_mut(1 << bits);
-            fill_skip(&mut from[..1 << bits], bits, &codes, before);
-        }
-        let mut table = [0; 1 << SKIP_BITS];
-        fill_skip(&mut table, SKIP_BITS, &codes, &shorter);
-        Self(table.map(|entry| if entry == 0 { (NONE as u16) << 7 } else { entry }))
-    }
-}
-
-/// Fills a lookup by `width` bits; entries stay 0 if no symbol is known. `shorter` has the lookups by fewer bits.
-fn fill_skip(table: &mut [u16], width: u32, codes: &[(u32, u32, u8)], shorter: &[u16]) {
-    for &(code, length, symbol) in codes.iter().take_while(|code| code.1 <= width) {
-        let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
-        let bits = length + size;
-        let ends = size == 0 && run != 15;
-        let advance = if ends { END as u32 } else { run + 1 };
-        let alone = (bits | advance << 7) as u16;
-        let entries = &mut table[span(code, length, width)];
-        if bits > MAX_STEP {
-            continue;
-        }
-        if ends || bits >= width {
-            entries.fill(alone);
-            continue;
-        }
-        let rest = 1 << (width - bits);
-        let shorter = &shorter[rest..2 * rest];
-        for entries in entries.chunks_exact_mut(rest) {
-            for (entry, &behind) in entries.iter_mut().zip(shorter) {
-                // All of them, unless that is too much for a step or a block, or the first alone.
-                let both = alone + behind;
-                let fits = both & 63 <= MAX_STEP as u16 && both >> 7 & 127 <= 63;
-                *entry = if fits { both } else { alone };
-            }
-        }
-    }
-}
-
 /// The range of entries, in a lookup by `bits` bits, that begin with this code.
 pub(super) fn span(code: u32, length: u32, bits: u32) -> std::ops::Range<usize> {
     let first = (code << (bits - length)) as usize;
@@ -401,7 +336,7 @@ mod tests {
     #[test]
     fn every_lookup_agrees_with_the_code() {
         for spec in specs() {
-            let (ac, skip) = (AcTable::new(&spec, MAX_AC_SIZE), SkipTable::new(&spec));
+            let ac = AcTable::new(&spec, MAX_AC_SIZE);
             for window in (0..1u64 << 16).map(|top| top << 48 | 0x5A5A_5A5A_5A5A) {
                 let found = ac.code.find(window);
                 let by_hand =
@@ -429,28 +364,6 @@ mod tests {
                             AcTable::entry(length, symbol, MAX_AC_SIZE)
                         })
                     );
-                }
-                // The expected result goes step by step as far as codes lie in the lookup's bits.
-                let (mut bits, mut advance, mut end, mut limited) = (0, 0, false, false);
-                let mut steps = vec![(NONE as u16) << 7];
-                while let Some((length, symbol)) = ac.code.find(window << bits) {
-                    let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
-                    let step = if size == 0 && run != 15 { 0 } else { run + 1 };
-                    if end || bits + length > SKIP_BITS || size > 10 {
-                        break;
-                    }
-                    limited = advance + step > 63 || bits + length + size > MAX_STEP;
-                    if limited {
-                        break;
-                    }
-                    (bits, advance, end) = (bits + length + size, advance + step, step == 0);
-                    steps.push((bits | (advance + if end { END as u32 } else { 0 }) << 7) as u16);
-                }
-                let entry = skip.0[(window >> (64 - SKIP_BITS)) as usize];
-                if limited && steps.len() > 1 {
-                    assert!(steps[1..].contains(&entry));
-                } else {
-                    assert_eq!(Some(&entry), steps.last());
                 }
             }
         }

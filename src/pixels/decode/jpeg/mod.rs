@@ -105,10 +105,6 @@ pub(in crate::decode) enum KnownRows<'a> {
 /// The frame marker of progressive files.
 const PROGRESSIVE: u8 = 0xC2;
 
-/// The number of blocks to step over from which a table for it pays. Building it takes about as long as stepping over
-/// these.
-const SKIP_TABLE_PAYS: u64 = 200;
-
 /// The tables and scratch memory of the JPEG decoder.
 #[derive(Debug, Default)]
 pub(super) struct Jpeg {
@@ -225,7 +221,7 @@ impl Jpeg {
         planes: &mut [Plane],
     ) -> Result<(), DecodeError> {
         let (columns, rows) = layout.mcus(&header.scan);
-        let components = self.components(header, layout, layout.skipped_blocks)?;
+        let components = self.components(header, layout)?;
         let scan = Scan {
             entropy: &self.entropy,
             components: &components,
@@ -239,15 +235,13 @@ impl Jpeg {
             .map_err(|failure| damage(bytes, header.data, failure, (columns, rows)))
     }
 
-    /// The components of a scan in which so many blocks are stepped over.
+    /// The components of a scan.
     fn components(
         &mut self,
         header: &ScanHeader,
         layout: &RegionLayout,
-        skipped_blocks: u64,
     ) -> Result<Vec<Component>, DecodeError> {
         let tables = &header.tables;
-        let pays = skipped_blocks >= SKIP_TABLE_PAYS;
         let mut components = Vec::with_capacity(4);
         for scan in &header.scan {
             let part = &layout.parts[scan.component];
@@ -260,7 +254,6 @@ impl Jpeg {
                 plane: scan.component,
                 quantisation: Quantisation::new(tables.quantisation(part.quantisation)?),
                 dc: self.cache.dc(dc)?,
-                skip: pays.then(|| self.cache.skip(ac)),
                 ac: self.cache.ac(ac),
                 pairs: self.cache.pairs(ac),
                 columns: part.columns.clone(),
@@ -370,7 +363,6 @@ struct RegionLayout {
     /// The columns and rows of MCUs of interleaved scans.
     columns: u32,
     rows: u32,
-    skipped_blocks: u64,
     parts: Vec<ComponentPart>,
 }
 
@@ -438,22 +430,7 @@ impl RegionLayout {
         let blocks: u32 = parts.iter().map(|part| part.h * part.v).sum();
         as_coded &= parts.len() == 1 || blocks <= MOST_BLOCKS;
         let (columns, rows) = (frame.width.div_ceil(8 * h_max), frame.height.div_ceil(8 * v_max));
-        // The blocks that are stepped over are those coded before the region ends, less those that are wanted.
-        let last_row = parts.iter().map(|part| part.rows.end.div_ceil(part.v)).max().unwrap_or(rows);
-        let coded = u64::from(last_row) * u64::from(columns) * u64::from(blocks);
-        let wanted: u64 = parts.iter().map(|part| part.columns.len() as u64 * part.rows.len() as u64).sum();
-        Ok(Self { color, as_coded, columns, rows, skipped_blocks: coded.saturating_sub(wanted), parts })
-    }
-
-    /// The number of blocks of an MCU of all components.
-    fn blocks(&self) -> u32 {
-        self.parts.iter().map(|part| part.h * part.v).sum()
-    }
-
-    /// The number of blocks before the wanted ones in the wanted rows of MCUs.
-    fn blocks_before(&self, scan: &[ScanComponent]) -> u64 {
-        let (columns, rows) = self.wanted(scan);
-        u64::from(columns.start) * rows.len() as u64 * u64::from(self.blocks())
+        Ok(Self { color, as_coded, columns, rows, parts })
     }
 
     /// Says what image the planes of `out` are of.

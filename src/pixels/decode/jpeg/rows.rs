@@ -103,23 +103,18 @@ pub(super) fn decode_from(
     header.tables.add_standard();
     layout.describe(&header.frame, out);
     layout.shape(&mut out.planes);
-    let (columns, wanted) = layout.wanted(&header.scan);
-    // From the last row that is known on everything is read.
-    let read = last..wanted.end.max(last);
-    let read_and_wanted = wanted.start.max(last)..wanted.end.max(last);
-    let outside = read.len() as u64 * u64::from(layout.mcus(&header.scan).0)
-        - read_and_wanted.len() as u64 * columns.len() as u64;
-    let skipped = layout.blocks_before(&header.scan) + outside * u64::from(layout.blocks());
-    let components = jpeg.components(header, layout, skipped).ok()?;
+    let (_, wanted) = layout.wanted(&header.scan);
+    let components = jpeg.components(header, layout).ok()?;
     let scan = EnteredScan { file, header, layout, components: &components, level };
     for row in wanted.start..wanted.end.min(last) {
         let [start, next] = [row, row + 1].map(|row| known.rows[row as usize].unpack());
         scan.decode(jpeg, (row, start), start.until(next, file), row..row + 1, &mut out.planes)?;
     }
-    if !read.is_empty() {
+    if wanted.end > last {
+        // From the last row that is known on everything is read.
         let start = known.rows[last as usize].unpack();
         let part = start.byte as usize..file.len();
-        scan.decode(jpeg, (last, start), part, read_and_wanted, &mut out.planes)?;
+        scan.decode(jpeg, (last, start), part, wanted.start.max(last)..wanted.end, &mut out.planes)?;
         known.add(file, start.byte as usize, jpeg.rows.get(1..)?);
     }
     *rows = Some(known);

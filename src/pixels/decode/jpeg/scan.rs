@@ -6,8 +6,7 @@ use std::sync::Arc;
 use super::bits::{BitReader, Entropy, value};
 use super::blocks::{BlockPlace, BlockSink, CoefficientOrder, OneByOne};
 use super::huffman::{
-    AC_BITS, AcTable, DC_BITS, DcTable, END, HuffmanCode, LookupEntry, MAX_AC_SIZE, MAX_DC_SIZE, SKIP_BITS,
-    SkipTable,
+    AC_BITS, AcTable, DC_BITS, DcTable, HuffmanCode, LookupEntry, MAX_AC_SIZE, MAX_DC_SIZE,
 };
 use super::idct::{IdctBlock, OutOfRange, PortableIdct, Quantisation};
 use super::pairs::PairTable;
@@ -25,8 +24,6 @@ pub(super) struct Component {
     pub(super) dc: Arc<DcTable>,
     pub(super) ac: Arc<AcTable>,
     pub(super) pairs: Arc<PairTable>,
-    /// The table for stepping over blocks, absent if so few are stepped over that it would not pay.
-    pub(super) skip: Option<Arc<SkipTable>>,
     /// The columns and rows of the component's wanted blocks.
     pub(super) columns: Range<u32>,
     pub(super) rows: Range<u32>,
@@ -377,31 +374,26 @@ fn skip_block(bits: &mut BitReader, component: &Component, dc: &mut i32) -> Resu
     bits.refill();
     read_dc(bits, component, dc)?;
     bits.refill();
-    let table: &AcTable = &component.ac;
+    let (ac, pairs): (&AcTable, &PairTable) = (&component.ac, &component.pairs);
     let mut k = 0;
-    if let Some(skip) = component.skip.as_deref() {
-        loop {
-            // The window holds three entries of at most 18 bits.
-            for _ in 0..3 {
-                let entry = skip.0[(bits.window >> (64 - SKIP_BITS)) as usize];
-                let next = k + usize::from(entry >> 7);
-                if next > 62 {
-                    if next == 63 || next.wrapping_sub(END) < 63 {
-                        bits.consume(u32::from(entry));
-                        return Ok(());
-                    }
-                    // This is a long code, or the block may end amid the entry's symbols.
-                    if read_symbol(bits, table, &mut k)?.0 {
-                        return Ok(());
-                    }
-                    break;
+    loop {
+        // As in `decode_block`, whose faults are seen here, too.
+        for _ in 0..3 {
+            let symbols = pairs.0[(bits.window >> (64 - AC_BITS)) as usize];
+            let next = k + symbols.advance();
+            if next > 62 {
+                if symbols.last(next).is_some() {
+                    bits.consume(symbols.bits());
+                    return Ok(());
                 }
-                bits.consume(u32::from(entry));
-                k = next;
+                if read_symbol(bits, ac, &mut k)?.0 {
+                    return Ok(());
+                }
+                break;
             }
-            bits.refill();
+            bits.consume(symbols.bits());
+            k = next;
         }
+        bits.refill();
     }
-    while !read_symbol(bits, table, &mut k)?.0 {}
-    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::huffman::{AcTable, DcTable, MAX_AC_SIZE, SkipTable, Spec};
+use super::huffman::{AcTable, DcTable, MAX_AC_SIZE, Spec};
 use super::pairs::PairTable;
 use base::error::DecodeError;
 
@@ -13,7 +13,6 @@ pub(super) struct TableCache {
     dc: Recent<DcTable>,
     ac: Recent<AcTable>,
     pairs: Recent<PairTable>,
-    skip: Recent<SkipTable>,
 }
 
 impl TableCache {
@@ -27,10 +26,6 @@ impl TableCache {
 
     pub(super) fn pairs(&mut self, spec: &Spec) -> Arc<PairTable> {
         self.pairs.get(spec, PairTable::new)
-    }
-
-    pub(super) fn skip(&mut self, spec: &Spec) -> Arc<SkipTable> {
-        self.skip.get(spec, SkipTable::new)
     }
 }
 

@@ -49,7 +49,7 @@ impl Indexer {
         let mut header = ScanHeader::parse(file).map_err(damaged)?;
         refuse_unknown(&header).map_err(|_| Kept::Kind)?;
         check_size(file, &header).map_err(damaged)?;
-        // The smallest region: nothing of it is decoded, and what steps over blocks is there for all of them.
+        // The smallest region, since nothing of it is decoded.
         let region = Region { x: 0, y: 0, width: 1, height: 1 };
         let layout = RegionLayout::of_coded(&header.frame, header.color_space, region).ok_or(Kept::Kind)?;
         if header.frame.marker == PROGRESSIVE || header.scan.len() != header.frame.components.len() {
@@ -60,7 +60,7 @@ impl Indexer {
         let end = unstuff(&mut self.jpeg.entropy, file, header.data, interval, mcus, self.level);
         let end = end.map_err(damaged)?;
         check_end(file, end).map_err(damaged)?;
-        let components = self.jpeg.components(&header, &layout, u64::MAX).map_err(damaged)?;
+        let components = self.jpeg.components(&header, &layout).map_err(damaged)?;
         let walk = CodeWalk {
             entropy: &self.jpeg.entropy,
             components: &components,

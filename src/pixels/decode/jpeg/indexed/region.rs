@@ -23,7 +23,7 @@ pub(in super::super) fn decode_from(
     header.tables.add_standard();
     layout.describe(&header.frame, out);
     layout.shape(&mut out.planes);
-    let components = jpeg.components(header, layout, layout.blocks_before(&header.scan)).ok()?;
+    let components = jpeg.components(header, layout).ok()?;
     let (_, mut rows) = layout.wanted(&header.scan);
     let scan = EnteredScan { file, header, layout, components: &components, level };
     rows.try_for_each(|row| {

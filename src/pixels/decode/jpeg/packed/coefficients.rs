@@ -157,7 +157,6 @@ fn read_scan(
                 header.tables.quantisation(layout.parts[scan.component].quantisation)?,
             ),
             dc: jpeg.cache.dc(dc)?,
-            skip: None,
             ac: jpeg.cache.ac(ac),
             pairs: jpeg.cache.pairs(ac),
             columns: 0..0,
