@@ -160,7 +160,8 @@ def as_text(result: dict) -> str:
             f"`{dataset['data']}`: {dataset['images']} JPEGs, "
             f"{dataset['mean_bytes'] / 1000:.0f} KB on average, page cache warm, "
             f"RandomResizedCrop {chosen['image_size']} + flip + normalise, NCHW, "
-            f"batch {chosen['batch_size']}, {chosen['threads']} cores; {chosen['rounds']} rounds, median (range)"
+            f"batch {chosen['batch_size']}, {chosen['threads']} cores; whole epochs before: "
+            f"{chosen['epochs_before']}; {chosen['rounds']} rounds, median (range)"
         )
         peers = dataset["peers"]
         order = sorted(

@@ -51,12 +51,12 @@ class Directory:
             by rates measured at the start.
         stage_bandwidth: Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share
             the cache together, or a text such as `"500MB"`. None: whatever the reads that training waits for leave.
-        form: The form in which copies are kept. `packed`: JPEGs without their entropy coder, which take about half of
-            the CPU time for the same pixels and 1.2 times the room. `indexed`: JPEGs with an index of their rows, 1.01
-            times. `as-is`: as they are read. `auto`: packed where there is room for all samples in that form, else
-            indexed where there is room for that. Samples are kept as they are read and brought to the form beside
-            training, by a thread of low priority; what is no JPEG, is one of more than about 15 megapixels, or has
-            several members, stays as it is.
+        form: The form in which copies are kept. `packed`: JPEGs without their entropy coder, which take half to two
+            thirds of the CPU time for the same pixels and 1.2 times the room. `indexed`: JPEGs with an index of their
+            rows, 1.01 times. `as-is`: as they are read. `auto`: packed where there is room for all samples in that
+            form, else indexed where there is room for that. Samples are kept as they are read and brought to the form
+            beside training, by a thread of low priority; what is no JPEG, is one of more than about 15 megapixels, or
+            has several members, stays as it is.
 
     Raises:
         ConfigError: A setting cannot work, or there is none of that name.

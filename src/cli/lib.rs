@@ -59,7 +59,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Build, check and show the persistent index of a dataset
     Index(index::IndexArgs),
-    /// Pack a dataset into shards whose images take about half of the CPU time, without loss
+    /// Pack a dataset into shards whose images take half to two thirds of the CPU time, without loss
     Pack(pack::PackArgs),
     /// Say what a job will cost before it runs: seconds of an epoch, what limits it, what more NVMe would buy
     #[cfg(feature = "simulate")]

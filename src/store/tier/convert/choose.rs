@@ -89,7 +89,7 @@ impl FormJob {
         let fits = |ratio: f64| self.used as f64 * ratio <= self.room as f64;
         let beside = |form, why| FormDecision { form: Some(form), may_evict: false, why };
         if fits(PACKED) {
-            beside(MadeForm::Packed, "there is room, and batches take about half of the CPU time")
+            beside(MadeForm::Packed, "there is room, and batches take half to two thirds of the CPU time")
         } else if fits(INDEXED) {
             beside(MadeForm::Indexed, "there is no room for packed copies")
         } else {
