@@ -76,6 +76,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--entrants", nargs="+", choices=ENTRANTS, default=list(ENTRANTS))
     parser.add_argument("--seconds", type=float, default=3, help="the least seconds of timed epochs")
+    parser.add_argument("--epochs-before", type=int, default=1, help="whole epochs before those")
     options.add_loaders(parser, rounds=5)
     chosen = parser.parse_args()
     if chosen.packed and len(chosen.packed) != len(chosen.data):
@@ -85,7 +86,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def program_of(name: str, data: Path, packed: Path, chosen: argparse.Namespace) -> Program:
     entrant = ENTRANTS[name]
-    more = ["--seconds", chosen.seconds] if name != "pack" else []
+    more = ["--seconds", chosen.seconds, "--epochs-before", chosen.epochs_before] if name != "pack" else []
     made = entrant.program(packed if entrant.is_packed else data, chosen, *more)
     if entrant.level:
         made.variables["FORELOAD_SIMD"] = entrant.level
@@ -188,7 +189,8 @@ def as_text(result: dict) -> str:
             f"`{dataset['data']}`: {dataset['images']} JPEGs, "
             f"{dataset['sizes']['jpeg'] / dataset['images'] / 1000:.0f} KB on average, page cache warm, "
             f"RandomResizedCrop 224 + flip + normalise, NCHW, batch {chosen['batch_size']}, "
-            f"{chosen['threads']} cores; {chosen['rounds']} rounds, median (range)"
+            f"{chosen['threads']} cores; whole epochs before: {chosen['epochs_before']}; "
+            f"{chosen['rounds']} rounds, median (range)"
         )
         sizes, entries = dataset["sizes"], dataset["entrants"]
         rows = [row(of, entry, sizes) for of, entry in entries.items() if of not in ASIDE]
@@ -217,7 +219,7 @@ def main() -> int:
     """Install, pack, measure, report; return 1 when Foreload failed, or missed an aim that was required."""
     chosen = parse_arguments()
     rounds.use_cores(chosen.threads)
-    asked = options.settings(chosen, "rounds seconds warmup batch_size threads")
+    asked = options.settings(chosen, "rounds seconds epochs_before warmup batch_size threads")
     asked["requirements"] = options.requirements({ENTRANTS[name].environment for name in chosen.entrants})
     result = {"benchmark": "compare-packed", "machine": report.machine(), "settings": asked, "datasets": []}
     for position, data in enumerate(chosen.data):

@@ -3,7 +3,7 @@
 A peer program gives one function, `prepare(options)`, which returns `epoch(number, batches)`: an iterator
 over (images, labels) of that epoch, cut off after `batches` batches where the peer can do so (None: all of
 it). Images of several views are a sequence of arrays. `main` runs a warm-up, which starts workers, compiles
-kernels and checks the output, then a whole epoch, then times whole epochs and prints one JSON line.
+kernels and checks the output, then times whole epochs and prints one JSON line.
 
 CPU time is counted over the timed epochs only, as a difference of two readings (`accounting`), so imports,
 index building and the start of workers, which happens in the warm-up, are not in it. The peers find this
@@ -73,7 +73,7 @@ def parse_options(arguments: list[str] | None = None) -> tuple[Options, argparse
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--variant", default="", help="peer-specific choice")
     parser.add_argument("--warmup", type=int, default=8, help="batches before all epochs")
-    parser.add_argument("--epochs-before", type=int, default=1, help="whole epochs before the timed ones")
+    parser.add_argument("--epochs-before", type=int, default=0, help="whole epochs before the timed ones")
     parser.add_argument("--epochs", type=int, default=1, help="timed epochs at least")
     parser.add_argument(
         "--seconds", type=float, default=0, help="timed epochs go on until so much time has passed"

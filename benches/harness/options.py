@@ -36,7 +36,7 @@ def add_environments(to: argparse.ArgumentParser) -> None:
 def add_loaders(to: argparse.ArgumentParser, rounds: int) -> None:
     """Add what every comparison of loaders can be asked for."""
     to.add_argument("--rounds", type=int, default=rounds, help="timed rounds of every loader")
-    to.add_argument("--warmup", type=int, default=8, help="batches before the timed epochs")
+    to.add_argument("--warmup", type=int, default=8, help="batches before all epochs")
     to.add_argument("--batch-size", type=int, default=64)
     to.add_argument("--threads", type=int, default=2, help="cores, and worker threads or processes")
     add_environments(to)

@@ -204,8 +204,8 @@ class Batches(Iterator[Batch]):
         `source_hedges` that were made beside one that took long), `blocks_unpacked` and `blocks_unpacked_bytes`
         (compressed blocks that samples lie in, each as often as it was unpacked, and their bytes then),
         `decoded_region` (images that Foreload's own decoder for JPEG decoded), one such number for each other decoder
-        of the CPU, as `decoded_png`, `rows_known` (images of `decoded_region` of which earlier epochs had shown where
-        rows begin, so that less of the file was decoded), `concealed` (damaged JPEGs that were decoded all the same),
+        of the CPU, as `decoded_png`, `rows_known` (images of `decoded_region` of which decoding them before had shown
+        where rows begin, so that less of the file is read), `concealed` (damaged JPEGs that were decoded all the same),
         `rebuilt` (files that were rebuilt from packed images, because their bytes were asked for) and `errors` (samples
         skipped or replaced by zeros).
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import os
 import re
 import secrets
 import shutil
+import stat
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -249,12 +251,16 @@ class Folder(Board):
 
         Rank 0 of the exchange before may remove it at any moment: then it is made again.
         """
+        self._folder.parent.mkdir(parents=True, exist_ok=True)
         while True:
             # With `exist_ok`, mkdir raises where the folder goes between its two looks at it.
             with contextlib.suppress(FileExistsError):
-                self._folder.mkdir(mode=0o700, parents=True)
+                self._folder.mkdir(mode=0o700)
             with contextlib.suppress(FileNotFoundError):
-                return self._folder.stat().st_uid
+                found = self._folder.lstat()
+                if not stat.S_ISDIR(found.st_mode):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(self._folder))
+                return found.st_uid
 
     def put(self, key: str, value: bytes) -> None:
         """Write a file and rename it, so that nobody sees a part of it."""

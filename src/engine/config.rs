@@ -146,7 +146,7 @@ pub struct LoaderConfig {
     pub max_pixels: u64,
     /// The sizes of the pools.
     pub pools: Pools,
-    /// The most bytes for where the rows of JPEGs begin, which one epoch shows to those that follow.
+    /// The most bytes for where the rows of JPEGs begin, which decoding them shows to later epochs.
     pub row_bytes: usize,
     /// What differs from later epochs on, whose images have other sizes: each with its first epoch, in order.
     pub later: Vec<(u64, LoaderConfig)>,

@@ -151,6 +151,22 @@ def test_a_folder_is_opened_while_rank_0_removes_it(tmp_path: Path, monkeypatch:
         remover.join()
 
 
+@pytest.mark.parametrize("there", ["nothing behind the directory's link", "a file", "a link to nothing"])
+def test_a_folder_that_cannot_be_one_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    shared = tmp_path / "shared"
+    if there.startswith("nothing"):
+        shared.symlink_to(tmp_path / "not mounted")
+    else:
+        folder = _boards.Folder(shared, 0, 2)._folder
+        folder.rmdir()
+        folder.touch() if there == "a file" else folder.symlink_to(tmp_path / "nothing")
+    with pytest.raises(foreload.ConfigError, match="the directory that all ranks share cannot be used"):
+        _boards.Folder(shared, 1, 2)
+
+
 @ONLY_ALL
 def test_two_processes_of_one_rank(tmp_path: Path) -> None:
     ranks = [start(rank, 3, tmp_path / "first", timeout=4.0) for rank in (0, 1, 1)]

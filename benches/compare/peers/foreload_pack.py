@@ -12,7 +12,6 @@ from harness import measure
 
 def main() -> None:
     options, raw = measure.parse_options()
-    raw.epochs_before = 0
     images = len(measure.list_images(options.data)[0])
     program = Path(sys.executable).with_name("foreload")
     target = options.scratch / "packing"

@@ -242,7 +242,7 @@ pub(super) struct StageReport {
 pub(super) struct DecoderReport {
     #[serde(flatten, serialize_with = "by_name")]
     pub(super) images: DecodedBy,
-    /// The images among those that the region decoder decoded of which earlier epochs had shown where rows begin.
+    /// The images among those that the region decoder decoded of which decoding them before had shown where rows begin.
     pub(super) rows_known: u64,
     /// The damaged images among those that the region decoder decoded.
     pub(super) concealed: u64,

@@ -108,14 +108,15 @@ impl CpuDecoder {
         (drawn, decoded)
     }
 
-    /// Decodes the region of an image that `choose` picks into `planes`, by what earlier epochs have shown of its rows.
+    /// Decodes the region of a sample's image that `choose` picks into `planes`, by what decoding it before has shown of
+    /// its rows.
     ///
     /// # Errors
     /// Those of [`Decoder::decode_read`].
     pub(crate) fn decode_region(
         &mut self,
         context: &SampleContext,
-        of: (u64, usize),
+        (sample, image): (u64, usize),
         (bytes, parts): (&[u8], Option<ByteParts>),
         choose: impl FnOnce(u32, u32) -> Region,
     ) -> Result<Decoded, DecodeError> {
@@ -123,6 +124,8 @@ impl CpuDecoder {
         if parts.is_some() || !memory.is_used() {
             return self.decoder.decode_read(bytes, parts, choose, &mut self.planes);
         }
+        // Several recipes number the same images differently.
+        let of = (sample, context.config.images.list()[image].field);
         let mut rows = memory.take(of);
         let decoded = self.decoder.decode_again(bytes, &mut rows, choose, &mut self.planes);
         if let Some(rows) = rows {

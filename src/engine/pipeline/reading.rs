@@ -36,7 +36,7 @@ pub(crate) struct SampleSource {
     pub stream: Option<Arc<SampleStream>>,
     /// The tiers that keep copies, once the threads have started.
     pub cache: OnceLock<Arc<Cache>>,
-    /// What earlier epochs have shown of the images' rows.
+    /// What decoding has shown of the images' rows.
     pub rows: RowMemory,
 }
 

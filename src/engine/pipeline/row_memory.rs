@@ -1,11 +1,11 @@
-//! Where the rows of the dataset's JPEGs begin, as decoding in one epoch shows it to those that follow.
+//! Where the rows of the dataset's JPEGs begin, as decoding them once shows it to whoever decodes them again.
 
 use pixels::decode::RowStarts;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// An image: its sample, and its number among the sample's images.
+/// An image: its sample, and the number of its field.
 type ImageOfSample = (u64, usize);
 
 /// The parts of the memory, each with a lock of its own, so that threads do not wait for one another.
@@ -14,8 +14,8 @@ const PARTS: usize = 64;
 /// The bytes that an image takes in its part's table and in the allocator, beside what it holds.
 const TABLE_ENTRY: usize = 2 * size_of::<(ImageOfSample, RowStarts)>();
 
-/// What is known of images' rows, within a bound. Nothing makes room for another image: each epoch takes all samples
-/// once, so that none is likelier than another to come again.
+/// What is known of images' rows, within a bound. Nothing is dropped to make room for another image: mostly all are as
+/// likely to come again.
 pub(crate) struct RowMemory {
     parts: [Mutex<HashMap<ImageOfSample, RowStarts>>; PARTS],
     held: AtomicUsize,

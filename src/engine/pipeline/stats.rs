@@ -222,7 +222,7 @@ pub struct EpochStats {
     pub reads: ReadStats,
     /// The number of images that the CPU decoded, by decoder.
     pub decoded: DecodedBy,
-    /// The number of images among those of the region decoder of which earlier epochs had shown where rows begin.
+    /// The number of images among those of the region decoder of which decoding them before had shown where rows begin.
     pub rows_known: u64,
     /// The number of damaged images among those of the region decoder that were decoded as libjpeg does.
     pub concealed: u64,

@@ -241,7 +241,7 @@ impl Decoder {
     }
 
     /// Decodes like [`Decoder::decode`] a file of which `rows` are known, and leaves there those that this shows: none
-    /// where it is no JPEG whose rows can be known. The bytes may be another file's.
+    /// where it is no JPEG whose rows can be known, or is damaged. The rows may be another file's.
     ///
     /// # Errors
     /// The errors of [`Decoder::decode`].

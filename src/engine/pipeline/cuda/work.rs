@@ -129,8 +129,8 @@ impl<'a> Intake<'a> {
                     let views = ViewsFrom::Header(drawn.clone());
                     let decoded = self.decode(run, SampleImage { image, draw, bytes, parts: None, views });
                     // The CPU's decoder, which reads the same rows by the same rules, has found no damage in them.
-                    let by_rows = matches!(self.cpu.decoded_by, Some(Backend::Packed | Backend::Indexed));
-                    if *is_doubted && decoded.is_ok() && by_rows {
+                    let of_rows = matches!(self.cpu.decoded_by, Some(Backend::Packed | Backend::Indexed));
+                    if *is_doubted && decoded.is_ok() && of_rows {
                         notify::doubted(self.context, draw.sample);
                     }
                     decoded

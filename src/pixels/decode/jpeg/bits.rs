@@ -358,6 +358,10 @@ mod tests {
                     assert_eq!(file[offsets.of(index)], *byte);
                 }
                 assert_eq!(offsets.of(length), at);
+                let mut offsets = FileOffsets::new(&file, 0);
+                for index in (0..=length).step_by(step + 30) {
+                    assert_eq!(stuff(&plain[..index]).len(), offsets.of(index), "in steps");
+                }
                 assert_eq!(entropy.segments[..], [Range { start: 0, end: length }]);
                 assert_eq!(&entropy.data[..length], &plain[..]);
                 assert!(entropy.data[length..length + PADDING].iter().all(|&byte| byte == 0));

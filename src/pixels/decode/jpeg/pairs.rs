@@ -1,4 +1,4 @@
-//! The lookup that decodes blocks: it finds AC symbols by twos.
+//! The lookup that decodes blocks and steps over them: it finds AC symbols by twos.
 
 use super::huffman::{AC_BITS, MAX_STEP, Spec, span};
 

@@ -2,8 +2,8 @@
 //! from its first row on, and each row up to the region's right edge only: what lies before, and to the right, need not
 //! be read to find the next row.
 //!
-//! Rows are known of files with one baseline scan and without restart markers, up to the lowest region that was
-//! decoded. The pixels and the errors are those of decoding without them: a row is known only where everything before
+//! Rows are known of files with one sequential scan and without restart markers, down to the lowest region that was
+//! decoded; from there on everything is read. The pixels and the errors are those of decoding without them: a row is known only where everything before
 //! it was read without a fault, and only as long as the file has the same bytes.
 
 use super::bits::{Entropy, FileOffsets};
@@ -89,7 +89,7 @@ pub(super) fn can_be_known(header: &ScanHeader, layout: &RegionLayout) -> bool {
 }
 
 /// Decodes what `layout` wants of `file` from the rows that are known into `out`, and adds those that this shows.
-/// `None`, with no row known any more, where they are another file's.
+/// `None`, with no row known any more, where they are another file's, or a wanted row is damaged.
 pub(super) fn decode_from(
     rows: &mut Option<RowStarts>,
     jpeg: &mut Jpeg,
