@@ -108,8 +108,7 @@ impl CpuDecoder {
         (drawn, decoded)
     }
 
-    /// Decodes the region of a sample's image that `choose` picks into `planes`, by what decoding it before has shown of
-    /// its rows.
+    /// Decodes the region of a sample's image that `choose` picks into `planes`, by what is known of its rows.
     ///
     /// # Errors
     /// Those of [`Decoder::decode_read`].

@@ -3,8 +3,8 @@
 //! be read to find the next row.
 //!
 //! Rows are known of files with one sequential scan and without restart markers, down to the lowest region that was
-//! decoded; from there on everything is read. The pixels and the errors are those of decoding without them: a row is known only where everything before
-//! it was read without a fault, and only as long as the file has the same bytes.
+//! decoded; from there on everything is read. The pixels and the errors are those of decoding without them: a row is
+//! known only where everything before it was read without a fault, and only as long as the file has the same bytes.
 
 use super::bits::{Entropy, FileOffsets};
 use super::indexed::EntryPoint;

@@ -44,11 +44,11 @@ settings! {
     stage_bandwidth: Option<u64> = None, Maybe(ByteCount), Cache, Nothing.only_in(Directory, "stage_bandwidth");
 
     /// The form in which copies are kept. `packed`: JPEGs without their entropy coder, which take half to two thirds of
-    /// the CPU time for the same pixels and 1.2 times the room. `indexed`: JPEGs with an index of their rows, 1.01 times.
-    /// `as-is`: as they are read. `auto`: packed where there is room for all samples in that form, else indexed where
-    /// there is room for that. Samples are kept as they are read and brought to the form beside training, by a thread
-    /// of low priority; what is no JPEG, is one of more than about 15 megapixels, or has several members, stays as it
-    /// is.
+    /// the CPU time for the same pixels and 1.2 times the room. `indexed`: JPEGs with an index of their rows, 1.01
+    /// times. `as-is`: as they are read. `auto`: packed where there is room for all samples in that form, else indexed
+    /// where there is room for that. Samples are kept as they are read and brought to the form during training, by a
+    /// thread of low priority; what is no JPEG, is one of more than about 15 megapixels, or has several members, stays
+    /// as it is.
     form: FormChoice = FormChoice::Auto, OneOf::names(), Cache, Nothing.only_in(Directory, "cache_form");
 }
 
