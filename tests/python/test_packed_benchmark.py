@@ -76,7 +76,7 @@ def test_what_was_not_measured_is_no_verdict() -> None:
     assert result["rebuilding_ms"] is None
     machine = dict.fromkeys(("processor", "system", "kernel", "date", "commit", "command"), "")
     machine |= {"simd": [], "cores": 2, "memory_bytes": 2**30}
-    settings = {"batch_size": 64, "threads": 2, "rounds": 1}
+    settings = {"batch_size": 64, "threads": 2, "epochs_before": 1, "rounds": 1}
     dataset = {"data": "folder", "images": 4000, "sizes": SIZES, **result}
     text = packed.as_text({"machine": machine, "settings": settings, "datasets": [dataset]})
     assert "not measured: cannot be built" in text
