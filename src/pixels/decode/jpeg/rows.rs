@@ -39,7 +39,7 @@ impl PackedEntry {
         if byte >> BYTE_BITS != 0 || dc.iter().any(|dc| !(-limit..limit).contains(dc)) {
             return None;
         }
-        let start = (byte as u64) << 3 | bit as u64 % 8;
+        let start = ((byte as u64) << 3) | (bit as u64 % 8);
         Some(Self(
             dc[..3]
                 .iter()
