@@ -6,6 +6,7 @@ use crate::fuzz::mutate;
 use foreload::testing::dataset::{
     Contents, DatasetIndex, FieldKind, IndexOptions, IndexOrigin, Layout, MemberBytes,
 };
+use foreload::testing::rng::RandomStream;
 use serde_json::json;
 use std::cell::Cell;
 use std::fs;
@@ -357,7 +358,7 @@ fn a_buffer_that_is_not_aligned_is_refused_as_by_arrow() {
 fn damaged_files_are_errors_or_values_within_bounds() {
     for (name, file) in [("x.parquet", parquet()), ("x.arrow", arrow())] {
         let read = Cell::new(0);
-        fuzz(name, |random| {
+        let one = |random: &mut RandomStream| {
             let scene = Scene::new();
             let mut damaged = file.clone();
             mutate(&mut damaged, random);
@@ -385,7 +386,14 @@ fn damaged_files_are_errors_or_values_within_bounds() {
                     assert!(is_named || told.starts_with("config: "), "{told}");
                 }
             }
-        });
+        };
+        // On a busy machine few files are damaged in the time that is given, and all of them may be refused.
+        for _ in 0..5 {
+            fuzz(name, one);
+            if read.get() > 0 {
+                break;
+            }
+        }
         assert!(read.get() > 0, "no damaged {name} was read at all");
     }
 }
