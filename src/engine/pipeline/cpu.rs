@@ -120,16 +120,17 @@ impl CpuDecoder {
         choose: impl FnOnce(u32, u32) -> Region,
     ) -> Result<Decoded, DecodeError> {
         let memory = &context.source.rows;
-        if parts.is_some() || !memory.is_used() {
-            return self.decoder.decode_read(bytes, parts, choose, &mut self.planes);
-        }
         // Several recipes number the same images differently.
         let of = (sample, context.config.images.list()[image].field);
-        let mut rows = memory.take(of);
-        let decoded = self.decoder.decode_again(bytes, &mut rows, choose, &mut self.planes);
-        if let Some(rows) = rows {
-            memory.keep(of, rows);
+        match parts.is_none().then(|| memory.take(of)) {
+            Some(mut rows) if rows.is_some() || memory.has_room() => {
+                let decoded = self.decoder.decode_again(bytes, &mut rows, choose, &mut self.planes);
+                if let Some(rows) = rows {
+                    memory.keep(of, rows);
+                }
+                decoded
+            }
+            _ => self.decoder.decode_read(bytes, parts, choose, &mut self.planes),
         }
-        decoded
     }
 }

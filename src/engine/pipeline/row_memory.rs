@@ -1,4 +1,4 @@
-//! Where the rows of the dataset's JPEGs begin, as decoding them once shows it to whoever decodes them again.
+//! Where the rows of the dataset's JPEGs begin, kept for the next time that they are decoded.
 
 use pixels::decode::RowStarts;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ type ImageOfSample = (u64, usize);
 /// The parts of the memory, each with a lock of its own, so that threads do not wait for one another.
 const PARTS: usize = 64;
 
-/// The bytes that an image takes in its part's table and in the allocator, beside what it holds.
+/// The bytes that an image takes in its part's table and in the allocator, in addition to those of its rows.
 const TABLE_ENTRY: usize = 2 * size_of::<(ImageOfSample, RowStarts)>();
 
 /// What is known of images' rows, within a bound. Nothing is dropped to make room for another image: mostly all are as
@@ -28,9 +28,9 @@ impl RowMemory {
         Self { parts: std::array::from_fn(|_| Mutex::default()), held: AtomicUsize::new(0), most }
     }
 
-    /// Whether anything can be kept.
-    pub(crate) fn is_used(&self) -> bool {
-        self.most > 0
+    /// Whether another image may have room. If not, nothing need be found out of it.
+    pub(crate) fn has_room(&self) -> bool {
+        self.held.load(Ordering::Relaxed) + TABLE_ENTRY < self.most
     }
 
     /// Takes what is known of an image.

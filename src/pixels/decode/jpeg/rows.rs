@@ -6,7 +6,7 @@
 //! decoded; from there on everything is read. The pixels and the errors are those of decoding without them: a row is
 //! known only where everything before it was read without a fault, and only as long as the file has the same bytes.
 
-use super::bits::{Entropy, FileOffsets};
+use super::bits::FileOffsets;
 use super::indexed::EntryPoint;
 use super::markers::ScanHeader;
 use super::scan::{self, Component, RowStart, Scan, ScanStart};
@@ -81,11 +81,12 @@ impl RowStarts {
 
 /// Whether the rows of such a file can be known.
 pub(super) fn can_be_known(header: &ScanHeader, layout: &RegionLayout) -> bool {
-    let is_one_scan = header.scan.len() == header.frame.components.len();
-    layout.as_coded
-        && is_one_scan
-        && header.frame.marker != PROGRESSIVE
-        && header.tables.restart_interval == 0
+    layout.as_coded && is_sequential_scan(header) && header.tables.restart_interval == 0
+}
+
+/// Whether a file's first scan codes all of it, sequentially.
+pub(super) fn is_sequential_scan(header: &ScanHeader) -> bool {
+    header.scan.len() == header.frame.components.len() && header.frame.marker != PROGRESSIVE
 }
 
 /// Decodes what `layout` wants of `file` from the rows that are known into `out`, and adds those that this shows.
@@ -100,12 +101,8 @@ pub(super) fn decode_from(
 ) -> Option<()> {
     let mut known = rows.take().filter(|known| can_be_known(header, layout) && known.is_of(file))?;
     let last = known.rows.len() as u32 - 1;
-    header.tables.add_standard();
-    layout.describe(&header.frame, out);
-    layout.shape(&mut out.planes);
-    let (_, wanted) = layout.wanted(&header.scan);
-    let components = jpeg.components(header, layout).ok()?;
-    let scan = EnteredScan { file, header, layout, components: &components, level };
+    let scan = EnteredScan::new(jpeg, (file, header), layout, level, out)?;
+    let wanted = scan.rows.clone();
     for row in wanted.start..wanted.end.min(last) {
         let [start, next] = [row, row + 1].map(|row| known.rows[row as usize].unpack());
         scan.decode(jpeg, (row, start), start.until(next, file), row..row + 1, &mut out.planes)?;
@@ -123,14 +120,42 @@ pub(super) fn decode_from(
 
 /// A file's only scan, which is decoded from entry points on.
 pub(super) struct EnteredScan<'a> {
-    pub(super) file: &'a [u8],
-    pub(super) header: &'a ScanHeader,
-    pub(super) layout: &'a RegionLayout,
-    pub(super) components: &'a [Component],
-    pub(super) level: Level,
+    file: &'a [u8],
+    components: Vec<Component>,
+    /// The columns and rows of MCUs.
+    mcus: (u32, u32),
+    /// The number of MCUs between restart markers; 0 if there are none.
+    restart_interval: u32,
+    /// The columns of MCUs that are wanted, and their rows.
+    columns: Range<u32>,
+    pub(super) rows: Range<u32>,
+    level: Level,
 }
 
-impl EnteredScan<'_> {
+impl<'a> EnteredScan<'a> {
+    /// What `layout` wants of a file, for which `out` is shaped. `None` where its tables are damaged.
+    pub(super) fn new(
+        jpeg: &mut Jpeg,
+        (file, header): (&'a [u8], &mut ScanHeader),
+        layout: &RegionLayout,
+        level: Level,
+        out: &mut Planes,
+    ) -> Option<Self> {
+        header.tables.add_standard();
+        layout.describe(&header.frame, out);
+        layout.shape(&mut out.planes);
+        let (columns, rows) = layout.wanted(&header.scan);
+        Some(Self {
+            file,
+            components: jpeg.components(header, layout).ok()?,
+            mcus: layout.mcus(&header.scan),
+            restart_interval: header.tables.restart_interval,
+            columns,
+            rows,
+            level,
+        })
+    }
+
     /// Decodes the wanted blocks of some `rows` from the start of an earlier row, or of the first, on. `None` where
     /// that `part` of the file's bytes does not hold them.
     pub(super) fn decode(
@@ -141,26 +166,24 @@ impl EnteredScan<'_> {
         rows: Range<u32>,
         planes: &mut [Plane],
     ) -> Option<()> {
-        let (width, height) = self.layout.mcus(&self.header.scan);
-        let interval = self.header.tables.restart_interval;
+        let (width, height) = self.mcus;
         let start = ScanStart {
             mcu: u64::from(row) * u64::from(width),
             skip: entry.skip,
             dc: std::array::from_fn(|component| entry.dc.get(component).copied().unwrap_or(0).into()),
         };
-        let segment = start.mcu.checked_div(u64::from(interval)).unwrap_or(0);
-        let Jpeg { entropy, rows: starts, .. } = jpeg;
-        Entropy::unstuff_part(entropy, self.file, part, segment, self.level);
+        let segment = start.mcu.checked_div(u64::from(self.restart_interval)).unwrap_or(0);
+        jpeg.entropy.unstuff_part(self.file, part, segment, self.level);
         let scan = Scan {
-            entropy,
-            components: self.components,
+            entropy: &jpeg.entropy,
+            components: &self.components,
             columns: width,
             rows: height,
-            restart_interval: interval,
+            restart_interval: self.restart_interval,
             start,
-            wanted: (self.layout.wanted(&self.header.scan).0, rows),
+            wanted: (self.columns.clone(), rows),
         };
-        scan::decode(&scan, planes, starts, self.level).ok()
+        scan::decode(&scan, planes, &mut jpeg.rows, self.level).ok()
     }
 }
 

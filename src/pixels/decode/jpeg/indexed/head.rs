@@ -27,8 +27,8 @@ impl EntryPoint {
         let byte = next.byte as usize;
         let end = match next.skip {
             0 => byte,
-            // The next one begins amid a byte. Behind an FF the zero belongs to it, without which that would be no byte
-            // of coded data.
+            // The next one begins inside a byte. If that is FF, the zero after it is needed, too: without it this would
+            // be no byte of coded data.
             _ => byte + 1 + usize::from(file.get(byte) == Some(&0xFF)),
         };
         self.byte as usize..end

@@ -5,8 +5,9 @@ use crate::decode::Kept;
 use crate::decode::Region;
 use crate::decode::jpeg::bits::{Entropy, FileOffsets};
 use crate::decode::jpeg::markers::{ScanHeader, check_end};
+use crate::decode::jpeg::rows::is_sequential_scan;
 use crate::decode::jpeg::scan::{Component, skip_mcu};
-use crate::decode::jpeg::{Jpeg, PROGRESSIVE, RegionLayout, check_size, is, refuse_unknown, unstuff};
+use crate::decode::jpeg::{Jpeg, RegionLayout, check_size, is, refuse_unknown, unstuff};
 use base::crc::checksum;
 use base::error::DecodeError;
 use base::simd::Level;
@@ -52,7 +53,7 @@ impl Indexer {
         // The smallest region, since nothing of it is decoded.
         let region = Region { x: 0, y: 0, width: 1, height: 1 };
         let layout = RegionLayout::of_coded(&header.frame, header.color_space, region).ok_or(Kept::Kind)?;
-        if header.frame.marker == PROGRESSIVE || header.scan.len() != header.frame.components.len() {
+        if !is_sequential_scan(&header) {
             return Err(Kept::Kind);
         }
         header.tables.add_standard();

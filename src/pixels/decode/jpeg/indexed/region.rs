@@ -3,8 +3,8 @@
 use super::IndexHead;
 use crate::decode::Planes;
 use crate::decode::jpeg::markers::ScanHeader;
-use crate::decode::jpeg::rows::EnteredScan;
-use crate::decode::jpeg::{Jpeg, PROGRESSIVE, RegionLayout};
+use crate::decode::jpeg::rows::{EnteredScan, is_sequential_scan};
+use crate::decode::jpeg::{Jpeg, RegionLayout};
 use base::simd::Level;
 
 /// Decodes what `layout` wants of `file` from the entry points of its index into `out`. `None` where they do not lead
@@ -20,13 +20,8 @@ pub(in super::super) fn decode_from(
     if !head.is_of(header, layout) {
         return None;
     }
-    header.tables.add_standard();
-    layout.describe(&header.frame, out);
-    layout.shape(&mut out.planes);
-    let components = jpeg.components(header, layout).ok()?;
-    let (_, mut rows) = layout.wanted(&header.scan);
-    let scan = EnteredScan { file, header, layout, components: &components, level };
-    rows.try_for_each(|row| {
+    let scan = EnteredScan::new(jpeg, (file, header), layout, level, out)?;
+    scan.rows.clone().try_for_each(|row| {
         let (entry, part) = head.row(row)?;
         scan.decode(jpeg, (row, entry), part, row..row + 1, &mut out.planes)
     })
@@ -35,8 +30,6 @@ pub(in super::super) fn decode_from(
 impl IndexHead<'_> {
     /// Whether the index can be that of a file with these headers.
     pub(super) fn is_of(&self, header: &ScanHeader, layout: &RegionLayout) -> bool {
-        let is_one_scan = header.scan.len() == header.frame.components.len();
-        let is_kind = layout.as_coded && is_one_scan && header.frame.marker != PROGRESSIVE;
-        is_kind && self.facts.mcus == layout.mcus(&header.scan)
+        layout.as_coded && is_sequential_scan(header) && self.facts.mcus == layout.mcus(&header.scan)
     }
 }
