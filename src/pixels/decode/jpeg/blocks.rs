@@ -3,6 +3,8 @@
 
 use std::marker::PhantomData;
 
+#[cfg(target_arch = "x86_64")]
+use super::idct::avx512::{transform, transform_alone};
 use super::idct::{IdctBlock, InverseDct, OutOfRange, PLACES, dc_only};
 use super::scan::Component;
 use crate::decode::Plane;
@@ -139,13 +141,16 @@ impl<T: InverseDct> BlockSink for OneByOne<T> {
     }
 }
 
-/// Transforms blocks two by two. Coefficients are stored in coding order, which costs less than to look up their
-/// places; the transform brings a block's 64 in order by two permutations.
+/// Transforms blocks two by two, when the one after them has been read, for the reason above. Coefficients are stored in
+/// coding order, which costs less than to look up their places; the transform brings a block's 64 in order by two
+/// permutations.
 #[cfg(target_arch = "x86_64")]
 pub(super) struct TwoByTwo {
-    blocks: [IdctBlock; 2],
-    /// The place of the first block, where it waits for the second.
-    waiting: Option<BlockPlace>,
+    /// Two pairs that take turns: while one waits, the other is decoded into.
+    blocks: [[IdctBlock; 2]; 2],
+    places: [[BlockPlace; 2]; 2],
+    /// The number of blocks so far.
+    count: usize,
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -157,14 +162,55 @@ impl CoefficientOrder for TwoByTwo {
 }
 
 #[cfg(target_arch = "x86_64")]
+impl TwoByTwo {
+    /// Transforms the blocks of a pair, of which both have been read.
+    #[inline(always)]
+    fn transform_pair(
+        &mut self,
+        pair: usize,
+        components: &[Component],
+        planes: &mut [Plane],
+    ) -> Result<(), OutOfRange> {
+        let (blocks, places) = (&mut self.blocks[pair], self.places[pair]);
+        let tables = places.map(|place| &components[place.component].quantisation);
+        // SAFETY: whoever names this type has detected AVX-512.
+        match unsafe { transform(blocks, tables) } {
+            Some(samples) => {
+                let [first, second] = places;
+                // SAFETY: as above.
+                unsafe {
+                    if second.component == first.component && second.at == first.at + 8 {
+                        let (_, out, stride) = first.find(components, planes);
+                        samples.write_side_by_side(out, stride);
+                    } else {
+                        for (samples, place) in samples.each().into_iter().zip(places) {
+                            let (_, out, stride) = place.find(components, planes);
+                            samples.write(out, stride);
+                        }
+                    }
+                }
+            }
+            None => {
+                for (block, place) in blocks.iter_mut().zip(places) {
+                    let (component, out, stride) = place.find(components, planes);
+                    transform_alone(block, &component.quantisation, out, stride)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
 impl BlockSink for TwoByTwo {
     fn new() -> Self {
-        Self { blocks: [const { IdctBlock::new() }; 2], waiting: None }
+        let nowhere = BlockPlace { component: 0, at: 0 };
+        Self { blocks: [const { [const { IdctBlock::new() }; 2] }; 2], places: [[nowhere; 2]; 2], count: 0 }
     }
 
     #[inline(always)]
     fn block(&mut self) -> &mut IdctBlock {
-        &mut self.blocks[usize::from(self.waiting.is_some())]
+        &mut self.blocks[self.count / 2 % 2][self.count % 2]
     }
 
     #[inline(always)]
@@ -174,35 +220,26 @@ impl BlockSink for TwoByTwo {
         planes: &mut [Plane],
         place: BlockPlace,
     ) -> Result<(), OutOfRange> {
-        use super::idct::avx512::{transform, transform_alone};
-        let Some(before) = self.waiting.take() else {
-            self.waiting = Some(place);
-            return Ok(());
-        };
-        let of = |place: BlockPlace| &components[place.component].quantisation;
-        // SAFETY: whoever names this type has detected AVX-512.
-        match unsafe { transform(&mut self.blocks, [of(before), of(place)]) } {
-            Some(samples) => {
-                for (samples, place) in samples.into_iter().zip([before, place]) {
-                    let (_, out, stride) = place.find(components, planes);
-                    samples.write(out, stride);
-                }
-                Ok(())
-            }
-            None => {
-                for (block, place) in self.blocks.iter_mut().zip([before, place]) {
-                    let (component, out, stride) = place.find(components, planes);
-                    transform_alone(block, &component.quantisation, out, stride)?;
-                }
-                Ok(())
-            }
+        self.places[self.count / 2 % 2][self.count % 2] = place;
+        self.count += 1;
+        if self.count > 1 && self.count % 2 == 1 {
+            return self.transform_pair((self.count / 2 + 1) % 2, components, planes);
         }
+        Ok(())
     }
 
     #[inline(always)]
     fn flush(&mut self, components: &[Component], planes: &mut [Plane]) -> Result<(), OutOfRange> {
-        let Some(place) = self.waiting.take() else { return Ok(()) };
-        let (component, out, stride) = place.find(components, planes);
-        super::idct::avx512::transform_alone(&mut self.blocks[0], &component.quantisation, out, stride)
+        let count = std::mem::take(&mut self.count);
+        if count == 0 {
+            return Ok(());
+        }
+        if count % 2 == 0 {
+            return self.transform_pair((count / 2 + 1) % 2, components, planes);
+        }
+        // All pairs are transformed, and one block is left.
+        let pair = count / 2 % 2;
+        let (component, out, stride) = self.places[pair][0].find(components, planes);
+        transform_alone(&mut self.blocks[pair][0], &component.quantisation, out, stride)
     }
 }

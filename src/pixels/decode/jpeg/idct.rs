@@ -402,7 +402,8 @@ mod tests {
         // SAFETY: the caller has looked for AVX-512.
         let together = unsafe { avx512::transform(&mut blocks, tables.each_ref()) };
         let is_together = together.is_some();
-        let mut samples = together.into_iter().flatten();
+        // SAFETY: as above.
+        let mut samples = together.into_iter().flat_map(|both| unsafe { both.each() });
         let done = [0, 1].map(|number| {
             let mut out = vec![0; 7 * 13 + 8];
             let result = match samples.next() {

@@ -35,6 +35,58 @@ impl BlockSamples {
     }
 }
 
+/// The samples of two blocks: rows 0 and 2, then 1 and 3 of each block; rows 4 and 6, then 5 and 7 of each.
+pub(in super::super) struct PairSamples([__m512i; 2]);
+
+impl PairSamples {
+    /// The samples of each block.
+    ///
+    /// # Safety
+    /// The processor has AVX-512.
+    #[inline(always)]
+    pub(in super::super) unsafe fn each(self) -> [BlockSamples; 2] {
+        let [first, second] = self.0;
+        // SAFETY: the caller says that the processor has the instructions.
+        unsafe {
+            [
+                BlockSamples([
+                    _mm512_castsi512_si128(first),
+                    _mm512_extracti32x4_epi32::<1>(first),
+                    _mm512_castsi512_si128(second),
+                    _mm512_extracti32x4_epi32::<1>(second),
+                ]),
+                BlockSamples([
+                    _mm512_extracti32x4_epi32::<2>(first),
+                    _mm512_extracti32x4_epi32::<3>(first),
+                    _mm512_extracti32x4_epi32::<2>(second),
+                    _mm512_extracti32x4_epi32::<3>(second),
+                ]),
+            ]
+        }
+    }
+
+    /// Writes the samples of both blocks to `out`, rows `stride` apart, the second one at the right of the first.
+    ///
+    /// # Safety
+    /// The processor has AVX-512.
+    #[inline(always)]
+    pub(in super::super) unsafe fn write_side_by_side(self, out: &mut [u8], stride: usize) {
+        let out = out[..7 * stride + 16].as_mut_ptr();
+        for (samples, row) in self.0.into_iter().zip([0, 4]) {
+            // SAFETY: rows 0..8 of 16 bytes lie in `out`; the caller says that the processor has the instructions.
+            unsafe {
+                let order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+                let rows = _mm512_permutexvar_epi64(order, samples);
+                let place = |number: usize| out.add((row + number) * stride).cast();
+                _mm_storeu_si128(place(0), _mm512_castsi512_si128(rows));
+                _mm_storeu_si128(place(2), _mm512_extracti32x4_epi32::<1>(rows));
+                _mm_storeu_si128(place(1), _mm512_extracti32x4_epi32::<2>(rows));
+                _mm_storeu_si128(place(3), _mm512_extracti32x4_epi32::<3>(rows));
+            }
+        }
+    }
+}
+
 /// Transforms a block in coding order alone, whatever its coefficients are. It is zero afterwards.
 #[cold]
 #[inline(never)]
@@ -108,7 +160,7 @@ fn placed(block: &IdctBlock) -> PlacedBlock {
 pub(in super::super) fn transform(
     blocks: &mut [IdctBlock; 2],
     quantisation: [&Quantisation; 2],
-) -> Option<[BlockSamples; 2]> {
+) -> Option<PairSamples> {
     let samples = transform_placed([placed(&blocks[0]), placed(&blocks[1])], quantisation)?;
     for block in blocks {
         block.0[..64].fill(0);
@@ -122,7 +174,7 @@ pub(in super::super) fn transform(
 pub(in super::super) fn transform_placed(
     [[a01, a23], [b01, b23]]: [PlacedBlock; 2],
     [a, b]: [&Quantisation; 2],
-) -> Option<[BlockSamples; 2]> {
+) -> Option<PairSamples> {
     let load = |a: &[i16; 64], b: &[i16; 64], i: usize| {
         let [a, b] = [a, b].map(|values| {
             let values: &[i16; 16] = values[16 * i..].first_chunk().expect("64 values");
@@ -182,18 +234,5 @@ pub(in super::super) fn transform_placed(
     let center = _mm512_set1_epi8(-128);
     let first = _mm512_xor_si512(_mm512_unpacklo_epi32(left, right), center);
     let second = _mm512_xor_si512(_mm512_unpackhi_epi32(left, right), center);
-    Some([
-        BlockSamples([
-            _mm512_castsi512_si128(first),
-            _mm512_extracti32x4_epi32::<1>(first),
-            _mm512_castsi512_si128(second),
-            _mm512_extracti32x4_epi32::<1>(second),
-        ]),
-        BlockSamples([
-            _mm512_extracti32x4_epi32::<2>(first),
-            _mm512_extracti32x4_epi32::<3>(first),
-            _mm512_extracti32x4_epi32::<2>(second),
-            _mm512_extracti32x4_epi32::<3>(second),
-        ]),
-    ])
+    Some(PairSamples([first, second]))
 }

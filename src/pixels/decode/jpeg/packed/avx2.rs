@@ -1,10 +1,13 @@
-//! Expands the coefficients of a block by eights, with AVX2.
+//! Expands the coefficients of a block with AVX2: sixteen remainders at once, then eight lanes at a time, from the
+//! large coefficients to those that are not zero, and from these to the block.
 
 use std::arch::x86_64::*;
 
+use super::super::idct::{IdctBlock, PLACES};
+use super::coefficients::CodedBlock;
 use super::region::OpenUnit;
-use super::unit::{ESCAPE, MOST_MAGNITUDE, bits};
-use super::values::Expand;
+use super::unit::{ESCAPE, MOST_MAGNITUDE, UnitBlocks, UnitWindow, load, lowest};
+use super::values::{Expand, ReadCoded};
 
 /// For each mask of eight lanes: which of the bytes that come one after another goes to a lane, or none.
 static LANES: [u64; 256] = {
@@ -23,112 +26,268 @@ static LANES: [u64; 256] = {
     lanes
 };
 
-/// Makes eight coefficients at once, for processors of [`base::simd::Level::Avx2`] and above.
+/// How sixteen remainders become words: the two bytes that hold each, and the factor that moves it to a word's end.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Unpacking {
+    bytes: [u8; 32],
+    factors: [u16; 16],
+}
+
+/// For each width of remainders and each bit of a byte at which the first of them may begin.
+static UNPACKING: [[Unpacking; 8]; 8] = {
+    let mut tables = [[Unpacking { bytes: [0; 32], factors: [0; 16] }; 8]; 8];
+    let mut width = 1;
+    while width < 8 {
+        let mut bit = 0;
+        while bit < 8 {
+            let table = &mut tables[width][bit];
+            let mut number = 0;
+            while number < 16 {
+                let at = bit + number * width;
+                table.bytes[2 * number] = (at / 8) as u8;
+                table.bytes[2 * number + 1] = (at / 8 + 1) as u8;
+                table.factors[number] = 1 << (16 - width - at % 8);
+                number += 1;
+            }
+            bit += 1;
+        }
+        width += 1;
+    }
+    tables
+};
+
+/// The magnitude, as a byte, of what has an escape, before that is added, by the width of remainders. Nothing has one
+/// where remainders have no width, and nothing has this magnitude there.
+const ESCAPED: [u8; 8] = {
+    let mut escaped = [u8::MAX; 8];
+    let mut width = 1;
+    while width < 8 {
+        escaped[width] = ESCAPE[width] + 2;
+        width += 1;
+    }
+    escaped
+};
+
+/// For each quarter of a block in coding order, what of it goes to which place, as bytes; 0x80 marks what is none of it.
+static QUARTERS: [[u8; 64]; 4] = {
+    let mut quarters = [[0x80; 64]; 4];
+    let mut k = 0;
+    while k < 64 {
+        quarters[k / 16][PLACES[k] as usize] = (k % 16) as u8;
+        k += 1;
+    }
+    quarters
+};
+
+/// Expands blocks for processors of [`base::simd::Level::Avx2`] and above.
 pub(super) struct ByEights;
 
 impl Expand for ByEights {
     #[inline(always)]
-    fn expand(unit: &mut OpenUnit, number: usize, places: &[u8; 256], block: &mut [i16; 256]) {
-        let mut values = [0; 64];
-        // SAFETY: whoever names this type has detected AVX2.
-        let escaped = unsafe { by_eights(unit, number, &mut values) };
-        let mut nonzero = unit.blocks.nonzero[number];
-        for eight in values.as_chunks::<8>().0 {
-            // Behind the last coefficient zeros go to an unused place, so that the loop ends where it is foreseen.
-            for &value in eight {
-                block[usize::from(places[nonzero.trailing_zeros() as usize & 255])] = value;
-                nonzero &= nonzero.wrapping_sub(1);
-            }
-            if nonzero == 0 {
-                break;
-            }
-        }
-        if escaped != 0 {
-            let put = |k: usize, value| block[usize::from(places[k & 255])] = value;
-            // SAFETY: whoever names this type has detected BMI2.
-            unsafe { escaped_values(unit, number, escaped, put) };
-        }
+    fn expand(unit: &mut OpenUnit, number: usize, block: &mut IdctBlock) {
+        // SAFETY: whoever names this type has detected AVX2 and BMI.
+        unsafe { expand::<true>(unit, number, block.0.first_chunk_mut().expect("64 values and more")) }
     }
 }
 
-/// Calls `put` with the coefficients that have escapes, which are those of the large ones that `escaped` marks: the
-/// index in coding order, and the value. Like [`by_eights`] it becomes a part of its caller.
-///
-/// # Safety
-/// The processor has BMI2.
+impl ReadCoded for ByEights {
+    #[inline(always)]
+    fn read(unit: &mut OpenUnit, number: usize, block: &mut CodedBlock) {
+        // SAFETY: as above.
+        unsafe { expand::<false>(unit, number, block) }
+    }
+}
+
+/// Calls `put` with the coefficients that have escapes: their indices in coding order, which `escaped` marks, and their
+/// values.
 #[inline(always)]
-pub(super) unsafe fn escaped_values(
+pub(super) fn escaped_values(
     unit: &mut OpenUnit,
     number: usize,
     mut escaped: u64,
     mut put: impl FnMut(usize, i16),
 ) {
     let blocks = unit.blocks;
-    let (nonzero, large) = (blocks.nonzero[number], blocks.large[number]);
+    let (nonzero, negative) = (blocks.nonzero[number], blocks.negative[number]);
     let count = escaped.count_ones() as usize;
     for index in 0..count {
-        // SAFETY: the caller says that the processor has the instruction.
-        let (among_all, k) = unsafe {
-            let among_all = _pdep_u64(escaped & escaped.wrapping_neg(), large);
-            (among_all, _pdep_u64(among_all, nonzero).trailing_zeros() as usize)
-        };
+        let k = escaped.trailing_zeros();
         escaped &= escaped - 1;
         let magnitude = blocks.escaped_magnitude(unit.bytes, number, unit.escapes, (index, count));
         unit.is_damaged |= magnitude > MOST_MAGNITUDE;
-        let is_negative = blocks.negative[number] & among_all != 0;
-        put(k, if is_negative { -magnitude } else { magnitude });
+        let before = lowest(nonzero, k).count_ones();
+        put(k as usize, if negative >> before & 1 == 1 { -magnitude } else { magnitude });
     }
     unit.escapes += blocks.escape_length(count);
 }
 
-/// Makes the coefficients of block `number` that are not zero, one after another. Returns a mask of the large ones that
-/// have escapes, and are wrong without them.
+/// Writes the coefficients of block `number`, in coding order or to their places.
 ///
 /// It takes the instructions of the function that it becomes a part of: a call for each block would cost a tenth of the
 /// decoding.
 ///
 /// # Safety
-/// The processor has AVX2.
+/// The processor has AVX2 and BMI.
 #[inline(always)]
-unsafe fn by_eights(unit: &OpenUnit, number: usize, values: &mut [i16; 64]) -> u64 {
+unsafe fn expand<const PLACED: bool>(unit: &mut OpenUnit, number: usize, block: &mut [i16; 64]) {
+    // Half of all blocks end early. One choice for all steps is foreseen more often than one for each.
     // SAFETY: the caller says that the processor has the instructions.
-    unsafe {
-        let blocks = unit.blocks;
-        let width = i64::from(blocks.width[number] & 7);
-        let (mut negative, mut large) = (blocks.negative[number], blocks.large[number]);
-        let mut at = blocks.rest[number] as usize;
-        let steps = _mm256_setr_epi64x(0, width, 2 * width, 3 * width);
-        let (first, second) = (steps, _mm256_add_epi64(steps, _mm256_set1_epi64x(4 * width)));
-        let kept = _mm256_set1_epi32((1 << width) - 1);
-        let gather = _mm256_setr_epi8(
-            0, 8, -1, -1, 4, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, //
-            -1, -1, 0, 8, -1, -1, 4, 12, -1, -1, -1, -1, -1, -1, -1, -1,
-        );
-        let (one, escape) = (_mm_set1_epi8(1), _mm_set1_epi8(ESCAPE[width as usize] as i8));
-        let lane_bits = _mm_setr_epi8(1, 2, 4, 8, 16, 32, 64, -128, 0, 0, 0, 0, 0, 0, 0, 0);
-        let (mut escaped, mut before) = (0, 0);
-        let groups = blocks.nonzero[number].count_ones().div_ceil(8) as usize;
-        for eight in values.as_chunks_mut::<8>().0.iter_mut().take(groups) {
-            let (is_large, is_negative) = (large as u8, negative as u8);
-            (large, negative) = (large >> 8, negative >> 8);
-            let window = _mm256_set1_epi64x(bits(unit.bytes.bytes, at) as i64);
-            at += is_large.count_ones() as usize * width as usize;
-            let (low, high) = (_mm256_srlv_epi64(window, first), _mm256_srlv_epi64(window, second));
-            // Remainders 0 to 3 in the even places of 32 bits, 4 to 7 in the odd ones.
-            let both = _mm256_blend_epi32::<0b1010_1010>(low, _mm256_slli_epi64::<32>(high));
-            let bytes = _mm256_shuffle_epi8(_mm256_and_si256(both, kept), gather);
-            let rests = _mm_or_si128(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256::<1>(bytes));
-            let found = _mm_movemask_epi8(_mm_cmpeq_epi8(rests, escape)) as u32;
-            escaped |= u64::from(found & !(u32::MAX << is_large.count_ones())) << before;
-            before += is_large.count_ones();
-            let lanes = _mm_cvtsi64_si128(LANES[usize::from(is_large)] as i64);
-            let magnitudes = _mm_add_epi8(_mm_shuffle_epi8(_mm_add_epi8(rests, one), lanes), one);
-            let marked = _mm_and_si128(_mm_set1_epi8(is_negative as i8), lane_bits);
-            let sign = _mm_cmpeq_epi8(marked, lane_bits);
-            let signed = _mm_sub_epi8(_mm_xor_si128(magnitudes, sign), sign);
-            // The reference is to eight values of 2 bytes.
-            _mm_storeu_si128(eight.as_mut_ptr().cast(), _mm_cvtepi8_epi16(signed));
+    let escaped = unsafe {
+        match unit.blocks.nonzero[number] >> 32 {
+            0 => expand_halves::<1, PLACED>(unit.window, unit.blocks, number, block),
+            _ => expand_halves::<2, PLACED>(unit.window, unit.blocks, number, block),
         }
-        escaped
+    };
+    if escaped != 0 {
+        let place = |k: usize| if PLACED { usize::from(PLACES[k & 63]) & 63 } else { k & 63 };
+        escaped_values(unit, number, escaped, |k, value| block[place(k)] = value);
+    }
+}
+
+/// The same for a block that ends in its first half, or in its second one. Returns which of its coefficients have
+/// escapes, and are wrong without them.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn expand_halves<const HALVES: usize, const PLACED: bool>(
+    window: &UnitWindow,
+    blocks: &UnitBlocks,
+    number: usize,
+    block: &mut [i16; 64],
+) -> u64 {
+    let (nonzero, negative, large) = (blocks.nonzero[number], blocks.negative[number], blocks.large[number]);
+    let width = usize::from(blocks.width[number] & 7);
+    let half_of = |mask: u64, half: usize| (mask >> (32 * half)) as u32;
+    let before = |mask: u64, half: usize| half * (mask as u32).count_ones() as usize;
+    let (mut rests, mut values) = (Lanes([0; 72]), Lanes([0; 72]));
+    for half in 0..HALVES {
+        put(&mut rests, half, remainders(window, blocks.rest[number] as usize, width, half));
+    }
+    for half in 0..HALVES {
+        let large = spread(&rests, before(large, half), half_of(large, half));
+        put(&mut values, half, signed(large, half_of(negative, half)));
+    }
+    let (mut all, mut escaped) = ([_mm256_setzero_si256(); HALVES], 0);
+    for half in 0..HALVES {
+        all[half] = spread(&values, before(nonzero, half), half_of(nonzero, half));
+        escaped |= u64::from(equal(all[half], ESCAPED[width])) << (32 * half);
+    }
+    store(if PLACED { in_places(all) } else { in_coding_order(all) }, blocks.dc[number], block);
+    escaped
+}
+
+/// Which of the values have this magnitude.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn equal(values: __m256i, magnitude: u8) -> u32 {
+    _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_abs_epi8(values), _mm256_set1_epi8(magnitude as i8))) as u32
+}
+
+/// The bytes of up to 64 lanes, of which eight are loaded from any on. They begin with a line of the cache,
+/// because stores that cross two are slow.
+#[repr(align(64))]
+struct Lanes([u8; 72]);
+
+/// Remainders of `width` bits from bit `at` on, the first 32 of them or the second, with 1 added, a byte each.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn remainders(window: &UnitWindow, at: usize, width: usize, half: usize) -> __m256i {
+    let table = &UNPACKING[width][at % 8];
+    // SAFETY: both parts of the table have 32 bytes, and it begins at a multiple of 64.
+    let (places, factors) = unsafe {
+        (_mm256_load_si256(table.bytes.as_ptr().cast()), _mm256_load_si256(table.factors.as_ptr().cast()))
+    };
+    let sixteen = |number: usize| {
+        let bytes: &[u8; 16] = load(window, at / 8 + 2 * width * number);
+        // SAFETY: 16 bytes lie behind the reference.
+        let bytes = _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) });
+        let words = _mm256_mullo_epi16(_mm256_shuffle_epi8(bytes, places), factors);
+        _mm256_srl_epi16(words, _mm_cvtsi32_si128(16 - width as i32))
+    };
+    let all = _mm256_packus_epi16(sixteen(2 * half), sixteen(2 * half + 1));
+    _mm256_add_epi8(_mm256_permute4x64_epi64::<0b11_01_10_00>(all), _mm256_set1_epi8(1))
+}
+
+/// Writes the first 32 bytes, or the second.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn put(bytes: &mut Lanes, half: usize, values: __m256i) {
+    let bytes: &mut [u8; 32] = bytes.0[32 * half..].first_chunk_mut().expect("32 bytes");
+    // SAFETY: 32 bytes lie behind the reference.
+    unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), values) }
+}
+
+/// Spreads the bytes from byte `from` on over the 32 lanes that `mask` marks; the others are 0.
+#[inline]
+#[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
+fn spread(bytes: &Lanes, from: usize, mask: u32) -> __m256i {
+    let eight = |group: u32| {
+        let before = (mask & ((1 << (8 * group)) - 1)).count_ones() as usize;
+        let these: &[u8; 8] = bytes.0[(from + before) & 63..].first_chunk().expect("eight bytes");
+        let lanes = &LANES[(mask >> (8 * group)) as usize & 255];
+        // SAFETY: 8 bytes lie behind each reference.
+        unsafe {
+            let lanes = _mm_loadl_epi64(std::ptr::from_ref(lanes).cast());
+            _mm_shuffle_epi8(_mm_loadl_epi64(these.as_ptr().cast()), lanes)
+        }
+    };
+    let low = _mm_unpacklo_epi64(eight(0), eight(1));
+    let high = _mm_unpacklo_epi64(eight(2), eight(3));
+    _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high)
+}
+
+/// Adds 1 to magnitudes and makes those negative that `negative` marks.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn signed(magnitudes: __m256i, negative: u32) -> __m256i {
+    // Each lane gets the byte that has its bit.
+    let bytes = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
+    let bits = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
+    let marked = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(negative as i32), bytes), bits);
+    let sign = _mm256_cmpeq_epi8(marked, bits);
+    let magnitudes = _mm256_add_epi8(magnitudes, _mm256_set1_epi8(1));
+    _mm256_sub_epi8(_mm256_xor_si256(magnitudes, sign), sign)
+}
+
+/// A block in coding order, of which a half may be missing.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn in_coding_order<const HALVES: usize>(halves: [__m256i; HALVES]) -> [__m256i; 2] {
+    [halves[0], if HALVES == 2 { halves[1] } else { _mm256_setzero_si256() }]
+}
+
+/// The same in the order of places.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn in_places<const HALVES: usize>(halves: [__m256i; HALVES]) -> [__m256i; 2] {
+    let mut placed = [_mm256_setzero_si256(); 2];
+    for (half, values) in halves.into_iter().enumerate() {
+        let quarters = [
+            _mm256_permute4x64_epi64::<0b01_00_01_00>(values),
+            _mm256_permute4x64_epi64::<0b11_10_11_10>(values),
+        ];
+        for (table, values) in QUARTERS[2 * half..].iter().zip(quarters) {
+            for (placed, table) in placed.iter_mut().zip(table.as_chunks::<32>().0) {
+                // SAFETY: 32 bytes lie behind the reference.
+                let table = unsafe { _mm256_loadu_si256(table.as_ptr().cast()) };
+                *placed = _mm256_or_si256(*placed, _mm256_shuffle_epi8(values, table));
+            }
+        }
+    }
+    placed
+}
+
+/// Writes a block, with its DC coefficient, which is the first one.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store(values: [__m256i; 2], dc: i16, block: &mut [i16; 64]) {
+    let [a, b] = values.map(|values| {
+        let halves = [_mm256_castsi256_si128(values), _mm256_extracti128_si256::<1>(values)];
+        halves.map(|half| _mm256_cvtepi8_epi16(half))
+    });
+    let all = [_mm256_insert_epi16::<0>(a[0], dc), a[1], b[0], b[1]];
+    for (part, values) in block.as_chunks_mut::<16>().0.iter_mut().zip(all) {
+        // SAFETY: 16 values of 2 bytes lie behind the reference.
+        unsafe { _mm256_storeu_si256(part.as_mut_ptr().cast(), values) };
     }
 }

@@ -8,8 +8,8 @@ use super::super::idct::{IdctBlock, InverseDct, OutOfRange, PLACES, PortableIdct
 use super::avx2::escaped_values;
 use super::coefficients::CodedBlock;
 use super::region::{BlockTarget, OpenUnit, SamplePlace, UnitSink};
-use super::unit::ESCAPE;
-use super::values::{IDENTITY, ReadCoded};
+use super::unit::{ESCAPE, load};
+use super::values::ReadCoded;
 
 /// For each width of remainders, the bytes that hold the eight that become one quadword.
 static GATHER: [[u8; 64]; 8] = {
@@ -84,8 +84,15 @@ impl UnitSink for AllAtOnce {
         let quantisation = [first, place].map(|place| &target.quantisation[place.component]);
         // SAFETY: as above.
         match unsafe { transform_placed([before, block], quantisation) } {
+            Some(samples) if place.component == first.component && place.at == first.at + 8 => {
+                let (_, out, stride) = target.at(first);
+                // SAFETY: as above.
+                unsafe { samples.write_side_by_side(out, stride) };
+                Ok(())
+            }
             Some(samples) => {
-                for (samples, place) in samples.into_iter().zip([first, place]) {
+                // SAFETY: as above.
+                for (samples, place) in unsafe { samples.each() }.into_iter().zip([first, place]) {
                     let (_, out, stride) = target.at(place);
                     samples.write(out, stride);
                 }
@@ -116,8 +123,8 @@ fn transform_alone(
     place: SamplePlace,
 ) -> Result<(), OutOfRange> {
     let mut alone = IdctBlock::new();
-    // SAFETY: a block has 256 values of 2 bytes; the caller's level has AVX-512.
-    unsafe { store(block, &mut alone) };
+    // SAFETY: the caller's level has AVX-512.
+    unsafe { store(block, alone.0.first_chunk_mut().expect("64 values and more")) };
     let (quantisation, out, stride) = target.at(place);
     PortableIdct::block(&mut alone, quantisation, out, stride)
 }
@@ -125,59 +132,30 @@ fn transform_alone(
 /// Writes a block that lies in registers to memory.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn store([low, high]: PlacedBlock, block: &mut IdctBlock) {
-    let block = block.0.as_mut_ptr();
-    // SAFETY: a block has 256 values of 2 bytes.
-    unsafe {
-        _mm512_storeu_si512(block.cast(), low);
-        _mm512_storeu_si512(block.add(32).cast(), high);
+fn store(halves: PlacedBlock, block: &mut [i16; 64]) {
+    for (part, half) in block.as_chunks_mut::<32>().0.iter_mut().zip(halves) {
+        // SAFETY: 32 values of 2 bytes lie behind the reference.
+        unsafe { _mm512_storeu_si512(part.as_mut_ptr().cast(), half) };
     }
-}
-
-/// The 64 bytes from byte `at` on; zeros behind the end.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn load(bytes: &[u8], at: usize) -> __m512i {
-    match bytes.get(at..at + 64) {
-        // SAFETY: 64 bytes lie behind the reference.
-        Some(these) => unsafe { _mm512_loadu_si512(these.as_ptr().cast()) },
-        None => load_at_end(bytes, at),
-    }
-}
-
-#[cold]
-#[target_feature(enable = "avx512f")]
-fn load_at_end(bytes: &[u8], at: usize) -> __m512i {
-    let mut padded = [0u8; 64];
-    let rest = bytes.get(at..).unwrap_or_default();
-    let rest = &rest[..rest.len().min(64)];
-    padded[..rest.len()].copy_from_slice(rest);
-    // SAFETY: 64 bytes lie behind the reference.
-    unsafe { _mm512_loadu_si512(padded.as_ptr().cast()) }
 }
 
 impl ReadCoded for AllAtOnce {
     #[inline(always)]
     fn read(unit: &mut OpenUnit, number: usize, block: &mut CodedBlock) {
-        // SAFETY: whoever names this type has detected AVX-512 with VBMI and VBMI2; a block has 64 values of 2 bytes.
-        unsafe {
-            let [low, high] = expand(unit, number, &IN_CODING_ORDER);
-            let block = block.as_mut_ptr();
-            _mm512_storeu_si512(block.cast(), low);
-            _mm512_storeu_si512(block.add(32).cast(), high);
-        }
+        // SAFETY: whoever names this type has detected AVX-512 with VBMI and VBMI2.
+        unsafe { store(expand(unit, number, &IN_CODING_ORDER), block) };
     }
 }
 
 /// A permutation of a block's coefficients: the index in coding order of the one that goes to each place, and back.
 struct BlockOrder {
     order: [u8; 64],
-    places: &'static [u8; 256],
+    places: [u8; 64],
 }
 
-static IN_CODING_ORDER: BlockOrder = BlockOrder { order: ORDER_OF_CODES, places: &IDENTITY };
+static IN_CODING_ORDER: BlockOrder = BlockOrder { order: ORDER_OF_CODES, places: ORDER_OF_CODES };
 
-static IN_PLACES: BlockOrder = BlockOrder { order: ORDER_OF_BYTES, places: &PLACES };
+static IN_PLACES: BlockOrder = BlockOrder { order: ORDER_OF_BYTES, places: *PLACES.first_chunk().unwrap() };
 
 /// The coefficients of block `number` in this order.
 ///
@@ -197,7 +175,8 @@ unsafe fn expand(unit: &mut OpenUnit, number: usize, to: &'static BlockOrder) ->
         // Each reference is to 64 bytes.
         let gather = _mm512_loadu_si512(GATHER[width].as_ptr().cast());
         let order = _mm512_loadu_si512(to.order.as_ptr().cast());
-        let packed = _mm512_permutexvar_epi8(gather, load(unit.bytes.bytes, rest as usize / 8));
+        let bytes: &[u8; 64] = load(unit.window, rest as usize / 8);
+        let packed = _mm512_permutexvar_epi8(gather, _mm512_loadu_si512(bytes.as_ptr().cast()));
         // Byte i of a quadword begins `i` widths after its first bit.
         let steps =
             0x0706_0504_0302_0100u64.wrapping_mul(width as u64) + u64::from(rest % 8) * 0x0101_0101_0101_0101;
@@ -209,10 +188,10 @@ unsafe fn expand(unit: &mut OpenUnit, number: usize, to: &'static BlockOrder) ->
         let placed = _mm512_permutexvar_epi8(order, _mm512_maskz_expand_epi8(nonzero, values));
         let low = _mm512_cvtepi8_epi16(_mm512_castsi512_si256(placed));
         let high = _mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64::<1>(placed));
-        let low = _mm512_mask_set1_epi16(low, 1, blocks.dc[number]);
+        let halves = [_mm512_mask_set1_epi16(low, 1, blocks.dc[number]), high];
         let escaped = _mm512_cmpeq_epi8_mask(rests, _mm512_set1_epi8(ESCAPE[width] as i8));
         let escaped = _bzhi_u64(escaped, large.count_ones());
-        if escaped == 0 { [low, high] } else { with_escapes(unit, number, escaped, [low, high], to) }
+        if escaped == 0 { halves } else { with_escapes(unit, number, escaped, halves, to) }
     }
 }
 
@@ -232,7 +211,7 @@ fn with_escapes(
         low = _mm512_mask_set1_epi16(low, place as u32, value);
         high = _mm512_mask_set1_epi16(high, (place >> 32) as u32, value);
     };
-    // SAFETY: this function has BMI2, too.
-    unsafe { escaped_values(unit, number, escaped, put) };
+    let (nonzero, large) = (unit.blocks.nonzero[number], unit.blocks.large[number]);
+    escaped_values(unit, number, _pdep_u64(_pdep_u64(escaped, large), nonzero), put);
     [low, high]
 }

@@ -9,7 +9,7 @@ use super::super::{Jpeg, RegionLayout, conceal, unstuff};
 use super::corrupt_row;
 use super::head::{BlockGrid, PackedHead, grids};
 use super::region::{McuRow, OpenUnit};
-use super::unit::{UNIT, UnitBlocks};
+use super::unit::{NO_BYTES, UNIT, UnitBlocks};
 use super::values::{ByCoefficient, ReadCoded};
 use base::error::DecodeError;
 use base::simd::Level;
@@ -265,7 +265,7 @@ fn read_packed_with<R: ReadCoded>(
 ) -> Result<(), DecodeError> {
     let rows = out.shape(&head.frame);
     let grids = grids(&head.frame).0;
-    let mut unit_blocks = UnitBlocks::default();
+    let (mut unit_blocks, mut scratch) = (UnitBlocks::default(), NO_BYTES);
     for number in 0..rows {
         let row = McuRow::open(packed, head, number, &grids)?;
         let mut units = row.units();
@@ -273,8 +273,9 @@ fn read_packed_with<R: ReadCoded>(
             for y in number * grid.rows..(number + 1) * grid.rows {
                 for blocks in component.row_mut(y).chunks_mut(UNIT) {
                     let bytes = units.next().ok_or_else(|| corrupt_row(number))??;
-                    unit_blocks.read(bytes, blocks.len(), blocks.len())?;
-                    let mut unit = OpenUnit::new(bytes, &unit_blocks, 0);
+                    let window = bytes.window(&mut scratch);
+                    unit_blocks.read(window, bytes.length, blocks.len(), blocks.len())?;
+                    let mut unit = OpenUnit::new(bytes, window, &unit_blocks, 0);
                     for (index, block) in blocks.iter_mut().enumerate() {
                         R::read(&mut unit, index, block);
                     }

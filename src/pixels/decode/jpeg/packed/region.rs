@@ -1,9 +1,9 @@
 //! From a packed image to the planes of a region: only the rows of MCUs and the units that it touches are read.
 
 use super::super::RegionLayout;
-use super::super::idct::{IdctBlock, InverseDct, OutOfRange, PLACES, PortableIdct, Quantisation, dc_only};
+use super::super::idct::{IdctBlock, InverseDct, OutOfRange, PortableIdct, Quantisation, dc_only};
 use super::head::{BlockGrid, PackedHead, grids};
-use super::unit::{UNIT, UnitBlocks, UnitBytes};
+use super::unit::{NO_BYTES, UNIT, UnitBlocks, UnitBytes, UnitWindow};
 use super::values::{ByCoefficient, Expand};
 use super::{corrupt, corrupt_row};
 use crate::decode::{Plane, Planes};
@@ -56,6 +56,7 @@ impl BlockTarget<'_> {
 /// A unit that is being decoded.
 pub(super) struct OpenUnit<'a> {
     pub(super) bytes: UnitBytes<'a>,
+    pub(super) window: &'a UnitWindow,
     pub(super) blocks: &'a UnitBlocks,
     /// The bytes that the escapes of the blocks so far take at the unit's end.
     pub(super) escapes: usize,
@@ -64,8 +65,13 @@ pub(super) struct OpenUnit<'a> {
 }
 
 impl<'a> OpenUnit<'a> {
-    pub(super) fn new(bytes: UnitBytes<'a>, blocks: &'a UnitBlocks, escapes: usize) -> Self {
-        Self { bytes, blocks, escapes, is_damaged: false }
+    pub(super) fn new(
+        bytes: UnitBytes<'a>,
+        window: &'a UnitWindow,
+        blocks: &'a UnitBlocks,
+        escapes: usize,
+    ) -> Self {
+        Self { bytes, window, blocks, escapes, is_damaged: false }
     }
 }
 
@@ -105,13 +111,11 @@ impl<E: Expand, T: InverseDct> UnitSink for ByBlock<E, T> {
         target: &mut BlockTarget,
         place: SamplePlace,
     ) -> Result<(), OutOfRange> {
-        let dc = unit.blocks.dc[number];
         if unit.blocks.nonzero[number] == 0 {
-            return target.write_dc(dc, place);
+            return target.write_dc(unit.blocks.dc[number], place);
         }
         let block = &mut self.block;
-        E::expand(unit, number, &PLACES, &mut block.0);
-        block.0[0] = dc;
+        E::expand(unit, number, block);
         let (quantisation, out, stride) = target.at(place);
         T::block(block, quantisation, out, stride)
     }
@@ -164,15 +168,11 @@ fn decode_avx2(job: &RegionJob, planes: &mut [Plane]) -> Result<(), DecodeError>
 #[inline(always)]
 fn decode_with<S: UnitSink>(job: &RegionJob, planes: &mut [Plane]) -> Result<(), DecodeError> {
     let mut sink = S::new();
-    let mut blocks = UnitBlocks::default();
+    let (mut blocks, mut scratch) = (UnitBlocks::default(), NO_BYTES);
     let mut target = BlockTarget { quantisation: &job.quantisation, planes };
     let rows = job.rows();
-    prefetch(job, rows.start);
+    prefetch(job.packed.get(job.head.row(rows.start)).unwrap_or_default());
     for number in rows.clone() {
-        // While this row is decoded, the next one comes from memory.
-        if number + 1 < rows.end {
-            prefetch(job, number + 1);
-        }
         let row = McuRow::open(job.packed, job.head, number, &job.grids)?;
         let mut units = row.units();
         for (component, (grid, part)) in job.grids.iter().zip(&job.layout.parts).enumerate() {
@@ -182,6 +182,8 @@ fn decode_with<S: UnitSink>(job: &RegionJob, planes: &mut [Plane]) -> Result<(),
                 let is_wanted = part.rows.contains(&(y as u32));
                 for unit in 0..grid.units() {
                     let bytes = units.next().ok_or_else(|| corrupt_row(number))??;
+                    // While this row is decoded, the next one, about as long, comes from memory.
+                    prefetch(bytes.bytes.get(row.length..row.length + bytes.length).unwrap_or_default());
                     let first = unit * UNIT;
                     let count = grid.blocks(unit);
                     let wanted = (part.columns.start as usize).max(first)
@@ -189,9 +191,10 @@ fn decode_with<S: UnitSink>(job: &RegionJob, planes: &mut [Plane]) -> Result<(),
                     if !is_wanted || wanted.is_empty() {
                         continue;
                     }
-                    blocks.read(bytes, count, wanted.end - first)?;
-                    let escapes = blocks.escapes_before(bytes, wanted.start - first);
-                    let mut open = OpenUnit::new(bytes, &blocks, escapes);
+                    let window = bytes.window(&mut scratch);
+                    blocks.read(window, bytes.length, count, wanted.end - first)?;
+                    let escapes = blocks.escapes_before(window, wanted.start - first);
+                    let mut open = OpenUnit::new(bytes, window, &blocks, escapes);
                     let row_at = 8 * (y - part.rows.start as usize) * stride;
                     for x in wanted {
                         let at = row_at + 8 * (x - part.columns.start as usize);
@@ -211,17 +214,17 @@ fn decode_with<S: UnitSink>(job: &RegionJob, planes: &mut [Plane]) -> Result<(),
     sink.flush(&mut target).map_err(|OutOfRange| out_of_range(job.rows().end))
 }
 
-/// Asks for a row of MCUs to be brought into the cache.
+/// Asks for bytes to be brought into the cache.
 #[inline(always)]
-fn prefetch(job: &RegionJob, number: usize) {
+fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
-    for line in job.packed.get(job.head.row(number)).unwrap_or_default().chunks(64) {
+    for line in bytes.chunks(64) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: SSE is part of x86-64, and a prefetch reads nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (job, number);
+    let _ = bytes;
 }
 
 fn out_of_range(row: usize) -> DecodeError {

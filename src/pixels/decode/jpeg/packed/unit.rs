@@ -50,118 +50,150 @@ pub(super) struct UnitBlocks {
     escapes: bool,
 }
 
-/// A unit's bytes. What follows them in the image may be loaded with them, which is cheaper than to look where they
-/// end; what it says is never used.
+/// The most bytes that blocks take from a unit's first one on, but for escapes: 1 307, to the next power of two.
+const MOST_BYTES: usize = 2048;
+
+/// The bytes that one load may take.
+const LOAD: usize = 64;
+
+/// A unit's bytes, and what follows them in the image or zeros; what these say is never used. Its length is fixed, so
+/// that no load of a block's bits needs to look where they end.
+pub(super) type UnitWindow = [u8; MOST_BYTES + LOAD];
+
+pub(super) const NO_BYTES: UnitWindow = [0; MOST_BYTES + LOAD];
+
+/// Where a unit's bytes are.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UnitBytes<'a> {
-    /// The unit's first byte, and all behind it.
+    /// The unit's first byte, and all that follow in the image.
     pub(super) bytes: &'a [u8],
     /// The number of the unit's own bytes.
     pub(super) length: usize,
 }
 
-/// The 64 bits at bit `at`, the first one lowest; zeros behind the end.
-#[inline(always)]
-pub(super) fn bits(bytes: &[u8], at: usize) -> u64 {
-    let (byte, shift) = (at / 8, at % 8);
-    match bytes.get(byte..byte + 9) {
-        Some(these) => {
-            let low = u64::from_le_bytes(*these.first_chunk().expect("nine bytes"));
-            low >> shift | u64::from(these[8]) << 1 << (63 - shift)
+impl<'a> UnitBytes<'a> {
+    /// The bytes to load from; `scratch` gets them where the image ends too early.
+    #[inline(always)]
+    pub(super) fn window(self, scratch: &'a mut UnitWindow) -> &'a UnitWindow {
+        match self.bytes.first_chunk() {
+            Some(window) => window,
+            None => {
+                scratch.fill(0);
+                scratch[..self.bytes.len()].copy_from_slice(self.bytes);
+                scratch
+            }
         }
-        None => bits_at_end(bytes, byte, shift),
     }
 }
 
-#[cold]
-fn bits_at_end(bytes: &[u8], byte: usize, shift: usize) -> u64 {
-    let mut padded = [0; 16];
-    let rest = bytes.get(byte..).unwrap_or_default();
-    let rest = &rest[..rest.len().min(16)];
-    padded[..rest.len()].copy_from_slice(rest);
-    (u128::from_le_bytes(padded) >> shift) as u64
+/// `N` bytes of a window, at most [`LOAD`], from byte `at` on.
+#[inline(always)]
+pub(super) fn load<const N: usize>(window: &UnitWindow, at: usize) -> &[u8; N] {
+    window[at % MOST_BYTES..].first_chunk().expect("a load's bytes")
+}
+
+/// The bits from bit `at` on, the first one lowest: 57 at least.
+#[inline(always)]
+pub(super) fn bits(window: &UnitWindow, at: usize) -> u64 {
+    u64::from_le_bytes(*load(window, at / 8)) >> (at % 8)
+}
+
+/// The `count` bits from bit `at` on, at most 63.
+#[inline(always)]
+fn mask(window: &UnitWindow, at: usize, count: u32) -> u64 {
+    let mut bits = bits(window, at);
+    if count > 57 {
+        bits |= u64::from(load::<9>(window, at / 8)[8]) << 1 << (63 - at % 8);
+    }
+    lowest(bits, count)
 }
 
 /// The lowest `count` bits of `bits`; `count` is at most 63.
 #[inline(always)]
 pub(super) fn lowest(bits: u64, count: u32) -> u64 {
-    bits & !(u64::MAX << count)
+    bits & ((1 << count) - 1)
 }
 
-/// The lowest `count` bits as a number with a sign.
+/// The lowest `count` bits as a number with a sign; `count` is at most 63.
 #[inline(always)]
 fn signed(bits: u64, count: u32) -> i16 {
-    // In two steps, because a shift by 64 is none.
-    ((bits << 1 << (63 - count)) as i64 >> 1 >> (63 - count)) as i16
+    let sign = 1 << count >> 1;
+    ((lowest(bits, count) ^ sign) as i16).wrapping_sub(sign as i16)
 }
 
 impl UnitBlocks {
     /// Reads what is said of the first `wanted` of a unit's `count` blocks.
     #[inline(always)]
-    pub(super) fn read(&mut self, unit: UnitBytes, count: usize, wanted: usize) -> Result<(), DecodeError> {
-        let head = bits(unit.bytes, 0);
-        let mut dc = signed(lowest(head, DC_BITS), DC_BITS);
+    pub(super) fn read(
+        &mut self,
+        window: &UnitWindow,
+        length: usize,
+        count: usize,
+        wanted: usize,
+    ) -> Result<(), DecodeError> {
+        let head = bits(window, 0);
+        let mut dc = signed(head, DC_BITS);
         let width = lowest(head >> DC_BITS, DIFFERENCE_BITS) as u32;
         self.escape_bytes = 1 + (head >> (HEAD_BITS - 1) & 1) as usize;
         self.dc[0] = dc;
         let mut at = HEAD_BITS;
-        // A load of 64 bits holds four differences of at most fifteen bits, and seven times what is said of a block.
-        for places in self.dc[1..count].chunks_mut(4) {
-            let mut window = bits(unit.bytes, at);
+        // A load holds three differences of at most fifteen bits, and six times what is said of a block.
+        for places in self.dc[1..count].chunks_mut(3) {
+            let mut differences = bits(window, at);
             at += places.len() * width as usize;
             for place in places {
-                dc = dc.wrapping_add(signed(lowest(window, width), width));
+                dc = dc.wrapping_add(signed(differences, width));
                 *place = dc;
-                window >>= width;
+                differences >>= width;
             }
         }
         let mut mask_at = at + count * BLOCK_BITS;
         let mut ones = 0;
-        let places = self.width[..count].chunks_mut(7).zip(self.nonzero[..count].chunks_mut(7));
+        let places = self.width[..count].chunks_mut(6).zip(self.nonzero[..count].chunks_mut(6));
         for (widths, masks) in places {
-            let mut window = bits(unit.bytes, at);
+            let mut said = bits(window, at);
             at += widths.len() * BLOCK_BITS;
-            for (width, mask) in widths.iter_mut().zip(masks) {
-                let last = lowest(window, LAST_BITS) as u32;
-                *width = lowest(window >> LAST_BITS, WIDTH_BITS) as u8;
-                window >>= BLOCK_BITS;
-                let is_coded = u64::from(last > 0);
+            for (width, nonzero) in widths.iter_mut().zip(masks) {
+                let last = lowest(said, LAST_BITS) as u32;
+                *width = lowest(said >> LAST_BITS, WIDTH_BITS) as u8;
+                said >>= BLOCK_BITS;
                 let below = last.saturating_sub(1);
-                *mask = lowest(bits(unit.bytes, mask_at), below) << 1 | is_coded << last;
+                // Bit 0 is that of the DC coefficient.
+                *nonzero = (mask(window, mask_at, below) << 1 | 1 << last) & !1;
                 mask_at += below as usize;
-                ones += mask.count_ones() as usize;
+                ones += nonzero.count_ones() as usize;
             }
         }
         let mut rest_at = mask_at + 2 * ones;
         for number in 0..wanted {
             let ones = self.nonzero[number].count_ones();
-            self.negative[number] = lowest(bits(unit.bytes, mask_at), ones);
-            let large = lowest(bits(unit.bytes, mask_at + ones as usize), ones);
+            self.negative[number] = mask(window, mask_at, ones);
+            let large = mask(window, mask_at + ones as usize, ones);
             self.large[number] = large;
             mask_at += 2 * ones as usize;
             self.rest[number] = rest_at as u32;
             rest_at += (large.count_ones() * u32::from(self.width[number])) as usize;
         }
-        if rest_at > unit.length * 8 {
+        if rest_at > length * 8 {
             return Err(corrupt("a unit says more than it has bytes"));
         }
         // Behind the remainders of all blocks less than a byte is left, unless escapes follow.
-        self.escapes = wanted < count || unit.length * 8 - rest_at >= 8;
+        self.escapes = wanted < count || length * 8 - rest_at >= 8;
         Ok(())
     }
 
     /// The number of bytes from the unit's end to the end of the escapes of block `number`.
     #[inline(always)]
-    pub(super) fn escapes_before(&self, unit: UnitBytes, number: usize) -> usize {
+    pub(super) fn escapes_before(&self, window: &UnitWindow, number: usize) -> usize {
         if !self.escapes {
             0
         } else {
-            self.escape_bytes * (0..number).map(|before| self.count_escapes(unit, before)).sum::<usize>()
+            self.escape_bytes * (0..number).map(|before| self.count_escapes(window, before)).sum::<usize>()
         }
     }
 
     /// The number of escapes of a block.
-    fn count_escapes(&self, unit: UnitBytes, number: usize) -> usize {
+    fn count_escapes(&self, window: &UnitWindow, number: usize) -> usize {
         let (width, mut at) = (u32::from(self.width[number]), self.rest[number] as usize);
         if width == 0 {
             return 0;
@@ -169,7 +201,7 @@ impl UnitBlocks {
         let escape = u64::from(ESCAPE[width as usize]);
         let mut count = 0;
         for _ in 0..self.large[number].count_ones() {
-            count += usize::from(lowest(bits(unit.bytes, at), width) == escape);
+            count += usize::from(lowest(bits(window, at), width) == escape);
             at += width as usize;
         }
         count

@@ -3,13 +3,12 @@
 use super::coefficients::CodedBlock;
 use super::region::OpenUnit;
 use super::unit::{ESCAPE, MOST_MAGNITUDE, bits, lowest};
-use crate::decode::jpeg::idct::IdctBlock;
+use crate::decode::jpeg::idct::{IdctBlock, PLACES};
 
 /// A way to expand the coefficients of a block.
 pub(super) trait Expand {
-    /// Puts each AC coefficient of block `number` that is not zero to the place of its index in coding order. Indices
-    /// beyond 63 have unused places, whose values are of no matter.
-    fn expand(unit: &mut OpenUnit, number: usize, places: &[u8; 256], block: &mut [i16; 256]);
+    /// Writes all coefficients of block `number`, each to its place. `block` is zero before.
+    fn expand(unit: &mut OpenUnit, number: usize, block: &mut IdctBlock);
 }
 
 /// A way to read blocks in coding order.
@@ -18,35 +17,23 @@ pub(super) trait ReadCoded {
     fn read(unit: &mut OpenUnit, number: usize, block: &mut CodedBlock);
 }
 
-impl<E: Expand> ReadCoded for E {
-    #[inline(always)]
-    fn read(unit: &mut OpenUnit, number: usize, block: &mut CodedBlock) {
-        let mut all = IdctBlock::new();
-        E::expand(unit, number, &IDENTITY, &mut all.0);
-        block.copy_from_slice(&all.0[..64]);
-        block[0] = unit.blocks.dc[number];
-    }
-}
-
-/// The places of coefficients that stay in coding order.
-pub(super) static IDENTITY: [u8; 256] = {
-    let mut order = [64; 256];
-    let mut k = 0;
-    while k < 64 {
-        order[k] = k as u8;
-        k += 1;
-    }
-    order
-};
-
 /// Makes one coefficient after another.
 pub(super) struct ByCoefficient;
 
 impl Expand for ByCoefficient {
     #[inline(always)]
-    fn expand(unit: &mut OpenUnit, number: usize, places: &[u8; 256], block: &mut [i16; 256]) {
-        let put = |k: usize, value| block[usize::from(places[k & 255])] = value;
-        unit.values(number, put);
+    fn expand(unit: &mut OpenUnit, number: usize, block: &mut IdctBlock) {
+        block.0[0] = unit.blocks.dc[number];
+        unit.values(number, |k, value| block.0[usize::from(PLACES[k & 255])] = value);
+    }
+}
+
+impl ReadCoded for ByCoefficient {
+    #[inline(always)]
+    fn read(unit: &mut OpenUnit, number: usize, block: &mut CodedBlock) {
+        block.fill(0);
+        block[0] = unit.blocks.dc[number];
+        unit.values(number, |k, value| block[k & 63] = value);
     }
 }
 
@@ -67,7 +54,7 @@ impl OpenUnit<'_> {
         // The indices of coefficients with escapes; those of negative ones with the highest bit set.
         let (mut escaped, mut count) = ([0u8; 64], 0);
         while nonzero != 0 {
-            let mut window = bits(self.bytes.bytes, at);
+            let mut window = bits(self.window, at);
             at += ((large & 0xFF).count_ones() * width) as usize;
             for _ in 0..nonzero.count_ones().min(PER_LOAD) {
                 let k = nonzero.trailing_zeros();
