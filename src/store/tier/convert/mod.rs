@@ -23,6 +23,12 @@ pub fn most_bytes(length: u32) -> u32 {
 /// The most bytes that a form adds to each sample, whatever its length.
 pub(super) const MOST_HEAD: u32 = 1024;
 
+/// The most bytes that a copy is made to have in a form. A head alone may be more than a tiny file: its copy would take
+/// more room than it saves work.
+fn most_made(length: u32) -> u32 {
+    length.saturating_add(length / 8 * 3).min(most_bytes(length))
+}
+
 /// About how much memory may be taken to bring a copy to another form: that of an image of 15 megapixels with chroma of
 /// half the size. A larger one stays as it is.
 const MEMORY: usize = 128 << 20;
@@ -107,12 +113,43 @@ impl CopyMaker {
             return stays;
         }
         let Ok(file) = self.restorer.restore(from, bytes) else { return stays };
-        let most = u32::try_from(file.len()).map_or(0, most_bytes) as usize;
+        let most = u32::try_from(file.len()).map_or(0, most_made) as usize;
         match self.maker.make(form, file, &mut self.made) {
             Ok(()) if self.made.len() <= most && self.made.len() != file.len() => {
                 MadeCopy { bytes: &self.made, form: form.into() }
             }
             _ => stays,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A JPEG with columns and rows of this number.
+    fn jpeg(side: u16) -> Vec<u8> {
+        let (mut file, mut seed) = (Vec::new(), 1u32);
+        let gray: Vec<u8> = (0..u32::from(side) * u32::from(side))
+            .map(|_| {
+                seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (seed >> 24) as u8
+            })
+            .collect();
+        let encoder = jpeg_encoder::Encoder::new(&mut file, 60);
+        encoder
+            .encode(&gray, side, side, jpeg_encoder::ColorType::Luma)
+            .expect("an image that can be encoded");
+        file
+    }
+
+    #[test]
+    fn a_tiny_file_stays_as_it_is_and_a_larger_one_is_packed() {
+        let mut maker = CopyMaker::default();
+        for (side, form) in [(8, FileForm::AsIs), (16, FileForm::AsIs), (128, FileForm::Packed)] {
+            let file = jpeg(side);
+            let made = maker.make(FileForm::AsIs, &file, MadeForm::Packed);
+            assert_eq!(made.form, form, "{side}: {} of {} bytes", made.bytes.len(), file.len());
         }
     }
 }
