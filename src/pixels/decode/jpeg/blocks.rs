@@ -141,8 +141,8 @@ impl<T: InverseDct> BlockSink for OneByOne<T> {
     }
 }
 
-/// Transforms blocks two by two, when the one after them has been read, for the reason above. Coefficients are stored in
-/// coding order, which costs less than to look up their places; the transform brings a block's 64 in order by two
+/// Transforms blocks two by two, when the one after them has been read, for the reason above. Coefficients are stored
+/// in coding order, which costs less than to look up their places; the transform brings a block's 64 in order by two
 /// permutations.
 #[cfg(target_arch = "x86_64")]
 pub(super) struct TwoByTwo {

@@ -29,14 +29,14 @@ static LANES: [u64; 256] = {
 /// How sixteen remainders become words: the two bytes that hold each, and the factor that moves it to a word's end.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-struct Unpacking {
+struct RestTable {
     bytes: [u8; 32],
     factors: [u16; 16],
 }
 
 /// For each width of remainders and each bit of a byte at which the first of them may begin.
-static UNPACKING: [[Unpacking; 8]; 8] = {
-    let mut tables = [[Unpacking { bytes: [0; 32], factors: [0; 16] }; 8]; 8];
+static REST_TABLES: [[RestTable; 8]; 8] = {
+    let mut tables = [[RestTable { bytes: [0; 32], factors: [0; 16] }; 8]; 8];
     let mut width = 1;
     while width < 8 {
         let mut bit = 0;
@@ -69,7 +69,7 @@ const ESCAPED: [u8; 8] = {
     escaped
 };
 
-/// For each quarter of a block in coding order, what of it goes to which place, as bytes; 0x80 marks what is none of it.
+/// For each quarter of a block in coding order, what of it goes to which place, as bytes; 0x80 marks others.
 static QUARTERS: [[u8; 64]; 4] = {
     let mut quarters = [[0x80; 64]; 4];
     let mut k = 0;
@@ -159,7 +159,7 @@ fn expand_halves<const HALVES: usize, const PLACED: bool>(
     let width = usize::from(blocks.width[number] & 7);
     let half_of = |mask: u64, half: usize| (mask >> (32 * half)) as u32;
     let before = |mask: u64, half: usize| half * (mask as u32).count_ones() as usize;
-    let (mut rests, mut values) = (Lanes([0; 72]), Lanes([0; 72]));
+    let (mut rests, mut values) = (LaneBytes([0; 72]), LaneBytes([0; 72]));
     for half in 0..HALVES {
         put(&mut rests, half, remainders(window, blocks.rest[number] as usize, width, half));
     }
@@ -186,13 +186,13 @@ fn equal(values: __m256i, magnitude: u8) -> u32 {
 /// The bytes of up to 64 lanes, of which eight are loaded from any on. They begin with a line of the cache,
 /// because stores that cross two are slow.
 #[repr(align(64))]
-struct Lanes([u8; 72]);
+struct LaneBytes([u8; 72]);
 
 /// Remainders of `width` bits from bit `at` on, the first 32 of them or the second, with 1 added, a byte each.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn remainders(window: &UnitWindow, at: usize, width: usize, half: usize) -> __m256i {
-    let table = &UNPACKING[width][at % 8];
+    let table = &REST_TABLES[width][at % 8];
     // SAFETY: both parts of the table have 32 bytes, and it begins at a multiple of 64.
     let (places, factors) = unsafe {
         (_mm256_load_si256(table.bytes.as_ptr().cast()), _mm256_load_si256(table.factors.as_ptr().cast()))
@@ -211,7 +211,7 @@ fn remainders(window: &UnitWindow, at: usize, width: usize, half: usize) -> __m2
 /// Writes the first 32 bytes, or the second.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn put(bytes: &mut Lanes, half: usize, values: __m256i) {
+fn put(bytes: &mut LaneBytes, half: usize, values: __m256i) {
     let bytes: &mut [u8; 32] = bytes.0[32 * half..].first_chunk_mut().expect("32 bytes");
     // SAFETY: 32 bytes lie behind the reference.
     unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), values) }
@@ -220,7 +220,7 @@ fn put(bytes: &mut Lanes, half: usize, values: __m256i) {
 /// Spreads the bytes from byte `from` on over the 32 lanes that `mask` marks; the others are 0.
 #[inline]
 #[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
-fn spread(bytes: &Lanes, from: usize, mask: u32) -> __m256i {
+fn spread(bytes: &LaneBytes, from: usize, mask: u32) -> __m256i {
     let eight = |group: u32| {
         let before = (mask & ((1 << (8 * group)) - 1)).count_ones() as usize;
         let these: &[u8; 8] = bytes.0[(from + before) & 63..].first_chunk().expect("eight bytes");
