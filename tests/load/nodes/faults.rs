@@ -60,15 +60,16 @@ fn a_node_that_vanishes_costs_reads_of_the_source_and_is_counted() {
     run_all(&nodes, 0);
     run_all(&nodes, 1);
     drop(nodes.pop());
+    let not_had = |node: &Pipeline| {
+        let (_, stats) = node.cache().unwrap().peers().remove(1);
+        stats.counts.unreachable + stats.counts.breaker + stats.counts.timeouts
+    };
+    // A busy machine may have been too slow before, too.
+    let before = not_had(&nodes[0]);
     let ran = run(&nodes[0], 2, (0, 2), 0, &|sample| bytes(sample, 0));
     let peers = ran.stats.tier(PEERS);
     assert!(peers.fallbacks > 100 && peers.hits == 0, "{:?}", ran.stats);
-    let (_, stats) = nodes[0].cache().unwrap().peers().remove(1);
-    assert_eq!(
-        stats.counts.unreachable + stats.counts.breaker + stats.counts.timeouts,
-        peers.fallbacks,
-        "{stats:?}"
-    );
+    assert_eq!(not_had(&nodes[0]) - before, peers.fallbacks, "{:?}", ran.stats);
     // It is tried again after a while, and said once it fails then, too.
     let mut warned = Vec::new();
     for epoch in 3..200 {
