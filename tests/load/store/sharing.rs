@@ -105,7 +105,7 @@ fn four_processes_fill_the_quota_to_its_end() {
     // process may leave room for one. Tables and the last page of each file take a few per cent, more of many files
     // than of few; how many there are is chance.
     let said = format!("{held} samples of {payload} bytes in {used} of {quota}");
-    assert!(used <= quota && used + 4 * largest >= quota && payload * 100 >= used * 90, "{said}");
+    assert!(used <= quota && used + 4 * largest >= quota && payload * 100 >= used * 92, "{said}");
 }
 
 #[test]

@@ -149,7 +149,7 @@ pub(super) struct TwoByTwo {
     /// Two pairs that take turns: while one waits, the other is decoded into.
     blocks: [[IdctBlock; 2]; 2],
     places: [[BlockPlace; 2]; 2],
-    /// The number of blocks so far.
+    /// The number of blocks so far, by which pairs take turns.
     count: usize,
 }
 
@@ -163,6 +163,12 @@ impl CoefficientOrder for TwoByTwo {
 
 #[cfg(target_arch = "x86_64")]
 impl TwoByTwo {
+    /// The pair that is decoded into, and the number of its block.
+    #[inline(always)]
+    fn current(&self) -> (usize, usize) {
+        (self.count / 2 % 2, self.count % 2)
+    }
+
     /// Transforms the blocks of a pair, of which both have been read.
     #[inline(always)]
     fn transform_pair(
@@ -210,7 +216,8 @@ impl BlockSink for TwoByTwo {
 
     #[inline(always)]
     fn block(&mut self) -> &mut IdctBlock {
-        &mut self.blocks[self.count / 2 % 2][self.count % 2]
+        let (pair, number) = self.current();
+        &mut self.blocks[pair][number]
     }
 
     #[inline(always)]
@@ -220,25 +227,23 @@ impl BlockSink for TwoByTwo {
         planes: &mut [Plane],
         place: BlockPlace,
     ) -> Result<(), OutOfRange> {
-        self.places[self.count / 2 % 2][self.count % 2] = place;
+        let (pair, number) = self.current();
+        self.places[pair][number] = place;
         self.count += 1;
-        if self.count > 1 && self.count % 2 == 1 {
-            return self.transform_pair((self.count / 2 + 1) % 2, components, planes);
-        }
-        Ok(())
+        // The first block of a pair has been read: now the pair before it can be transformed.
+        if number == 0 && self.count > 1 { self.transform_pair(1 - pair, components, planes) } else { Ok(()) }
     }
 
     #[inline(always)]
     fn flush(&mut self, components: &[Component], planes: &mut [Plane]) -> Result<(), OutOfRange> {
-        let count = std::mem::take(&mut self.count);
-        if count == 0 {
+        let (pair, number) = self.current();
+        if std::mem::take(&mut self.count) == 0 {
             return Ok(());
         }
-        if count % 2 == 0 {
-            return self.transform_pair((count / 2 + 1) % 2, components, planes);
+        if number == 0 {
+            return self.transform_pair(1 - pair, components, planes);
         }
-        // All pairs are transformed, and one block is left.
-        let pair = count / 2 % 2;
+        // All whole pairs are transformed, and one block is left.
         let (component, out, stride) = self.places[pair][0].find(components, planes);
         transform_alone(&mut self.blocks[pair][0], &component.quantisation, out, stride)
     }

@@ -23,9 +23,9 @@ pub fn most_bytes(length: u32) -> u32 {
 /// The most bytes that a form adds to each sample, whatever its length.
 pub(super) const MOST_HEAD: u32 = 1024;
 
-/// The most bytes that a copy is made to have in a form. A head alone may be more than a tiny file: its copy would take
-/// more room than it saves work.
-fn most_made(length: u32) -> u32 {
+/// The most bytes that a copy is made to have in a form: three eighths more than the file, where that is less. A head
+/// alone may be more than a tiny file, whose copy would take more room than it saves work.
+pub(super) fn most_made(length: u32) -> u32 {
     length.saturating_add(length / 8 * 3).min(most_bytes(length))
 }
 

@@ -2,7 +2,7 @@
 //! removed when nobody reads from it any more.
 
 use super::super::catalog::{SegmentIndex, SegmentRow};
-use super::super::convert::{Conversion, ConversionResult, MOST_HEAD, most_bytes};
+use super::super::convert::{Conversion, ConversionResult, MOST_HEAD, most_made};
 use super::super::copies::{ConvertibleTier, CopyFault};
 use super::super::counters::count;
 use super::Store;
@@ -164,7 +164,7 @@ impl Store {
         if !rows.iter().any(is_convertible) {
             return tried();
         }
-        let most: u64 = rows.iter().map(|row| u64::from(most_bytes(row.length))).sum();
+        let most: u64 = rows.iter().map(|row| u64::from(most_made(row.length))).sum();
         let wanted = pages(most + footer_bytes(rows.len()));
         let Ok(mut open) = shared.directory.begin_with_spare(footer.group, wanted, conversion.may_evict)?
         else {

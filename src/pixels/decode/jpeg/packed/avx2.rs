@@ -86,7 +86,7 @@ pub(super) struct ByEights;
 impl Expand for ByEights {
     #[inline(always)]
     fn expand(unit: &mut OpenUnit, number: usize, block: &mut IdctBlock) {
-        // SAFETY: whoever names this type has detected AVX2 and BMI.
+        // SAFETY: whoever names this type has detected the level's instructions.
         unsafe { expand::<true>(unit, number, block.0.first_chunk_mut().expect("64 values and more")) }
     }
 }
@@ -128,7 +128,7 @@ pub(super) fn escaped_values(
 /// decoding.
 ///
 /// # Safety
-/// The processor has AVX2 and BMI.
+/// The processor has the instructions of [`base::simd::Level::Avx2`].
 #[inline(always)]
 unsafe fn expand<const PLACED: bool>(unit: &mut OpenUnit, number: usize, block: &mut [i16; 64]) {
     // Half of all blocks end early. One choice for all steps is foreseen more often than one for each.

@@ -172,7 +172,7 @@ fn decode_with<S: UnitSink>(job: &RegionJob, planes: &mut [Plane]) -> Result<(),
     let mut target = BlockTarget { quantisation: &job.quantisation, planes };
     let rows = job.rows();
     prefetch(job.packed.get(job.head.row(rows.start)).unwrap_or_default());
-    for number in rows.clone() {
+    for number in rows.start..rows.end {
         let row = McuRow::open(job.packed, job.head, number, &job.grids)?;
         let mut units = row.units();
         for (component, (grid, part)) in job.grids.iter().zip(&job.layout.parts).enumerate() {
@@ -183,7 +183,9 @@ fn decode_with<S: UnitSink>(job: &RegionJob, planes: &mut [Plane]) -> Result<(),
                 for unit in 0..grid.units() {
                     let bytes = units.next().ok_or_else(|| corrupt_row(number))??;
                     // While this row is decoded, the next one, about as long, comes from memory.
-                    prefetch(bytes.bytes.get(row.length..row.length + bytes.length).unwrap_or_default());
+                    if number + 1 < rows.end {
+                        prefetch(bytes.bytes.get(row.length..row.length + bytes.length).unwrap_or_default());
+                    }
                     let first = unit * UNIT;
                     let count = grid.blocks(unit);
                     let wanted = (part.columns.start as usize).max(first)
@@ -211,7 +213,7 @@ fn decode_with<S: UnitSink>(job: &RegionJob, planes: &mut [Plane]) -> Result<(),
             }
         }
     }
-    sink.flush(&mut target).map_err(|OutOfRange| out_of_range(job.rows().end))
+    sink.flush(&mut target).map_err(|OutOfRange| out_of_range(rows.end))
 }
 
 /// Asks for bytes to be brought into the cache.

@@ -1,6 +1,6 @@
 //! What is packed restores, and decodes to the same planes at every level.
 
-use super::coefficients::block_count;
+use super::coefficients::{ImageBlocks, block_count, read_packed};
 use super::pack::MEMORY_OF_BLOCK;
 use super::*;
 use crate::decode::jpeg::markers::ScanHeader;
@@ -290,6 +290,48 @@ fn a_step_that_is_not_used_may_be_zero() {
     with_table.extend(rows);
     Restorer::new().restore(&with_table, &mut restored).unwrap();
     assert!(restored == file);
+}
+
+#[test]
+fn rows_that_say_anything_say_the_same_at_every_level() {
+    let seed: u64 = std::env::var("FORELOAD_SEED").map_or(1, |seed| seed.parse().unwrap());
+    let mut stream = RandomKey::new(b"hostile", seed, 0, Use::Augment).stream(0);
+    let whole = |width, height| Region { x: 0, y: 0, width, height };
+    let (mut packed, mut decoded) = (Vec::new(), 0);
+    for number in 0..40 {
+        let quality = [100, 95, 75, 30][number as usize % 4];
+        let file = image(number, quality, ColorType::Rgb, SamplingFactor::F_1_1, |_| {});
+        Packer::new().pack(&file, &mut packed).unwrap();
+        for _ in 0..25 {
+            let (mut damaged, mut head) = (packed.clone(), PackedHead::read(&packed).unwrap());
+            let row = stream.below(head.rows.len() as u64) as usize;
+            // The lengths of units, which come first, are mostly left as they are.
+            let bytes = &mut damaged[head.row(row)];
+            for _ in 0..1 + stream.below(4) {
+                let at = stream.below(bytes.len() as u64).max(stream.below(40)) as usize;
+                bytes[at.min(bytes.len() - 1)] = stream.below(256) as u8;
+            }
+            head.rows[row].crc = base::crc::checksum(bytes);
+            head.overwrite(&mut damaged);
+            let levels = Level::available().map(|level| {
+                let (mut planes, mut blocks) = (Planes::default(), ImageBlocks::default());
+                let done = Decoder::with_level(u64::MAX, level).decode(&damaged, whole, &mut planes);
+                let samples: Vec<_> = planes.planes.into_iter().map(|plane| plane.data).collect();
+                let read =
+                    read_packed(&damaged, &head, level, &mut blocks).map_err(|error| error.to_string());
+                let blocks: Vec<_> =
+                    blocks.components.into_iter().map(|component| component.blocks).collect();
+                (done.map(|_| samples).map_err(|error| error.to_string()), read.map(|()| blocks))
+            });
+            let levels: Vec<_> = levels.collect();
+            assert!(
+                levels.iter().all(|level| *level == levels[0]),
+                "FORELOAD_SEED={seed} file {number}, row {row}"
+            );
+            decoded += usize::from(levels[0].0.is_ok());
+        }
+    }
+    assert!(decoded > 50, "FORELOAD_SEED={seed}: {decoded} of 1000 were decoded");
 }
 
 #[test]

@@ -50,8 +50,12 @@ pub(super) struct UnitBlocks {
     escapes: bool,
 }
 
-/// The most bytes that blocks take from a unit's first one on, but for escapes: 1 307, to the next power of two.
+/// The most bits of a unit but for its escapes: of its head, and of each block's difference, width, masks and remainders.
+const MOST_BITS: usize = HEAD_BITS + UNIT * (15 + BLOCK_BITS + 62 + 2 * 63 + 63 * 7);
+
+/// A power of two that is more than the bytes of those.
 const MOST_BYTES: usize = 2048;
+const _: () = assert!(MOST_BITS / 8 + LOAD < MOST_BYTES);
 
 /// The bytes that one load may take.
 const LOAD: usize = 64;
@@ -78,8 +82,9 @@ impl<'a> UnitBytes<'a> {
         match self.bytes.first_chunk() {
             Some(window) => window,
             None => {
-                scratch.fill(0);
-                scratch[..self.bytes.len()].copy_from_slice(self.bytes);
+                let (own, behind) = scratch.split_at_mut(self.bytes.len());
+                own.copy_from_slice(self.bytes);
+                behind.fill(0);
                 scratch
             }
         }
@@ -89,6 +94,7 @@ impl<'a> UnitBytes<'a> {
 /// `N` bytes of a window, at most [`LOAD`], from byte `at` on.
 #[inline(always)]
 pub(super) fn load<const N: usize>(window: &UnitWindow, at: usize) -> &[u8; N] {
+    const { assert!(N <= LOAD) };
     window[at % MOST_BYTES..].first_chunk().expect("a load's bytes")
 }
 

@@ -7,7 +7,7 @@ use crate::decode::jpeg::idct::{IdctBlock, PLACES};
 
 /// A way to expand the coefficients of a block.
 pub(super) trait Expand {
-    /// Writes all coefficients of block `number`, each to its place. `block` is zero before.
+    /// Writes all coefficients of block `number`, each to its place. The caller hands over a block that is zero.
     fn expand(unit: &mut OpenUnit, number: usize, block: &mut IdctBlock);
 }
 
@@ -37,7 +37,7 @@ impl ReadCoded for ByCoefficient {
     }
 }
 
-/// The number of coefficients whose remainders one load of 64 bits is sure to hold.
+/// The number of coefficients whose remainders one load is sure to hold.
 const PER_LOAD: u32 = 8;
 
 impl OpenUnit<'_> {
