@@ -14,7 +14,7 @@ use foreload::testing::config::{AllowedBackends, CpuDecode, GpuDecoder, LoaderOp
 use foreload::testing::decode::Backend;
 use foreload::testing::decode::forms::{FormMaker, MadeForm};
 use foreload::testing::pipeline::Pipeline;
-use foreload::testing::tier::FormChoice;
+use foreload::testing::tier::{CacheStats, FormChoice};
 
 /// A dataset whose samples are in turn indexed, packed and JPEGs as they are, or all indexed.
 fn dataset(samples: usize, is_mixed: bool) -> Dataset {
@@ -105,7 +105,11 @@ fn nvjpeg_alone_decodes_packed_copies_of_another_job() {
     cache.flush();
     // With an epoch it looks anew for what is to be converted.
     epoch(&filling, 1);
-    wait_for("all are packed", || cache.stats(), |stats| stats.all().converted_samples >= 200);
+    // A few files are so small that they stay as they are.
+    let is_over =
+        |stats: &CacheStats| stats.all().converted_samples + stats.all().unconvertible_samples >= 200;
+    let converted = wait_for("all are packed", || cache.stats(), is_over).all().converted_samples;
+    assert!(converted > 150);
     drop(filling);
     let asked = LoaderOptions { decoder: GpuDecoder::NvJpeg, cpu_decode: CpuDecode::Never, ..options() };
     let (expected, _) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Hardware), 1);
@@ -113,7 +117,7 @@ fn nvjpeg_alone_decodes_packed_copies_of_another_job() {
     let with_copies = pipeline(&dataset, &cached, AllowedBackends::Hardware);
     let (batches, stats) = epoch(&with_copies, 1);
     assert!(batches == expected);
-    assert_eq!((stats.gpu.decoded_hardware, stats.rebuilt, stats.decoded_cpu()), (200, 200, 0));
+    assert_eq!((stats.gpu.decoded_hardware, stats.rebuilt, stats.decoded_cpu()), (200, converted, 0));
     assert_eq!(with_copies.cache().expect("a cache").stats().source.source_reads, 0);
 }
 

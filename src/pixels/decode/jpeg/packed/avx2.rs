@@ -168,9 +168,9 @@ fn expand_halves<const HALVES: usize, const PLACED: bool>(
         put(&mut values, half, signed(large, half_of(negative, half)));
     }
     let (mut all, mut escaped) = ([_mm256_setzero_si256(); HALVES], 0);
-    for half in 0..HALVES {
-        all[half] = spread(&values, before(nonzero, half), half_of(nonzero, half));
-        escaped |= u64::from(equal(all[half], ESCAPED[width])) << (32 * half);
+    for (half, all) in all.iter_mut().enumerate() {
+        *all = spread(&values, before(nonzero, half), half_of(nonzero, half));
+        escaped |= u64::from(equal(*all, ESCAPED[width])) << (32 * half);
     }
     store(if PLACED { in_places(all) } else { in_coding_order(all) }, blocks.dc[number], block);
     escaped

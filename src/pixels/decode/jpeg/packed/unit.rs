@@ -50,7 +50,8 @@ pub(super) struct UnitBlocks {
     escapes: bool,
 }
 
-/// The most bits of a unit but for its escapes: of its head, and of each block's difference, width, masks and remainders.
+/// The most bits of a unit but for its escapes: its head, and of each block the difference, what is said first, the
+/// masks and the remainders.
 const MOST_BITS: usize = HEAD_BITS + UNIT * (15 + BLOCK_BITS + 62 + 2 * 63 + 63 * 7);
 
 /// A power of two that is more than the bytes of those.
