@@ -199,7 +199,7 @@ fn remainders(window: &UnitWindow, at: usize, width: usize, half: usize) -> __m2
     };
     let sixteen = |number: usize| {
         let bytes: &[u8; 16] = load(window, at / 8 + 2 * width * number);
-        // SAFETY: 16 bytes lie behind the reference.
+        // SAFETY: the reference is to 16 bytes.
         let bytes = _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) });
         let words = _mm256_mullo_epi16(_mm256_shuffle_epi8(bytes, places), factors);
         _mm256_srl_epi16(words, _mm_cvtsi32_si128(16 - width as i32))
@@ -213,7 +213,7 @@ fn remainders(window: &UnitWindow, at: usize, width: usize, half: usize) -> __m2
 #[target_feature(enable = "avx2")]
 fn put(bytes: &mut LaneBytes, half: usize, values: __m256i) {
     let bytes: &mut [u8; 32] = bytes.0[32 * half..].first_chunk_mut().expect("32 bytes");
-    // SAFETY: 32 bytes lie behind the reference.
+    // SAFETY: the reference is to 32 bytes.
     unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), values) }
 }
 
@@ -225,7 +225,7 @@ fn spread(bytes: &LaneBytes, from: usize, mask: u32) -> __m256i {
         let before = (mask & ((1 << (8 * group)) - 1)).count_ones() as usize;
         let these: &[u8; 8] = bytes.0[(from + before) & 63..].first_chunk().expect("eight bytes");
         let lanes = &LANES[(mask >> (8 * group)) as usize & 255];
-        // SAFETY: 8 bytes lie behind each reference.
+        // SAFETY: each reference is to 8 bytes.
         unsafe {
             let lanes = _mm_loadl_epi64(std::ptr::from_ref(lanes).cast());
             _mm_shuffle_epi8(_mm_loadl_epi64(these.as_ptr().cast()), lanes)
@@ -268,7 +268,7 @@ fn in_places<const HALVES: usize>(halves: [__m256i; HALVES]) -> [__m256i; 2] {
         ];
         for (table, values) in QUARTERS[2 * half..].iter().zip(quarters) {
             for (placed, table) in placed.iter_mut().zip(table.as_chunks::<32>().0) {
-                // SAFETY: 32 bytes lie behind the reference.
+                // SAFETY: the reference is to 32 bytes.
                 let table = unsafe { _mm256_loadu_si256(table.as_ptr().cast()) };
                 *placed = _mm256_or_si256(*placed, _mm256_shuffle_epi8(values, table));
             }
@@ -287,7 +287,7 @@ fn store(values: [__m256i; 2], dc: i16, block: &mut [i16; 64]) {
     });
     let all = [_mm256_insert_epi16::<0>(a[0], dc), a[1], b[0], b[1]];
     for (part, values) in block.as_chunks_mut::<16>().0.iter_mut().zip(all) {
-        // SAFETY: 16 values of 2 bytes lie behind the reference.
+        // SAFETY: the reference is to 16 values of 2 bytes.
         unsafe { _mm256_storeu_si256(part.as_mut_ptr().cast(), values) };
     }
 }

@@ -134,7 +134,7 @@ fn transform_alone(
 #[target_feature(enable = "avx512f")]
 fn store(halves: PlacedBlock, block: &mut [i16; 64]) {
     for (part, half) in block.as_chunks_mut::<32>().0.iter_mut().zip(halves) {
-        // SAFETY: 32 values of 2 bytes lie behind the reference.
+        // SAFETY: the reference is to 32 values of 2 bytes.
         unsafe { _mm512_storeu_si512(part.as_mut_ptr().cast(), half) };
     }
 }
