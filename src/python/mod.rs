@@ -2,6 +2,7 @@
 
 mod batches;
 mod cache_stats;
+mod calls;
 mod error;
 mod loader;
 mod notices;
@@ -51,8 +52,10 @@ mod _core {
         super::settings::add_objects(module)?;
         super::settings::describe(module)?;
         base::version::set(env!("FORELOAD_VERSION"));
-        // At exit, the libraries still work.
-        module.py().import("atexit")?.call_method1("register", (module.getattr("release_gpus")?,))?;
+        // At exit, the libraries still work, and threads may still ask for the GIL.
+        let atexit = module.py().import("atexit")?;
+        atexit.call_method1("register", (module.getattr("release_gpus")?,))?;
+        atexit.call_method1("register", (wrap_pyfunction!(super::calls::end, module)?,))?;
         module.add("IMAGE_EXTENSIONS", PyTuple::new(module.py(), IMAGE_EXTENSIONS)?)?;
         module.add("LABEL_COLUMNS", PyTuple::new(module.py(), LABELS.names)?)?;
         module.add("LONE_LABEL_COLUMNS", PyTuple::new(module.py(), MORE_LABELS)?)?;

@@ -1,5 +1,6 @@
 //! Python's own parts of a stream: an iterator that gives samples, and a function that scores them.
 
+use super::calls::{call, show};
 use base::error::{Error, Result};
 use pyo3::exceptions::{PyException, PyStopIteration};
 use pyo3::prelude::*;
@@ -105,12 +106,12 @@ impl PythonSource {
 
     fn raised(&self, py: Python<'_>, error: &PyErr) -> Error {
         // Where it was raised is of use to whoever wrote the iterator.
-        error.display(py);
+        show(py, error);
         Error::Unavailable(format!("the iterator of stream {:?} raised {error}", self.name))
     }
 
     fn call(&self, method: &str, argument: Option<&str>) -> Result<()> {
-        Python::attach(|py| {
+        call(|py| {
             let called = self.object.bind(py).call_method1(method, (argument,));
             called.map(drop).map_err(|error| self.raised(py, &error))
         })
@@ -178,7 +179,7 @@ impl StreamSource for PythonSource {
             false => position.highest_number(),
         };
         self.next = given.map_or(0, |number| number + 1);
-        let iterator = Python::attach(|py| {
+        let iterator = call(|py| {
             let iterator = self.object.bind(py).try_iter().map(|iterator| iterator.into_any().unbind());
             iterator.map_err(|error| self.raised(py, &error))
         })?;
@@ -202,14 +203,10 @@ impl StreamSource for PythonSource {
         if most == 0 {
             return Ok(Received::More);
         }
-        let received = Python::try_attach(|py| {
-            // The next one may be long in coming, so each is passed on at once.
-            let Some(next) = self.next(py)? else { return Ok(Received::End) };
-            into.extend(next);
-            Ok(Received::More)
-        });
-        // The interpreter is ending.
-        received.unwrap_or(Ok(Received::End))
+        // The next one may be long in coming, so each is passed on at once.
+        let Some(next) = call(|py| self.next(py))? else { return Ok(Received::End) };
+        into.extend(next);
+        Ok(Received::More)
     }
 
     fn acknowledge(&mut self, position: &SourcePosition) -> Result<bool> {
@@ -228,7 +225,7 @@ impl StreamSource for PythonSource {
             ))
         };
         loop {
-            let next = Python::attach(|py| self.next(py))?.ok_or_else(|| gone(&self.name))?;
+            let next = call(|py| self.next(py))?.ok_or_else(|| gone(&self.name))?;
             if let Some(arrival) = next
                 && arrival.key == key
             {
@@ -258,7 +255,7 @@ impl PythonScore {
     }
 
     fn of(&self, record: &Record) -> Result<f64> {
-        Python::attach(|py| {
+        call(|py| {
             let score = || -> PyResult<f64> {
                 let sample = PyDict::new(py);
                 for (name, range) in members(record.bytes()) {
@@ -272,7 +269,7 @@ impl PythonScore {
             };
             score().map_err(|error| {
                 let is_ordinary = error.is_instance_of::<PyException>(py);
-                error.display(py);
+                show(py, &error);
                 let what = if is_ordinary { "raised" } else { "was ended by" };
                 Error::Unavailable(format!("the score of sample {:?} {what} {error}", record.key()))
             })
@@ -291,11 +288,10 @@ impl PythonVotes {
 
 impl RankVotes for PythonVotes {
     fn gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let gathered = Python::try_attach(|py| {
+        call(|py| {
             let votes = self.0.bind(py).call1((PyBytes::new(py, mine),)).and_then(|votes| votes.extract());
             votes.map_err(|error: PyErr| Error::Unavailable(error.value(py).to_string()))
-        });
-        gathered.unwrap_or_else(|| Err(Error::Unavailable("the interpreter is ending".into())))
+        })
     }
 }
 
