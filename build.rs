@@ -1,4 +1,4 @@
-//! Tells the program which revision it was built from, for `foreload --version`.
+//! Passes the version and the git revision of this build to `foreload --version`.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,10 +14,10 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
 }
 
-/// The short revision of the checkout whose top is this directory. Asks to be run again when the revision changes.
+/// Returns the short revision of the checkout in this directory. Makes cargo run this script again when the revision
+/// changes.
 fn revision() -> Option<String> {
-    // Only the checkout's own `.git` counts (a file in a linked work tree), not that of a project which contains this
-    // one.
+    // Only a `.git` in this directory counts (a file in a linked work tree), not the one of an enclosing project.
     if !Path::new(".git").exists() {
         println!("cargo::rerun-if-changed=.git");
         return None;

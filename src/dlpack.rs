@@ -1,31 +1,29 @@
 //! The DLPack ABI (<https://dmlc.github.io/dlpack>, version 1.0 and the unversioned one before it).
 //!
-//! A managed tensor owns a [`Tensor`]. Its consumer calls its deleter, on any thread, with or without the GIL.
+//! A managed tensor owns a [`Tensor`]. Its consumer may call its deleter on any thread, with or without the GIL.
 
 use base::error::Result;
 use engine::batch::{Element, Loan, Place, Tensor};
 use std::ffi::c_void;
 
-/// The device type `kDLCPU`.
 pub(crate) const DEVICE_CPU: i32 = 1;
-/// The device type `kDLCUDA`.
 pub(crate) const DEVICE_CUDA: i32 = 2;
-/// The name of a capsule that holds a [`ManagedTensor`].
+/// Name of a capsule that holds a [`ManagedTensor`].
 pub(crate) const LEGACY_NAME: &std::ffi::CStr = c"dltensor";
-/// The name of a capsule that holds a [`ManagedTensorVersioned`].
+/// Name of a capsule that holds a [`ManagedTensorVersioned`].
 pub(crate) const VERSIONED_NAME: &std::ffi::CStr = c"dltensor_versioned";
-/// The version this module writes: (major, minor).
+/// ABI version that this module writes: (major, minor).
 pub(crate) const VERSION: (u32, u32) = (1, 0);
-/// The flag of a versioned tensor whose data were copied for the consumer.
+/// Flag of a versioned tensor whose data were copied for the consumer.
 pub(crate) const FLAG_COPIED: u64 = 2;
 
 /// The ABI's `DLDevice`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DlDevice {
-    /// The device type, a `DLDeviceType`.
+    /// Device type, a `DLDeviceType`.
     pub kind: i32,
-    /// The device's ordinal.
+    /// Ordinal of the device.
     pub id: i32,
 }
 
@@ -33,11 +31,11 @@ pub(crate) struct DlDevice {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DataType {
-    /// The kind of number, a `DLDataTypeCode`.
+    /// Kind of number, a `DLDataTypeCode`.
     pub code: u8,
-    /// The bits of a lane.
+    /// Bits of one lane.
     pub bits: u8,
-    /// The number of lanes, always 1.
+    /// Number of lanes, always 1.
     pub lanes: u16,
 }
 
@@ -45,45 +43,39 @@ pub(crate) struct DataType {
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct DlTensor {
-    /// The address of the first element.
+    /// Address of the first element.
     pub data: *mut c_void,
-    /// The device that the data are on.
     pub device: DlDevice,
-    /// The number of dimensions.
     pub ndim: i32,
-    /// The type of an element.
     pub dtype: DataType,
     /// The `ndim` lengths.
     pub shape: *mut i64,
-    /// The `ndim` strides in elements. They are always given, since consumers differ over a null here.
+    /// The `ndim` strides in elements. Always given, because consumers differ in how they treat a null pointer.
     pub strides: *mut i64,
-    /// The offset of the first element in bytes, always 0.
+    /// Offset of the first element in bytes, always 0.
     pub byte_offset: u64,
 }
 
 /// The ABI's `DLManagedTensor` from before 1.0.
 #[repr(C)]
 pub(crate) struct ManagedTensor {
-    /// The tensor.
     pub tensor: DlTensor,
-    /// The owner of the data.
+    /// Owner of the data.
     pub context: *mut c_void,
-    /// Frees everything, this structure included.
+    /// Frees everything, including this structure.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensor)>,
 }
 
 /// The ABI's `DLManagedTensorVersioned`, since 1.0.
 #[repr(C)]
 pub(crate) struct ManagedTensorVersioned {
-    /// The major and minor version of the ABI.
     pub version: (u32, u32),
-    /// The owner of the data.
+    /// Owner of the data.
     pub context: *mut c_void,
-    /// Frees everything, this structure included.
+    /// Frees everything, including this structure.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensorVersioned)>,
-    /// Flags: bit 0 says that the data are read-only, bit 1 that they are a copy.
+    /// Bit 0: the data are read-only. Bit 1: the data are a copy.
     pub flags: u64,
-    /// The tensor.
     pub tensor: DlTensor,
 }
 
@@ -96,16 +88,16 @@ impl From<Place> for DlDevice {
     }
 }
 
-/// How a consumer gets the data.
+/// Way in which a consumer gets the data.
 pub(crate) enum Share {
-    /// The consumer gets the tensor itself, where it is; on a GPU it is lent to the consumer's stream until the
-    /// consumer deletes it.
+    /// The consumer gets the tensor itself, without a copy. On a GPU the tensor is leased to the consumer's stream
+    /// (`Loan`) until the consumer deletes it.
     Same(Option<Loan>),
     /// The consumer gets a copy in host memory.
     HostCopy,
 }
 
-/// The owner of what a managed tensor points to.
+/// Owner of the memory that a managed tensor points to.
 struct Owner {
     shape: Box<[i64]>,
     strides: Box<[i64]>,
@@ -113,20 +105,20 @@ struct Owner {
 }
 
 enum Data {
-    /// The tensor itself; the loan, which comes first, ends before the tensor does.
+    /// The tensor itself. The lease is the first field, so it ends before the tensor is dropped.
     #[expect(dead_code, reason = "held, not used")]
     Shared(Option<Loan>, Tensor),
     Copied(Box<[Aligned]>),
 }
 
-/// Memory aligned as DLPack asks.
+/// Memory with the alignment that DLPack requires.
 #[repr(C, align(256))]
 #[derive(Clone, Copy)]
 struct Aligned([u8; 256]);
 
-/// DLPack's form of an element type.
+/// Returns the DLPack type of an element type.
 fn data_type(element: Element) -> DataType {
-    // The codes of DLDataTypeCode are 0 int, 1 uint, 2 float, 4 bfloat, 6 bool.
+    // Codes of DLDataTypeCode: 0 int, 1 uint, 2 float, 4 bfloat, 6 bool.
     let (code, bits) = match element {
         Element::F32 => (2, 32),
         Element::F16 => (2, 16),
@@ -145,7 +137,7 @@ fn data_type(element: Element) -> DataType {
     DataType { code, bits, lanes: 1 }
 }
 
-/// Makes an owner of `tensor`, or of a copy of its data, and the `DLTensor` that points into it.
+/// Makes the owner of `tensor`, or of a copy of its data, and the `DLTensor` that points into it.
 fn export(tensor: Tensor, share: Share) -> Result<(Box<Owner>, DlTensor)> {
     let shape: Box<[i64]> = tensor.shape().into();
     let mut strides: Box<[i64]> = shape.clone();
@@ -238,23 +230,23 @@ unsafe extern "C" fn delete_versioned(tensor: *mut ManagedTensorVersioned) {
     }
 }
 
-/// Frees a capsule's tensor that nobody consumed.
+/// Frees the tensor of a capsule that no consumer took.
 ///
 /// # Safety
 /// `tensor` comes from [`managed`] and is not used again.
 pub(crate) unsafe fn discard(tensor: *mut ManagedTensor) {
-    // SAFETY: passed on.
+    // SAFETY: the contract of `delete` is the same as this function's.
     unsafe { delete(tensor) }
 }
 
-/// Frees a capsule's tensor that nobody consumed.
+/// Frees the tensor of a capsule that no consumer took.
 ///
 /// # Safety
 /// `tensor` comes from [`managed_versioned`] and is not used again.
 pub(crate) unsafe fn discard_versioned(tensor: *mut ManagedTensorVersioned) {
-    // SAFETY: passed on.
+    // SAFETY: the contract of `delete_versioned` is the same as this function's.
     unsafe { delete_versioned(tensor) }
 }
 
-// The layout must be the ABI's.
+// The layout must match the ABI.
 const _: () = assert!(size_of::<DlTensor>() == 48 || cfg!(not(target_pointer_width = "64")));

@@ -1,8 +1,8 @@
 //! Foreload: a data loader for people who train on GPUs. It knows the epoch's order and loads ahead.
 //!
-//! What can be set is a field of [`LoaderOptions`], whose defaults are those of Python. [`LoaderOptions::validate`]
-//! checks them, [`CheckedOptions::check`] holds them against a dataset and this machine, and a [`Pipeline`] makes the
-//! batches of each epoch:
+//! All settings are fields of [`LoaderOptions`], with the same defaults as in Python. [`LoaderOptions::validate`]
+//! checks them without a dataset. [`CheckedOptions::check`] resolves them for one dataset and this machine. A
+//! [`Pipeline`] then makes the batches of each epoch:
 //!
 //! ```
 //! use foreload::{Contents, DType, DatasetIndex, FieldOptions, FieldValue, LoaderOptions, Pipeline};
@@ -50,9 +50,9 @@
 //! # assert_eq!(train(&data, &index_dir).unwrap(), 2 * 8);
 //! ```
 //!
-//! Inside, data flows one way: `dataset` → `schedule` → `tier` → `io` → `decode` → `augment` → `batch` → hand-off by
-//! `dlpack`. `pipeline` is the one module that knows every stage; `ARCHITECTURE.md` has the picture, the invariants
-//! and the words.
+//! Data flows one way: `dataset` → `schedule` → `tier` → `io` → `decode` → `augment` → `batch` → hand-off by `dlpack`.
+//! Only `pipeline` uses every stage. `ARCHITECTURE.md` gives the overview; the `//!` page of each module gives its
+//! design.
 
 #![warn(missing_docs, unreachable_pub)]
 
@@ -68,9 +68,9 @@ pub mod cli {
     pub use ::cli::{FindsJob, FoundJob, JobQuestion};
     use std::ffi::OsString;
 
-    /// Runs the command line `args` (program name first) and returns the exit code: 0, 1 if the work failed, 2 for bad
-    /// usage. Results go to stdout, everything else to stderr. What takes part in a job of several processes
-    /// (`--peers`) finds them by `finder`, and says so where there is none.
+    /// Runs the command line `args` (program name first) and returns the exit code: 0 for success, 1 if the work
+    /// failed, 2 for bad usage. Results go to stdout, everything else to stderr. Commands that join a job of several
+    /// processes (`--peers`) use `finder` to find the other processes, and fail without one.
     pub fn main(args: Vec<OsString>, finder: Option<&dyn FindsJob>) -> i32 {
         base::version::set(env!("FORELOAD_VERSION"));
         ::cli::main(args, finder)

@@ -1,4 +1,4 @@
-//! What the tests and the benchmarks look into. Only they turn its feature on, and none of it is promised to anybody.
+//! Internals that tests and benchmarks use. Only they turn on the `testing` feature; none of this is a public API.
 
 #![allow(missing_docs)]
 

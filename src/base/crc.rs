@@ -1,36 +1,36 @@
-//! The CRC-32C (Castagnoli) of a sample's bytes, by which they are known wherever they are copied to, and the CRC-32
-//! that other people's formats have.
+//! Checksums: CRC-32C (Castagnoli), which accompanies a sample's bytes wherever they are copied, and CRC-32 for the
+//! formats of others.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// What the catalogue of CRCs calls Castagnoli's.
+/// The name of Castagnoli's CRC in the catalogue of CRCs.
 const CASTAGNOLI: CrcAlgorithm = CrcAlgorithm::Crc32Iscsi;
 
-/// The checksum of bytes that are all there.
+/// The CRC-32C of a contiguous range of bytes.
 pub fn checksum(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CASTAGNOLI, bytes) as u32
 }
 
-/// The CRC-32 of gzip and PNG, which Parquet has for its pages.
+/// The CRC-32 of gzip and PNG, which Parquet uses for its pages.
 pub fn crc32(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32IsoHdlc, bytes) as u32
 }
 
-/// The checksum of bytes that come in pieces.
+/// The CRC-32C of bytes that arrive in chunks.
 pub struct Checksum(Digest);
 
 impl Checksum {
-    /// That of no bytes.
+    /// Starts with no bytes.
     pub fn new() -> Self {
         Self(Digest::new(CASTAGNOLI))
     }
 
-    /// Goes on with the next piece.
+    /// Adds the next chunk.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The checksum of the pieces so far.
+    /// The checksum of the chunks so far.
     pub fn value(&self) -> u32 {
         self.0.finalize() as u32
     }

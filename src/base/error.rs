@@ -1,4 +1,4 @@
-//! The errors of Foreload, in words that name the thing to act on.
+//! The errors of Foreload. Each message names the setting, file or sample, and what to do.
 
 mod carried;
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What is wrong with a file that is a pointer of Git LFS; `None` for other beginnings of files.
+/// The problem with a file that is a pointer of Git LFS. `None` for files that begin otherwise.
 pub fn git_lfs_pointer(beginning: &[u8]) -> Option<&'static str> {
     let is_pointer = beginning.starts_with(b"version https://git-lfs.github.com/spec/");
     is_pointer.then_some(
@@ -18,10 +18,10 @@ pub fn git_lfs_pointer(beginning: &[u8]) -> Option<&'static str> {
     )
 }
 
-/// What went wrong. Each kind becomes one Python exception under `foreload.Error`.
+/// All errors. Each kind becomes one Python exception under `foreload.Error`.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A setting has a value that cannot work. `message` says what is wrong and what would be right.
+    /// A setting has an impossible value. `message` says what is wrong and what would be right.
     #[error("config: {setting}: {message}")]
     Config {
         /// The name of the setting as the user wrote it, e.g. `batch_size`.
@@ -30,7 +30,7 @@ pub enum Error {
         message: String,
     },
 
-    /// The dataset, or the index of it, cannot be used.
+    /// The dataset or its index cannot be used.
     #[error("dataset {path}: {message}", path = path.display())]
     Dataset {
         /// The directory, shard or index file.
@@ -39,7 +39,7 @@ pub enum Error {
         message: String,
     },
 
-    /// The dataset is not what it was when it was indexed.
+    /// The dataset has changed since it was indexed.
     #[error("dataset changed: {path}: {message}; run `foreload index --rebuild` on it", path = path.display())]
     DatasetChanged {
         /// The directory, file or shard that differs.
@@ -53,34 +53,34 @@ pub enum Error {
     Io {
         /// What was tried: "read 8000 bytes at 9001 of".
         what: String,
-        /// The file that it was tried on.
+        /// The file of the operation.
         path: PathBuf,
         /// The operating system's error.
         source: std::io::Error,
     },
 
-    /// The bytes of an image are not what a decoder can turn into pixels.
+    /// The bytes of an image cannot be decoded.
     #[error(transparent)]
     Decode(#[from] DecodeError),
 
-    /// One sample failed; `source` says why.
+    /// One sample failed, because of `source`.
     #[error("sample {id}{} ({}, bytes {offset}+{length}): {source}", shown_key(key.as_deref()), path.display())]
     Sample {
         /// The sample id, which is its number in the index.
         id: u64,
-        /// The key of a sample in a tar shard, where it is known.
+        /// The key of a sample in a tar shard, if known.
         key: Option<Box<str>>,
-        /// The file or shard that holds it.
+        /// The file or shard with the sample.
         path: Box<Path>,
-        /// Where the sample's bytes begin in the file.
+        /// The offset of the sample's first byte in the file.
         offset: u64,
-        /// How many bytes the sample has.
+        /// The number of the sample's bytes.
         length: u32,
         /// The cause of the failure.
         source: Box<Error>,
     },
 
-    /// More samples failed than `max_errors` allows; `source` is the failure that was one too many.
+    /// More samples failed than `max_errors` allows. `source` is the failure that exceeded it.
     #[error("{count} samples failed, max_errors is {max_errors}; the last: {source}")]
     TooManyErrors {
         /// The number of failures so far in this epoch.
@@ -91,11 +91,11 @@ pub enum Error {
         source: Box<Error>,
     },
 
-    /// This build or machine lacks something that was asked for.
+    /// This build or machine lacks something that was requested.
     #[error("{0}")]
     Unavailable(String),
 
-    /// A call of the GPU's driver or of a library on it failed.
+    /// A call of the GPU driver or of a GPU library failed.
     #[error("{call}: {status}{advice}")]
     Gpu {
         /// The function that failed: `cuMemAllocFromPoolAsync`.
@@ -106,24 +106,24 @@ pub enum Error {
         advice: &'static str,
     },
 
-    /// A thread of the pipeline died of a defect in Foreload; holds what the thread said.
+    /// A thread of the pipeline panicked because of a defect in Foreload. Contains the panic message.
     #[error("internal error: {0}; please report it")]
     Internal(String),
 }
 
-/// Why an image could not be decoded. The sample it belongs to is named by [`Error::Sample`].
+/// Why an image could not be decoded. [`Error::Sample`] names the sample.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum DecodeError {
-    /// No codec is for such a file. Holds the formats that there are codecs for, and the file's first bytes in words.
+    /// No codec accepts the file. Contains the supported formats and a description of the file's first bytes.
     #[error("not {0}")]
     NotAnImage(String),
-    /// The file is legal but of a kind that no decoder here knows (arithmetic coding, 12 bits, lossless).
+    /// The file is valid, but no decoder here supports its kind (arithmetic coding, 12 bits, lossless).
     #[error("unsupported image: {0}")]
     Unsupported(String),
     /// The file contradicts itself or ends too early.
     #[error("corrupt image: {0}")]
     Corrupt(String),
-    /// The bytes of a field that is no image are not what they should be; holds what is wrong with them.
+    /// The bytes of a field that is not an image are invalid. Contains the problem.
     #[error("{0}")]
     Damaged(String),
     /// A field of a sample with several fields failed.
@@ -134,7 +134,7 @@ pub enum DecodeError {
         /// What is wrong with the field.
         source: Box<DecodeError>,
     },
-    /// The image has more pixels than the limit allows: perhaps a decompression bomb.
+    /// The image has more pixels than the limit. It may be a decompression bomb.
     #[error(
         "image of {width}×{height} pixels exceeds the limit of {limit} pixels; raise max_pixels if it is meant"
     )]
@@ -148,13 +148,13 @@ pub enum DecodeError {
     },
 }
 
-/// A sample's key in a message.
+/// A sample's key, formatted for a message.
 fn shown_key(key: Option<&str>) -> String {
     key.map_or_else(String::new, |key| format!(", key {key:?}"))
 }
 
 impl Error {
-    /// Makes the error for a panic in the thread that was `doing` something.
+    /// Makes the error for a panic in a thread that was `doing` something.
     pub fn panicked(doing: &str, panic: &(dyn std::any::Any + Send)) -> Self {
         let text = panic.downcast_ref::<&str>().copied();
         let text =
@@ -162,7 +162,7 @@ impl Error {
         Self::Internal(format!("{doing}: {text}"))
     }
 
-    /// The error for what this build lacks, because the cargo feature `feature` was off.
+    /// Makes the error for a part that this build lacks, because the cargo feature `feature` was off.
     pub fn left_out(what: &str, feature: &str) -> Self {
         Self::Unavailable(format!(
             "this build of Foreload has no {what}: build it with the cargo feature `{feature}`, or install a wheel"
@@ -174,7 +174,7 @@ impl Error {
         Self::Config { setting, message: message.into() }
     }
 
-    /// This error, as one of the field with this `name`, where several fields could have it.
+    /// Adds the name of the field to this error, for samples with several fields.
     pub fn of_field(self, name: &str) -> Self {
         match self {
             Self::Config { setting, message } => Self::config(setting, format!("{name:?}: {message}")),
@@ -185,7 +185,7 @@ impl Error {
         }
     }
 
-    /// Makes an [`Error::Io`]; `what` stands before the path: `open`, `read 8000 bytes at 9001 of`.
+    /// Makes an [`Error::Io`]. `what` precedes the path: `open`, `read 8000 bytes at 9001 of`.
     pub fn io(what: impl Into<String>, path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         Self::Io { what: what.into(), path: path.into(), source }
     }

@@ -1,16 +1,17 @@
-//! JSON as Python's `json.loads` takes it: finds out which bytes are a document, and what is on its first level.
+//! A scanner for JSON as Python's `json.loads` accepts it: checks whether bytes are a document, and lists its first
+//! level.
 //!
-//! Users' documents are written by Python and read by Python, whose writer makes `NaN` and `Infinity`, and whose reader
-//! takes a byte order mark, UTF-16 and UTF-32, halves of surrogate pairs and documents of any depth. No crate takes
-//! just these: serde_json refuses NaN, jiter a half of a surrogate pair and more than some depth, and json5 takes
-//! comments and single quotes, too. So this scanner only checks a document; its values are for Python to make. What
-//! Python's limits refuse beside that (its recursion, whole numbers of more than 4300 digits) is found there.
+//! Python writes and reads the documents of users. Its writer emits `NaN` and `Infinity`. Its reader accepts a byte
+//! order mark, UTF-16 and UTF-32, unpaired surrogates and documents of any depth. No crate accepts exactly this:
+//! serde_json rejects NaN, jiter rejects unpaired surrogates and deep documents, and json5 also accepts comments and
+//! single quotes. So this scanner only checks a document, and Python creates the values. Python itself checks its
+//! further limits (recursion, whole numbers of more than 4300 digits).
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-/// The reason for which bytes are no JSON document, and the place.
+/// The reason why bytes are not a JSON document, and the place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotJson {
     /// The place in the document as UTF-8, in bytes.
@@ -24,11 +25,11 @@ impl std::fmt::Display for NotJson {
     }
 }
 
-/// The text of a document as UTF-8, whose encoding is found as `json.detect_encoding` finds it. Halves of surrogate
-/// pairs pass, as there.
+/// The text of a document as UTF-8. Detects the encoding as `json.detect_encoding` does, and accepts unpaired
+/// surrogates as it does.
 ///
 /// # Errors
-/// [`NotJson`] for bytes that are no text.
+/// [`NotJson`] for bytes that are not text.
 pub fn utf8(bytes: &[u8]) -> Result<Cow<'_, [u8]>, NotJson> {
     let (unit, big, text) = match *bytes {
         [0, 0, 0xFE, 0xFF, ref text @ ..] => (4, true, text),
@@ -56,7 +57,7 @@ pub fn utf8(bytes: &[u8]) -> Result<Cow<'_, [u8]>, NotJson> {
         if big { raw.iter().fold(0, add) } else { raw.iter().rev().fold(0, add) }
     };
     let units = text.chunks(unit).map(in_order);
-    // A half of a pair can only stand in a string, where any character is as good.
+    // An unpaired surrogate can only be in a string, where any replacement character is valid.
     let decoded: String = if unit == 2 {
         let units = units.map(|unit| unit as u16);
         char::decode_utf16(units).map(|found| found.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
@@ -70,7 +71,7 @@ pub fn utf8(bytes: &[u8]) -> Result<Cow<'_, [u8]>, NotJson> {
     Ok(Cow::Owned(decoded.into_bytes()))
 }
 
-/// Checks that bytes are UTF-8, but for halves of surrogate pairs that are written as characters of their own.
+/// Checks that bytes are UTF-8, but accepts surrogates that are encoded as characters.
 fn check_utf8(text: &[u8]) -> Result<(), NotJson> {
     let mut at = 0;
     while let Err(error) = std::str::from_utf8(&text[at..]) {
@@ -83,16 +84,16 @@ fn check_utf8(text: &[u8]) -> Result<(), NotJson> {
     Ok(())
 }
 
-/// Scans a whole document in UTF-8, and shows the entries of its outermost object or list: each value as it is written,
-/// and its key as it is written, in its quotes.
+/// Scans a whole document in UTF-8, and passes the entries of its outermost object or list to `show`: each value and
+/// key as they are written, the key with its quotes.
 ///
 /// # Errors
-/// [`NotJson`] for what `json.loads` refuses.
+/// [`NotJson`] if `json.loads` would reject the document.
 pub fn scan<'a>(text: &'a [u8], mut show: impl FnMut(Option<&'a [u8]>, &'a [u8])) -> Result<(), NotJson> {
     let mut scan = JsonScan { text, at: 0 };
-    // For each object or list that is open, the outermost first, whether it is an object.
+    // For each open object or list, from the outermost on: whether it is an object.
     let mut open: Vec<bool> = Vec::new();
-    // The key and the start of the value that is being read in the outermost one.
+    // The key and the start of the current value in the outermost object or list.
     let (mut key, mut start) = (None, 0);
     'values: loop {
         scan.space();
@@ -119,7 +120,7 @@ pub fn scan<'a>(text: &'a [u8], mut show: impl FnMut(Option<&'a [u8]>, &'a [u8])
             }
             _ => scan.word()?,
         }
-        // A value has ended, and perhaps those around it.
+        // A value has ended, and perhaps the objects and lists that contain it.
         loop {
             if open.len() == 1 {
                 show(key, &text[start..scan.at]);
@@ -147,21 +148,21 @@ pub fn scan<'a>(text: &'a [u8], mut show: impl FnMut(Option<&'a [u8]>, &'a [u8])
     if scan.at < text.len() { Err(scan.expected("more follows the document")) } else { Ok(()) }
 }
 
-/// Decodes a string that is given in its quotes; `None` for anything else, and for halves of surrogate pairs.
+/// Decodes a string with its quotes. `None` for anything else, and for unpaired surrogates.
 pub fn text(raw: &[u8]) -> Option<String> {
     serde_json::from_slice(raw).ok()
 }
 
-/// Reads a document that says what is to be done: each of its objects has a key once. `json.loads` takes the last of
-/// several, which hides that something was written in vain.
+/// Reads a document with settings. Each of its objects must have each key only once. `json.loads` takes the last of
+/// several values, which hides the others from the user.
 ///
 /// # Errors
-/// What is no JSON, and the first key that an object has twice, with their places; lists and objects that lie in one
-/// another too deeply. The message goes on after "is".
+/// A message for a document that is not JSON, for the first key that an object has twice, and for lists and objects
+/// nested too deeply. The message continues a sentence after "is".
 pub fn settings(text: &str) -> Result<Value, String> {
     let read = serde_json::from_str(text).map(|UniqueKeys(value)| value);
     read.map_err(|error| match error.to_string() {
-        // serde_json has no other way to say which error it is.
+        // serde_json gives this error only as text.
         deep if deep.starts_with("recursion limit exceeded") => {
             "JSON whose lists and objects lie in one another too deeply: 127 levels are the most".to_owned()
         }
@@ -169,7 +170,7 @@ pub fn settings(text: &str) -> Result<Value, String> {
     })
 }
 
-/// A value whose objects have each key once.
+/// A value whose objects have each key only once.
 struct UniqueKeys(Value);
 
 impl<'de> Deserialize<'de> for UniqueKeys {
@@ -249,7 +250,6 @@ impl<'a> JsonScan<'a> {
         }
     }
 
-    /// Scans a key and its colon.
     fn key(&mut self) -> Result<&'a [u8], NotJson> {
         if self.peek() != Some(b'"') {
             return Err(self.expected("a name in double quotes is missing"));
@@ -263,7 +263,6 @@ impl<'a> JsonScan<'a> {
         Ok(key)
     }
 
-    /// Scans a string with its quotes.
     fn string(&mut self) -> Result<&'a [u8], NotJson> {
         let start = self.at;
         self.at += 1;
@@ -288,7 +287,7 @@ impl<'a> JsonScan<'a> {
         }
     }
 
-    /// Scans a number, or one of the words that stand for a value.
+    /// Scans a number or a literal such as `null`.
     fn word(&mut self) -> Result<(), NotJson> {
         let rest = &self.text[self.at..];
         let words: [&[u8]; 6] = [b"null", b"true", b"false", b"NaN", b"Infinity", b"-Infinity"];

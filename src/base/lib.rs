@@ -1,6 +1,11 @@
-//! What every layer of Foreload uses and that knows none of them: errors and notices, names and units that users write,
-//! checksums, random numbers, the processor's vector instructions, page-aligned buffers, the log of what a job did when
-//! (`trace`), and how the processes of a user find one another on a node (`node`).
+//! The foundation of all layers, which depends on none of them:
+//!
+//! - `error` and `notices`: errors, and warnings and information for the user;
+//! - `names`, `units`, `json` and `tier_name`: values in settings, and names in statistics;
+//! - `crc`, `rng`, `simd`, `slot` and `parts`: checksums, random numbers, SIMD levels, page-aligned buffers, and wanted
+//!   byte ranges;
+//! - `trace`: the interval log of a job;
+//! - `node`: how the processes of a user find one another on a node.
 
 #![warn(missing_docs, unreachable_pub)]
 

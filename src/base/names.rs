@@ -1,17 +1,17 @@
-//! Values that users write by name: in settings, parameters of transforms, kinds of fields. A type's names stand once,
-//! beside the type, for Python, the command line, JSON and messages alike.
+//! Values that users write by name: in settings, parameters of transforms, kinds of fields. The names of a type are
+//! listed once, next to the type, for Python, the command line, JSON and messages.
 
 use crate::error::{Error, Result};
 
-/// A type with a few named values. Make one by [`named!`].
+/// A type whose values have names. Implement it with [`named!`].
 pub trait NamedValue: Copy + PartialEq + 'static {
-    /// Every value, by the name that users write.
+    /// All values, each with the name that users write.
     const NAMES: &'static [(&'static str, Self)];
 
     /// The value called `name`.
     ///
     /// # Errors
-    /// What is wrong with the name, in words that list the names there are.
+    /// A message with the valid names.
     fn find(name: &str) -> Result<Self, String> {
         Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, value)| *value).ok_or_else(|| {
             let known: Vec<_> = Self::NAMES.iter().map(|(name, _)| *name).collect();
@@ -22,7 +22,7 @@ pub trait NamedValue: Copy + PartialEq + 'static {
     /// The value called `name`, for `setting`.
     ///
     /// # Errors
-    /// [`Error::Config`] that lists the names there are.
+    /// [`Error::Config`] with the valid names.
     fn parse(setting: &'static str, name: &str) -> Result<Self> {
         Self::find(name).map_err(|is| Error::config(setting, is))
     }
@@ -33,7 +33,7 @@ pub trait NamedValue: Copy + PartialEq + 'static {
     }
 }
 
-/// Gives a type its names. A value without one is none that users can ask for. In JSON the names are the values.
+/// Gives a type its names. Users cannot ask for a value without a name. In JSON the names are the values.
 #[macro_export]
 macro_rules! named {
     ($type:ident: $($name:literal => $variant:ident),+ $(,)?) => {

@@ -1,8 +1,8 @@
-//! What the user should hear although nothing failed: what is left out, replaced, slowed or not known. Each notice
-//! comes once.
+//! Notices: warnings and information for the user although nothing failed, for instance about something that was
+//! skipped, replaced, slowed down or unknown. Each is given once.
 //!
-//! Any code on any thread adds notices. Python turns a notice into a warning, or into a line of its log if it is merely
-//! good to know; the command line prints it. A message names the reason and the remedy.
+//! Any code on any thread adds notices. Python turns them into warnings, or into lines of its log if they are only
+//! information. The command line prints the warnings. A message names the reason and the remedy.
 
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
@@ -13,15 +13,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The most bytes of a message: enough for reason, remedy and a long path, but not for a list of all files concerned.
 const LONGEST: usize = 1000;
 
-/// How many commands run: meanwhile notices that cannot wait are printed at once, because nobody takes them.
+/// The number of running commands. While a command runs, urgent notices are printed at once, because nothing takes
+/// them.
 static COMMANDS: AtomicUsize = AtomicUsize::new(0);
 
-/// Has notices that cannot wait printed on stderr as long as it lives, as the command line does. The process may be a
-/// Python that goes on with loaders of its own.
+/// While it lives, urgent notices are printed on stderr, as the command line needs. The process may be a Python
+/// interpreter that later uses loaders, so dropping it ends the printing.
 pub struct SpokenAloud(());
 
 impl SpokenAloud {
-    /// Has such notices printed from now on.
+    /// Starts the printing.
     pub fn begin() -> Self {
         COMMANDS.fetch_add(1, Ordering::Relaxed);
         Self(())
@@ -35,12 +36,12 @@ impl Drop for SpokenAloud {
 }
 
 thread_local! {
-    /// Whether what this thread would have the user hear is dropped.
+    /// Whether notices of this thread are dropped.
     static IS_UNHEARD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does `work` without anybody hearing the notices that this thread adds meanwhile, where the user hears of the same
-/// from somebody else.
+/// Runs `work`, and drops the notices that this thread adds during it. For work whose notices the user gets from
+/// elsewhere.
 pub fn unheard<T>(work: impl FnOnce() -> T) -> T {
     struct Restored(bool);
     impl Drop for Restored {
@@ -52,20 +53,20 @@ pub fn unheard<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Whether somebody should do something about a notice.
+/// Whether a notice requires action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NoticeKind {
-    /// Something is likely not what the user wants.
+    /// Something is probably not as the user wants it.
     Warning,
-    /// Something is good to know; a healthy run may have such notices.
+    /// Information; a healthy run may have such notices.
     Information,
 }
 
-/// A message that the user should hear.
+/// A message to the user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Notice {
-    /// How much the notice matters.
+    /// Whether the notice requires action.
     pub kind: NoticeKind,
     /// The message, of bounded length.
     pub message: String,
@@ -77,7 +78,7 @@ pub struct Notices(Arc<NoticeQueue>);
 
 #[derive(Debug, Default)]
 struct NoticeQueue {
-    /// Whether there is a notice to take. It is asked for at every batch.
+    /// Whether there is a notice to take. It is checked at every batch.
     waiting: AtomicBool,
     state: Mutex<NoticeState>,
 }
@@ -85,12 +86,12 @@ struct NoticeQueue {
 #[derive(Debug, Default)]
 struct NoticeState {
     subjects: BTreeSet<NoticeSubject>,
-    /// What other processes have said.
+    /// The messages of other processes that were added.
     passed_on: BTreeSet<String>,
     waiting: VecDeque<Notice>,
 }
 
-/// What a notice that comes once is about: a name, and perhaps which of the things that it names.
+/// The subject of a notice that is given once: a name, and optionally an instance of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NoticeSubject(&'static str, &'static str);
 
@@ -112,7 +113,7 @@ impl Notices {
         self.add_once(NoticeKind::Warning, subject.into(), message);
     }
 
-    /// Informs with `message`, which is merely good to know, unless there was a notice on this `subject` before.
+    /// Informs with `message`, unless there was a notice on this `subject` before.
     pub fn inform_once(&self, subject: impl Into<NoticeSubject>, message: impl FnOnce() -> String) {
         self.add_once(NoticeKind::Information, subject.into(), message);
     }
@@ -124,14 +125,15 @@ impl Notices {
         }
     }
 
-    /// Adds `message`, whatever was added before: for each dataset, or for each epoch.
+    /// Adds `message` without a check for repetition, for instance for each dataset or epoch.
     pub fn notify(&self, kind: NoticeKind, message: String) {
         if !IS_UNHEARD.get() {
             self.add(&mut self.state(), kind, message);
         }
     }
 
-    /// Adds what another process said, unless it was heard before: who comes to that process again is told all again.
+    /// Adds a message of another process, unless it was added before: a process that reconnects gets all messages
+    /// again.
     pub fn pass_on(&self, kind: NoticeKind, message: String) {
         let mut state = self.state();
         if !IS_UNHEARD.get() && state.passed_on.insert(message.clone()) {
@@ -139,7 +141,7 @@ impl Notices {
         }
     }
 
-    /// Warns with `message` of what is going on now: later nobody would want to hear it.
+    /// Warns with `message` about a current event. While a command runs, it is printed at once.
     pub fn warn_at_once(&self, message: String) {
         if IS_UNHEARD.get() {
             return;
@@ -156,7 +158,7 @@ impl Notices {
         self.0.waiting.store(true, Ordering::Release);
     }
 
-    /// Takes the first notice that was not taken yet. It costs nothing when there is none.
+    /// Takes the first notice that was not taken yet. It is cheap if there is none.
     pub fn next(&self) -> Option<Notice> {
         if !self.0.waiting.load(Ordering::Acquire) {
             return None;
@@ -167,7 +169,7 @@ impl Notices {
         next
     }
 
-    /// Takes the warnings that were not taken yet, in order; notices that are merely good to know are dropped.
+    /// Takes the warnings that were not taken yet, in order, and drops notices that are only information.
     pub fn take(&self) -> Vec<String> {
         let all = std::iter::from_fn(|| self.next());
         all.filter(|notice| notice.kind == NoticeKind::Warning).map(|notice| notice.message).collect()

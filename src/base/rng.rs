@@ -1,46 +1,47 @@
-//! The one source of randomness: a counter-based generator, so that every number is a pure function of
-//! (seed, epoch, sample, occurrence, use, field, view, transform) and no thread, rank or restart can change it.
+//! The only source of randomness: a counter-based generator. Every number is a pure function of (seed, epoch, sample,
+//! occurrence, use, field, view, transform), so no thread, rank or restart can change it. → `tests/load/pipeline.rs`,
+//! `tests/load/mixing.rs`, `tests/load/locality.rs`
 //!
-//! Philox4x32-10 of Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC'11). The stream is part of
-//! Foreload's promise: [`VERSION`] goes into the key, golden values are tested, and a change of either is a new
-//! version.
+//! The generator is Philox4x32-10 of Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC'11). Users rely
+//! on the numbers staying the same: [`VERSION`] is part of every key, and tests compare golden values. A change of the
+//! numbers needs a new version.
 
 use sha2::{Digest, Sha256};
 
-/// The version of every random stream; part of each key.
+/// The version of all random streams, which is part of each key.
 pub const VERSION: u32 = 1;
 
-/// What a stream of random numbers is for. Distinct uses of one (seed, epoch, sample) never share numbers.
+/// The purpose of a random stream. Different uses of one (seed, epoch, sample) never share numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Use {
     /// The order of the epoch.
     Order = 0,
-    /// What transforms draw for a sample; each has a [part](RandomKey::part) of its own.
+    /// The draws of transforms for a sample. Each transform has its own [part](RandomKey::part).
     Augment = 1,
     /// The choice of a substitute for a failed sample.
     Substitute = 2,
-    /// The size of a sample of a dataset that is only simulated.
+    /// The size of a sample in a simulated dataset.
     Size = 3,
     /// The place of each draw of a weighted epoch within its slice.
     Slice = 4,
-    /// The samples of a stratum that a weighted epoch draws once more.
+    /// The samples of a stratum that a weighted epoch draws a further time.
     Round = 5,
-    /// How the images of a global batch are mixed.
+    /// The mixing of images in a global batch.
     Mix = 6,
-    /// The homes of samples among nodes.
+    /// The owner nodes of samples.
     Home = 7,
-    /// The pauses between the tries of a request to a server.
+    /// The pauses between the attempts of a request to a server.
     Pause = 8,
-    /// The order of samples that are loaded at a time, where an order keeps neighbours near.
+    /// The order of the read units in an epoch that keeps neighbours together.
     Load = 9,
-    /// The order of samples that are dealt to a turn there.
+    /// The order of the samples in a phase of such an epoch.
     Turn = 10,
-    /// Which samples of a stream a rehearsal buffer keeps.
+    /// The samples of a stream that a rehearsal buffer keeps.
     Keep = 11,
-    /// Which samples of the buffer a step rehearses.
+    /// The samples of the rehearsal buffer that a step uses.
     Rehearse = 12,
-    /// Which samples of a stream are dropped when more arrive than are used.
+    /// The samples of a stream that are dropped if more arrive than are used.
     Drop = 13,
 }
 
@@ -54,8 +55,8 @@ pub struct RandomKey {
 }
 
 impl RandomKey {
-    /// Makes the key of (fingerprint, seed, epoch, usage). The fingerprint may be empty where streams are not bound to
-    /// a dataset.
+    /// Makes the key of (fingerprint, seed, epoch, usage). The fingerprint is empty for streams that do not depend on a
+    /// dataset.
     pub fn new(fingerprint: &[u8], seed: u64, epoch: u64, usage: Use) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"foreload rng");
@@ -68,7 +69,7 @@ impl RandomKey {
     }
 
     /// Makes the key of a part of this key's use: for the `nth` transform of its `kind` in a list, for one `view` of an
-    /// image. Parts share no numbers, so one more part changes no other's numbers.
+    /// image. Parts share no numbers, so adding a part changes no other part's numbers.
     pub fn part(&self, view: [u32; 2], kind: &str, nth: u32) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"foreload rng part");
@@ -80,8 +81,8 @@ impl RandomKey {
         Self::of(hash)
     }
 
-    /// Makes the key for the same use of another image field, one that comes after the first. The first field's key is
-    /// this one, so that an added field changes no other field's numbers.
+    /// Makes the key for the same use of another image field after the first. The first field uses this key itself, so
+    /// adding a field changes no other field's numbers.
     pub fn of_field(&self, name: &str) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"foreload rng field");
@@ -103,8 +104,7 @@ impl RandomKey {
         RandomStream { key: *self, index, block: 0, buffer: [0; 4], used: 4 }
     }
 
-    /// The stream for the `occurrence`-th time that sample `index` comes up; [`RandomKey::stream`] is the stream for
-    /// time 0.
+    /// The stream for the `occurrence`-th draw of sample `index`. [`RandomKey::stream`] is the stream of occurrence 0.
     pub fn stream_of(&self, index: u64, occurrence: u32) -> RandomStream {
         let mut key = *self;
         // Nothing else changes this word of the counter.
@@ -113,16 +113,16 @@ impl RandomKey {
     }
 
     /// Computes four random words at (index, block): the raw generator.
-    // In tests, whatever inlines this optimises it less than this crate does (Cargo.toml): it would take ten times as
-    // long.
+    // Not inlined in tests: the test code that would inline it is less optimised than this crate (Cargo.toml), and
+    // would take ten times as long.
     #[cfg_attr(debug_assertions, inline(never))]
     pub fn block(&self, index: u64, block: u32) -> [u32; 4] {
         let counter = [index as u32, (index >> 32) as u32, block ^ self.domain[0], self.domain[1]];
         philox4x32_10(counter.map(|word| [word]), self.words).map(|[word]| word)
     }
 
-    /// Computes block 0 of `N` indexes in a row, of which the first is `first`: word `w` of the `i`-th stands in
-    /// `[w][i]`. Vectors compute several at a time.
+    /// Computes block 0 of `N` consecutive indexes from `first` on: word `w` of the `i`-th index is in `[w][i]`. SIMD
+    /// computes several at a time.
     pub fn blocks<const N: usize>(&self, first: u64) -> [[u32; N]; 4] {
         let index = |i: usize| first + i as u64;
         let low = std::array::from_fn(|i| index(i) as u32);
@@ -131,7 +131,7 @@ impl RandomKey {
     }
 }
 
-/// The random numbers of one sample, in order. A stream is cheap to make and 2^34 words long.
+/// The random numbers of one sample, in order. A stream is cheap to create, and 2^34 words long.
 #[derive(Debug, Clone)]
 pub struct RandomStream {
     key: RandomKey,
@@ -158,20 +158,20 @@ impl RandomStream {
         u64::from(self.next_u32()) | u64::from(self.next_u32()) << 32
     }
 
-    /// A number uniform in [0, 1), of 53 bits.
+    /// A uniform number in [0, 1) with 53 bits.
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// A number uniform in [low, high).
+    /// A uniform number in [low, high).
     pub fn uniform(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.unit()
     }
 
-    /// An integer uniform in [0, bound), without bias (Lemire, "Fast Random Integer Generation in an Interval", 2019).
+    /// A uniform integer in [0, bound), without bias (Lemire, "Fast Random Integer Generation in an Interval", 2019).
     ///
     /// # Panics
-    /// If `bound` is 0.
+    /// Panics if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "no integer is below 0");
         let mut product = u128::from(self.next_u64()) * u128::from(bound);
@@ -185,8 +185,8 @@ impl RandomStream {
     }
 }
 
-/// Random words for the values of an image, by the key that was drawn for it: those of run number `first` of four
-/// values, and of the `N` - 1 runs behind it. The words of a run stand in four lists. A GPU computes the same.
+/// Random words for the values of an image, by the key drawn for the image. A run is four consecutive values. Returns
+/// the words of `N` runs from number `first` on; word `w` of the `i`-th run is in `[w][i]`. The GPU computes the same.
 #[inline(always)]
 pub fn noise_words<const N: usize>(key: [u32; 2], first: u64) -> [[u32; N]; 4] {
     let number = |run: usize| first + run as u64;
@@ -195,7 +195,7 @@ pub fn noise_words<const N: usize>(key: [u32; 2], first: u64) -> [[u32; N]; 4] {
     philox4x32_10([low, high, [0; N], [0; N]], key)
 }
 
-/// Runs the generator for `N` counters, whose words stand in four lists; vectors take several at a time.
+/// Runs the generator for `N` counters, stored word by word. SIMD computes several at a time.
 #[inline(always)]
 fn philox4x32_10<const N: usize>(mut counters: [[u32; N]; 4], mut key: [u32; 2]) -> [[u32; N]; 4] {
     const M: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
@@ -218,7 +218,7 @@ fn philox4x32_10<const N: usize>(mut counters: [[u32; N]; 4], mut key: [u32; 2])
 mod tests {
     use super::*;
 
-    // These are the known answers of the authors' Random123 distribution (kat_vectors, philox4x32 10).
+    // Known answers of the authors' Random123 distribution (kat_vectors, philox4x32 10).
     #[test]
     fn philox_answers_as_its_authors_say() {
         let philox =

@@ -1,8 +1,9 @@
-//! The vector instructions to use, found at run time, the same for the whole program.
+//! The SIMD level to use: found at run time, the same for the whole program. `foreload doctor` and every benchmark
+//! report it.
 
 use std::sync::OnceLock;
 
-/// A set of vector instructions that a kernel may be written for. A higher level includes the lower ones.
+/// A SIMD level for which a kernel may have an implementation. A higher level includes the lower ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Plain Rust without special instructions.
@@ -14,7 +15,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// The best level of this processor, or what `FORELOAD_SIMD` (`portable`, `avx2`, `avx512`) lowers it to.
+    /// The best level of this processor, unless `FORELOAD_SIMD` (`portable`, `avx2`, `avx512`) lowers it.
     pub fn detect() -> Self {
         static LEVEL: OnceLock<Level> = OnceLock::new();
         *LEVEL.get_or_init(|| {
@@ -27,17 +28,17 @@ impl Level {
         })
     }
 
-    /// The levels that this processor has, from the lowest; tests compare them.
+    /// The levels that this processor supports, from the lowest. Tests compare them.
     pub fn available() -> impl Iterator<Item = Self> {
         [Self::Portable, Self::Avx2, Self::Avx512].into_iter().filter(|&level| level <= Self::best())
     }
 
-    /// This level, or the best below it that this processor has.
+    /// This level, or the best lower one that this processor supports.
     pub fn lowered(self) -> Self {
         self.min(Self::best())
     }
 
-    /// The name that `FORELOAD_SIMD` takes and `foreload doctor` prints.
+    /// The name in `FORELOAD_SIMD` and in the output of `foreload doctor`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Portable => "portable",

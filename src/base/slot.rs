@@ -1,7 +1,7 @@
-//! Slots: page-aligned buffers that bytes are read into, parts of one arena of fixed size.
+//! Slots: page-aligned buffers for reads, allocated from one arena of fixed size.
 //!
-//! Huge pages under the arena are the biggest single win of the read path (1.3 to 1.6 times the throughput of 4 KiB
-//! pages with O_DIRECT). So the arena is one mapping, aligned to 2 MiB and faulted in when it is made.
+//! Huge pages under the arena are the largest single gain of the read path (1.3 to 1.6 times the throughput of 4 KiB
+//! pages with O_DIRECT). So the arena is one mapping, aligned to 2 MiB and faulted in when it is created.
 
 use crate::error::{Error, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -9,34 +9,33 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The alignment of slots in bytes; their lengths are multiples of it. Most file systems ask this much of memory for
+/// The alignment of slots in bytes. Their lengths are multiples of it. Most file systems require this alignment for
 /// O_DIRECT.
 pub const PAGE: usize = 4096;
 
 const HUGE_PAGE: usize = 2 << 20;
 
-/// The arena that all slots are parts of: aligned to 2 MiB, of huge pages where the system has them, faulted in, of
-/// fixed size.
+/// The arena of all slots. It has a fixed size, is aligned to 2 MiB, uses huge pages if the system has them, and is
+/// faulted in.
 ///
-/// Pages are handed out first-fit: samples' lifetimes are nearly first in, first out, so that free room stays in few
-/// long pieces. The memory lives until the pool and the last slot are gone.
+/// Pages are allocated first-fit. Samples are freed nearly in the order of their allocation, so the free space stays in
+/// few long ranges. The memory lives until the pool and the last slot are dropped.
 #[derive(Clone)]
 pub struct SlotPool {
     arena: Arc<Arena>,
 }
 
 impl SlotPool {
-    /// Makes an arena of `bytes`, rounded up to 2 MiB, all of which are resident from then on. A forked child does not
-    /// have it: its slots are for this process alone.
+    /// Creates an arena of `bytes`, rounded up to 2 MiB. All of it is resident from then on. A forked child does not
+    /// inherit it, so its slots are usable in this process only.
     ///
     /// # Errors
-    /// [`Error::Config`] for `memory` when there is not so much memory.
+    /// [`Error::Config`] for `memory` if there is not enough memory.
     pub fn new(bytes: usize) -> Result<Self> {
         Self::map(bytes, AtFork::Leave)
     }
 
-    /// Makes an arena like [`SlotPool::new`], for slots that consumers are handed: a forked child has them as they are
-    /// at the fork.
+    /// Creates an arena like [`SlotPool::new`], for slots that consumers get. A forked child inherits a copy of it.
     ///
     /// # Errors
     /// The errors of [`SlotPool::new`].
@@ -54,15 +53,15 @@ impl SlotPool {
         Ok(Self { arena: Arc::new(arena) })
     }
 
-    /// Takes a slot for a read of `length` bytes, with room for O_DIRECT alignment on both sides; `None` when the arena
-    /// has no such room now.
+    /// Takes a slot for a read of `length` bytes, with space for O_DIRECT alignment on both sides. `None` if the arena
+    /// has no such space now.
     pub fn try_take(&self, length: usize) -> Option<Slot> {
         let pages = pages_for(length)?;
         let first = self.arena.space().take(pages)?;
         Some(self.slot(first, pages))
     }
 
-    /// The largest `length` that a slot can ever have.
+    /// The largest `length` of any slot.
     pub fn largest(&self) -> usize {
         self.arena.bytes - OVERHEAD
     }
@@ -93,26 +92,26 @@ impl SlotPool {
 pub struct SlotUsage {
     /// The size of the arena in bytes.
     pub bytes: usize,
-    /// The bytes taken now, room for alignment included.
+    /// The allocated bytes, including alignment.
     pub in_use: usize,
-    /// The most bytes ever taken at once.
+    /// The most bytes ever allocated at once.
     pub peak: usize,
-    /// The number of pieces that the free room is in.
+    /// The number of ranges that the free space consists of.
     pub pieces: usize,
 }
 
-/// The bytes that a slot has beyond its `length`: up to a page less one byte before the data, when O_DIRECT starts at a
-/// page's boundary, and a byte after it, by which a reader sees that a file has grown. Rounding up to pages gives the
-/// room that O_DIRECT needs at the end.
+/// The bytes that a slot has beyond its `length`. They leave up to a page less one byte before the data, because
+/// O_DIRECT starts at a page boundary. They leave one byte after the data, with which a reader detects that a file has
+/// grown. Rounding up to pages gives the space that O_DIRECT needs at the end.
 pub const OVERHEAD: usize = PAGE;
 
-/// The pages of a slot for `length` bytes; `None` when no arena can have so many.
+/// The pages of a slot for `length` bytes; `None` if no arena can have that many.
 fn pages_for(length: usize) -> Option<u32> {
     let bytes = length.checked_add(OVERHEAD)?;
     u32::try_from(bytes.div_ceil(PAGE)).ok()
 }
 
-/// A buffer, which goes back to its pool when it is dropped.
+/// A buffer that returns to its pool when it is dropped.
 pub struct Slot {
     arena: Arc<Arena>,
     first: u32,
@@ -120,7 +119,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// The bytes that the slot holds: at least the `length` asked for and a [`PAGE`], and a multiple of [`PAGE`].
+    /// The size of the slot: at least the requested `length` plus a [`PAGE`], and a multiple of [`PAGE`].
     pub fn capacity(&self) -> usize {
         self.pages as usize * PAGE
     }
@@ -132,18 +131,18 @@ impl Slot {
 
     /// All bytes of the slot.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: see `base`; `&self` keeps writers away.
+        // SAFETY: see `base`; `&self` excludes writers.
         unsafe { std::slice::from_raw_parts(self.base(), self.capacity()) }
     }
 
     /// All bytes of the slot, to write to.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: see `base`; `&mut self` keeps everybody else away.
+        // SAFETY: see `base`; `&mut self` excludes all other access.
         unsafe { std::slice::from_raw_parts_mut(self.base(), self.capacity()) }
     }
 
-    /// A pointer to the slot's pages. They lie inside the arena's mapping, which lives as long as `self.arena`, are
-    /// initialised (by the kernel, to zero) and belong to this slot alone until it is dropped.
+    /// A pointer to the slot's pages. The pages are inside the arena's mapping, which lives as long as `self.arena`.
+    /// They are initialised (to zero by the kernel), and belong to this slot alone until it is dropped.
     fn base(&self) -> *mut u8 {
         self.arena.base.as_ptr().wrapping_add(self.first as usize * PAGE)
     }
@@ -161,23 +160,22 @@ impl Drop for Slot {
     }
 }
 
-/// What a forked child gets of an arena.
+/// What a forked child inherits of an arena.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AtFork {
-    /// The child gets nothing. So a fork costs neither time nor memory, and the parent's next writes fault on no shared
-    /// page.
+    /// Nothing. So a fork costs neither time nor memory, and the parent's next writes fault on no shared page.
     Leave,
-    /// The child gets a copy of its own.
+    /// A copy.
     ///
     /// The kernel may be reading into the arena at that moment, for the parent. Pages of registered buffers are pinned:
     /// since Linux 5.9 a fork copies them for the child and leaves the parent its own (io_uring as it is used here
-    /// needs 5.17). Any other read in flight goes on into the page that both processes share then, and that the parent
-    /// keeps: only the kernel writes to a slot before its read has ended, and a later read into it first gives the
-    /// parent a page of its own.
+    /// needs 5.17). Any other read under way continues into the page that both processes then share and that the parent
+    /// keeps. This is safe: only the kernel writes to a slot before its read has ended, and a later read into it first
+    /// gives the parent its own page.
     Inherit,
 }
 
-/// The mapping and the list of free pages in it.
+/// The mapping, and the list of its free pages.
 struct Arena {
     base: NonNull<u8>,
     bytes: usize,
@@ -186,8 +184,8 @@ struct Arena {
     space: Mutex<FreeSpace>,
 }
 
-// SAFETY: the pointers are to a mapping that only `Drop` ends; its bytes are reached through slots, each of which
-// has its own pages alone, and the free list is behind a mutex.
+// SAFETY: the pointers are to a mapping that only `Drop` removes. Its bytes are accessed through slots, which never
+// share pages, and the free list is behind a mutex.
 unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
@@ -197,11 +195,11 @@ impl Arena {
         let too_large = || std::io::Error::from_raw_os_error(libc::ENOMEM);
         let bytes = bytes.checked_next_multiple_of(HUGE_PAGE).ok_or_else(too_large)?;
         let pages = u32::try_from(bytes / PAGE).map_err(|_| too_large())?;
-        // The mapping has one huge page more than needed, so that an aligned range lies inside. The rest is never
+        // The mapping has one huge page more than needed, so that it contains an aligned range. The rest is never
         // touched.
         let mapped = bytes.checked_add(HUGE_PAGE).ok_or_else(too_large)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no memory of ours.
+        // SAFETY: a new anonymous mapping at an address that the kernel chooses does not overlap any memory in use.
         let mapping = unsafe {
             mmap_anonymous(std::ptr::null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, flags)
         }?;
@@ -209,7 +207,7 @@ impl Arena {
         let start = mapping.as_ptr().cast::<u8>();
         let base = NonNull::new(start.wrapping_add(start.align_offset(HUGE_PAGE)))
             .expect("above the mapping's start");
-        // From here on `Drop` unmaps, also when prefaulting fails.
+        // From here on `Drop` unmaps, also if prefaulting fails.
         let arena = Self {
             base,
             bytes,
@@ -223,8 +221,8 @@ impl Arena {
 
     fn prefault(&self, at_fork: AtFork) -> std::io::Result<()> {
         let base = self.base.as_ptr().cast::<c_void>();
-        // SAFETY: the range is inside our mapping, whose contents nobody has seen yet. Both are hints: without huge
-        // pages reads are slower, and forks are where the arena is not left out of them.
+        // SAFETY: the range is inside our mapping, which nothing has used yet. Both calls are hints that may fail:
+        // without huge pages reads are slower, and without LinuxDontFork forks are slower.
         let _ = unsafe { madvise(base, self.bytes, Advice::LinuxHugepage) };
         if at_fork == AtFork::Leave {
             // SAFETY: as above.
@@ -232,10 +230,11 @@ impl Arena {
         }
         // SAFETY: as above; populating changes no byte.
         match unsafe { madvise(base, self.bytes, Advice::LinuxPopulateWrite) } {
-            // Linux before 5.14 does not know this advice.
+            // Linux before 5.14 does not support this advice.
             Err(rustix::io::Errno::INVAL) => {
                 for page in (0..self.bytes).step_by(PAGE) {
-                    // SAFETY: inside our mapping; volatile, so that the write that faults the page in stays.
+                    // SAFETY: inside our mapping. Volatile, so that the compiler keeps the write that faults the page
+                    // in.
                     unsafe { self.base.as_ptr().add(page).write_volatile(0) };
                 }
                 Ok(())
@@ -251,14 +250,14 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, whole, and with the arena the last slot in it is gone.
+        // SAFETY: this is our whole mapping, and the arena is dropped after the last slot in it.
         let unmapped = unsafe { munmap(self.mapping.as_ptr(), self.mapped) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
 }
 
-/// The free pages as (first, pages), sorted by first, never adjacent. There are tens of pieces at most: a scan is
-/// faster than any tree.
+/// The free pages as (first, pages), sorted by first, never adjacent. There are only tens of ranges, so a scan is
+/// faster than a tree.
 struct FreeSpace {
     free: Vec<(u32, u32)>,
     in_use: u32,
@@ -266,7 +265,7 @@ struct FreeSpace {
 }
 
 impl FreeSpace {
-    /// Takes pages from the first piece that is long enough, and returns the first page.
+    /// Takes pages from the first range that is long enough, and returns the first page.
     fn take(&mut self, pages: u32) -> Option<u32> {
         let place = self.free.iter().position(|&(_, length)| length >= pages)?;
         let (first, length) = self.free[place];
@@ -317,7 +316,7 @@ mod tests {
             let mut slot = pool.try_take(length).unwrap();
             assert_eq!(slot.as_mut_ptr() as usize % PAGE, 0);
             assert_eq!(slot.capacity() % PAGE, 0);
-            // The worst place for O_DIRECT: data begins at the last byte of a page.
+            // The worst case for O_DIRECT: data begins at the last byte of a page.
             assert!(slot.capacity() >= (PAGE - 1 + length + 1).next_multiple_of(PAGE));
         }
         assert_eq!(pool.as_raw().0 as usize % HUGE_PAGE, 0);
@@ -372,7 +371,7 @@ mod tests {
                     }
                     sum += pool.usage().in_use as f64 / pool.usage().bytes as f64;
                     refusals += 1;
-                    // Decoders overtake one another a little.
+                    // Decoders finish slightly out of order.
                     held.swap_remove_front(random.below(8) as usize);
                 }
                 assert!(pool.usage().pieces < 200, "seed {seed}: {:?}", pool.usage());

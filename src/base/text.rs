@@ -1,6 +1,6 @@
-//! The layout of texts that people read: docstrings, stubs, documents.
+//! The layout of texts for readers: docstrings, stubs, documents.
 
-/// Wraps a text into lines of at most `width` columns. The first begins with `first`, the others with `other`.
+/// Wraps a text into lines of at most `width` columns. The first line begins with `first`, the others with `other`.
 pub fn wrapped(text: &str, first: &str, other: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut line = first.to_owned();

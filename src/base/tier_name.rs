@@ -1,4 +1,4 @@
-//! The names of tiers, by which statistics, logs and reports speak of them.
+//! The names of tiers in statistics, logs and reports.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 /// The most characters of a name.
 const LONGEST: usize = 24;
 
-/// The most names that a process ever knows: no job has as many tiers, and a damaged log cannot fill the memory.
+/// The most names in a process: more than any job has tiers, and few enough that a damaged log cannot fill the memory.
 const MOST_NAMES: usize = 64;
 
 /// The name of a tier, such as `ram`, `nvme` or `source`.
@@ -14,7 +14,7 @@ const MOST_NAMES: usize = 64;
 pub struct TierName(&'static str);
 
 impl TierName {
-    /// The place that the dataset is on, the slowest tier.
+    /// The place where the dataset is stored, the slowest tier.
     pub const SOURCE: Self = Self::of("source");
     /// Copies in this process's memory.
     pub const RAM: Self = Self::of("ram");
@@ -26,13 +26,13 @@ impl TierName {
     /// The name `text`, for constants.
     ///
     /// # Panics
-    /// If `text` is no name: in a constant, the program does not compile.
+    /// Panics if `text` is not a valid name. In a constant this is a compile error.
     pub const fn of(text: &'static str) -> Self {
         assert!(is_name(text), "a name is up to 24 small letters, digits, `_` and `-`");
         Self(text)
     }
 
-    /// The name that `text` is; `None` where it is none: up to 24 small letters, digits, `_` and `-`.
+    /// The name `text`. `None` if it is not valid: a name has up to 24 small letters, digits, `_` and `-`.
     pub fn new(text: &str) -> Option<Self> {
         static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
         if !is_name(text) {
@@ -50,7 +50,7 @@ impl TierName {
         Some(Self(name))
     }
 
-    /// The name as a text.
+    /// The name as text.
     pub fn as_str(self) -> &'static str {
         self.0
     }

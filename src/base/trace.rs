@@ -1,7 +1,8 @@
-//! An interval log: which stage did what, when, for how long, in the Trace Event Format that Perfetto and Chrome read.
+//! The interval log of a job: which stage worked when and for how long, in the Trace Event Format, which Perfetto and
+//! Chrome read.
 //!
-//! [`Trace`] is the log of a process, and [`TraceLane`] a thread's handle to it. Threads never wait for the disk: what
-//! the writer cannot take in time is dropped and counted. A log that is off costs a branch.
+//! [`Trace`] is the log of a process, and [`TraceLane`] is a thread's handle to it. Threads never wait for the disk: if
+//! the writer falls too far behind, intervals are dropped and counted. A log that is off costs one branch.
 
 mod histogram;
 mod lane;
@@ -26,24 +27,24 @@ use std::sync::Arc;
 use std::time::Instant;
 use writer::TraceLog;
 
-/// What a thread, or a tier on its behalf, was doing.
+/// The work of a thread, or of a tier on its behalf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// The consumer waits for a batch.
     Wait,
-    /// The consumer is busy between two batches: it trains.
+    /// The consumer is busy between two batches, usually with training.
     Train,
-    /// Samples are on their way from this tier.
+    /// Reads of samples from this tier are in flight.
     Read(TierName),
-    /// Whole shards are on their way from the source to the tiers that keep them, ahead of their use.
+    /// Reads of whole shards from the source are in flight, to copy them ahead of use.
     Ahead,
-    /// Bytes are written to this tier.
+    /// Bytes are being written to this tier.
     Write(TierName),
-    /// Images are decoded by the CPU.
+    /// The CPU decodes images.
     Decode,
-    /// Images are cropped, resized, normalised and stored by the CPU.
+    /// The CPU crops, resizes, normalises and stores images.
     Augment,
-    /// The GPU is given planes and tables.
+    /// Planes and tables are copied to the GPU.
     Copy,
     /// The GPU decodes.
     GpuDecode,
@@ -52,7 +53,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The stages that are no tier's, each with its name.
+    /// The stages without a tier, each with its name.
     const OWN: [(Self, &str); 8] = [
         (Self::Wait, "wait"),
         (Self::Train, "train"),
@@ -82,7 +83,7 @@ impl Stage {
         }
     }
 
-    /// The row in which viewers show it, from above.
+    /// The row of the stage in viewers, counted from the top.
     fn row(self) -> u32 {
         match self {
             Self::Wait => 1,
@@ -99,12 +100,12 @@ impl Stage {
     }
 }
 
-/// A value over time, beside the intervals.
+/// A value over time, in addition to the intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gauge {
     /// Reads in flight.
     InFlight,
-    /// Bytes that this tier holds.
+    /// Bytes stored in this tier.
     Held(TierName),
 }
 
@@ -117,20 +118,20 @@ impl Gauge {
     }
 }
 
-/// What was done in an interval, and for which step.
+/// The amount of work in an interval, and the step that it was for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StageWork {
     /// The number of bytes read or written.
     pub bytes: u64,
     /// The number of samples worked on.
     pub samples: u64,
-    /// The epoch that it was for; `None` means the epoch at the time, or those to come.
+    /// The epoch of the work; `None` means the current epoch, or later ones.
     pub epoch: Option<u64>,
-    /// The step of the epoch that it was for.
+    /// The step of the epoch.
     pub step: u64,
 }
 
-/// A process' interval log, or none. Clones share it.
+/// The interval log of a process, or a log that is off. Clones share it.
 #[derive(Clone, Default)]
 pub struct Trace(Option<Arc<TraceLog>>);
 
@@ -145,39 +146,39 @@ impl std::fmt::Debug for Trace {
 pub struct TraceTotals {
     /// The number of intervals in the file.
     pub intervals: u64,
-    /// The number of intervals that were lost because the file could not be written as fast.
+    /// The number of intervals that were dropped because the file could not be written fast enough.
     pub dropped: u64,
 }
 
 impl Trace {
-    /// Makes a log that is off: it throws everything away at once.
+    /// Makes a log that is off and drops everything.
     pub fn off() -> Self {
         Self(None)
     }
 
-    /// Makes a log in a new file at `path`, in which the process is called `process`. An older file is overwritten.
+    /// Makes a log in a new file at `path`, with `process` as the name of the process. Overwrites an older file.
     ///
     /// # Errors
-    /// [`crate::error::Error::Io`] when the file cannot be made; [`crate::error::Error::Unavailable`] without another
-    /// thread.
+    /// [`crate::error::Error::Io`] if the file cannot be created; [`crate::error::Error::Unavailable`] if the writer's
+    /// thread cannot be started.
     pub fn create(path: &Path, process: &str) -> Result<Self> {
         Ok(Self(Some(TraceLog::create(path, process)?)))
     }
 
-    /// Whether there is a log.
+    /// Whether the log is on.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The handle of the thread called `thread`.
+    /// Makes the handle of the thread called `thread`.
     pub fn lane(&self, thread: &str) -> TraceLane {
         TraceLane::new(self.0.clone(), thread)
     }
 
-    /// Completes the file. Drop the lanes first: what they still hold, and what comes later, is not in it.
+    /// Completes the file. Drop the lanes first: intervals that they still hold, and later ones, are not in it.
     ///
     /// # Errors
-    /// [`crate::error::Error::Io`] when the file could not be written in full.
+    /// [`crate::error::Error::Io`] if the file could not be written completely.
     pub fn finish(&self) -> Result<TraceTotals> {
         self.0.as_ref().map_or_else(|| Ok(TraceTotals::default()), |log| log.finish())
     }

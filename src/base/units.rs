@@ -1,13 +1,13 @@
-//! Sizes and durations as users write them.
+//! Parsers for sizes and durations in settings.
 
 use crate::error::{Error, Result};
 use std::time::Duration;
 
-/// The number of bytes that `text` gives: a number with an optional unit, such as `300MB`, `1.5GiB` or `4096`. Units
-/// ending in `iB` are powers of 1024.
+/// Parses a number of bytes: a number with an optional unit, such as `300MB`, `1.5GiB` or `4096`. Units ending in `iB`
+/// are powers of 1024.
 ///
 /// # Errors
-/// [`Error::Config`] that names `setting`.
+/// [`Error::Config`], which names `setting`.
 pub fn parse_bytes(setting: &'static str, text: &str) -> Result<u64> {
     let (number, unit) = split(text);
     let factor = match unit.to_ascii_lowercase().as_str() {
@@ -28,15 +28,15 @@ pub fn parse_bytes(setting: &'static str, text: &str) -> Result<u64> {
     }
 }
 
-/// A number of bytes in GiB, for messages.
+/// Formats a number of bytes in GiB, for messages.
 pub fn in_gib(bytes: usize) -> String {
     format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
 }
 
-/// The duration that `text` gives: a number with its unit, such as `20ms`, `1.5s`, `250us` or `2min`; `0` needs none.
+/// Parses a duration: a number with its unit, such as `20ms`, `1.5s`, `250us` or `2min`. `0` needs no unit.
 ///
 /// # Errors
-/// [`Error::Config`] that names `setting`.
+/// [`Error::Config`], which names `setting`.
 pub fn parse_duration(setting: &'static str, text: &str) -> Result<Duration> {
     let (number, unit) = split(text);
     let factor = match unit {
@@ -55,7 +55,7 @@ pub fn parse_duration(setting: &'static str, text: &str) -> Result<Duration> {
     })
 }
 
-/// Splits a text into the number that it begins with and the unit after it.
+/// Splits a text into its leading number and the unit after it.
 fn split(text: &str) -> (&str, &str) {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

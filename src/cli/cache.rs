@@ -1,4 +1,4 @@
-//! The command `foreload cache`, which shows what a cache directory holds, and empties it.
+//! The command `foreload cache`, which shows the contents of a cache directory, or empties it.
 
 use super::output;
 use base::error::Result;
@@ -108,7 +108,7 @@ fn freed(cleared: &Cleared) -> String {
     lines.join("\n")
 }
 
-/// The characters of a fingerprint that are shown, enough to tell it from all others of a directory.
+/// The number of shown characters of a fingerprint, enough to distinguish all in a directory.
 const SHOWN_OF_NAME: usize = 16;
 
 fn title(dataset: &CachedDataset) -> String {

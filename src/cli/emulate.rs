@@ -6,13 +6,13 @@ use engine::pipeline::{self, OpenReader};
 use std::sync::Arc;
 use store::io::{Pfs, PfsRates, Throttled};
 
-/// Parses the rates that were asked for.
+/// Parses the rates of the flag.
 pub(super) fn rates(text: &str) -> Result<PfsRates> {
     parse_pfs("emulate-pfs", text)
 }
 
-/// Makes the function that opens a reader of the dataset, slowed down to `rates` if there are any. Readers of one
-/// process share its queues.
+/// Makes the function that opens a reader of the dataset, slowed down to `rates` if there are any. All readers that it
+/// opens share the emulated queues.
 pub(super) fn open_reader(rates: Option<PfsRates>) -> Box<OpenReader> {
     let pfs = rates.map(|rates| Arc::new(Pfs::new(rates)));
     Box::new(move |index, slots, config| {

@@ -1,4 +1,5 @@
-//! The job of several processes that a command takes part in: how they find one another (`--peers`).
+//! How the processes of a job find one another, for commands that are part of a job (`--peers`). Only the Python
+//! package supports launchers, so it passes a [`FindsJob`] to the command line.
 
 use base::error::{Error, Result};
 use std::ffi::OsString;
@@ -7,26 +8,26 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::tier::RankMeeting;
 
-/// Who finds the other processes of a job: Python's side of the program, which knows launchers and frameworks.
+/// Finds the other processes of a job. Implemented by the Python package, which supports launchers and frameworks.
 pub trait FindsJob {
-    /// Finds the job that this process is of. Nothing is said to the others yet.
+    /// Finds the job that this process belongs to, without communicating with the others.
     ///
     /// # Errors
-    /// [`Error::Config`] for `peers` and [`Error::Unavailable`] where what the launcher says cannot be used, or lacks a
-    /// package.
+    /// [`Error::Config`] for `peers` and [`Error::Unavailable`] if the launcher's information cannot be used, or a
+    /// package is missing.
     fn find(&self, ask: &JobQuestion<'_>) -> Result<FoundJob>;
 
-    /// The program that runs a command of `foreload` in this environment, and its first arguments.
+    /// The program that runs a `foreload` command in this environment, and its first arguments.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where there is none.
+    /// [`Error::Unavailable`] if there is no such program.
     fn command(&self) -> Result<Vec<OsString>>;
 }
 
-/// The program that runs a command of `foreload` as this process does.
+/// The program that runs a `foreload` command in the same way as this process.
 ///
 /// # Errors
-/// Those of [`FindsJob::command`].
+/// The errors of [`FindsJob::command`].
 pub(super) fn own_command(finder: Option<&dyn FindsJob>) -> Result<Vec<OsString>> {
     match finder {
         Some(finder) => finder.command(),
@@ -39,14 +40,14 @@ pub(super) fn own_command(finder: Option<&dyn FindsJob>) -> Result<Vec<OsString>
     }
 }
 
-/// What a user says of how a job's processes find one another.
+/// The user's settings for how a job's processes find one another.
 #[derive(Debug)]
 pub struct JobQuestion<'a> {
-    /// A directory that all nodes share, for jobs that have nothing better to meet by.
+    /// A directory that all nodes share, for jobs without a better place to meet.
     pub directory: Option<&'a Path>,
-    /// The address and port of this node; `None` means the launcher's side, and any free port.
+    /// The address and port of this node; `None` means its address on the launcher's side, and any free port.
     pub listen: Option<&'a str>,
-    /// How long a rank waits for the others each time that they meet.
+    /// How long a rank waits for the others at each meeting.
     pub patience: Duration,
 }
 
@@ -56,7 +57,7 @@ pub struct FoundJob {
     pub rank: u32,
     /// The number of ranks.
     pub world_size: u32,
-    /// The number of ranks on this node, where that is known.
+    /// The number of ranks on this node, if known.
     pub local_world_size: Option<u32>,
     /// How the ranks meet.
     pub meeting: Arc<dyn RankMeeting>,
@@ -74,10 +75,10 @@ pub(super) struct NodeArgs {
     pub(super) tls: bool,
 }
 
-/// Finds the job that this process is of.
+/// Finds the job that this process belongs to.
 ///
 /// # Errors
-/// Those of [`FindsJob::find`]; [`Error::Config`] for `peers` where the process is alone, or nobody can find others.
+/// The errors of [`FindsJob::find`]; [`Error::Config`] for `peers` if the process is alone, or there is no `finder`.
 pub(super) fn find(
     finder: Option<&dyn FindsJob>,
     directory: Option<&PathBuf>,

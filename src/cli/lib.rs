@@ -1,5 +1,5 @@
-//! The command line: a file or folder for each command, named as the command is. `settings` makes flags of the table
-//! of settings, `job` finds the ranks of a job, and `output` prints figures for people or as JSON.
+//! The command line. Each command has a file or folder with its name. `settings` makes flags from the table of
+//! settings, `job` finds the ranks of a job, and `output` prints results as text or JSON.
 
 #![warn(unreachable_pub)]
 
@@ -96,7 +96,7 @@ struct LeftOutArgs {
     _words: Vec<OsString>,
 }
 
-/// What a command says of the dataset that it takes.
+/// The help of the dataset argument.
 const DATASET: &str = "The dataset: a directory of class directories, of files or of shards; one shard; a table of \
     files (.csv, .tsv, .jsonl, .ndjson); several shards by braces, as 'train-{000..099}.tar'; or a URL of these";
 
@@ -108,14 +108,13 @@ fn choice<T: NamedValue + Send + Sync>(
 }
 
 /// Runs the command line `args` (program name first) and returns the exit code: 0, 1 if the work failed, 2 for bad
-/// usage. Results go to stdout, everything else to stderr. What takes part in a job of several processes (`--peers`)
-/// finds them by `finder`, and says so where there is none.
+/// usage. Results go to stdout, everything else to stderr. Commands that are part of a job of several processes
+/// (`--peers`) find the other processes with `finder`, and fail without one.
 pub fn main(args: Vec<OsString>, finder: Option<&dyn FindsJob>) -> i32 {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(answer) => {
-            // This is also how --help and --version come, with exit code 0. If printing fails, there is nobody left to
-            // tell.
+            // --help and --version also come here, with exit code 0. An error of printing cannot be reported anywhere.
             let text = answer.render().to_string();
             match without_secrets(&text) {
                 Cow::Borrowed(_) => drop(answer.print()),

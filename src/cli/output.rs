@@ -1,4 +1,4 @@
-//! The output of commands: results on stdout, progress on stderr, sizes and counts in words for people.
+//! The output of commands: results on stdout, progress on stderr, sizes and counts as text.
 
 use base::error::Result;
 use base::notices::{Notice, NoticeKind, Notices};
@@ -6,7 +6,7 @@ use data::dataset::BlockCosts;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
 
-/// Makes a progress bar over `total` `things` on stderr. It draws nothing if stderr is no terminal.
+/// Makes a progress bar over `total` `things` on stderr. It draws nothing if stderr is not a terminal.
 pub(crate) fn bar(total: u64, things: &str) -> ProgressBar {
     let template = format!("{{bar:32}} {{pos}}/{{len}} {things} {{per_sec}} {{eta}} left {{msg}}");
     let style = ProgressStyle::with_template(&template).expect("a template of our own");
@@ -17,7 +17,7 @@ pub(crate) fn bar(total: u64, things: &str) -> ProgressBar {
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
-        // The reader has seen enough (`| head`), which is not our failure.
+        // The reader has closed the pipe (`| head`), which is not an error.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         done => done.map_err(|error| base::error::Error::io("write to", "stdout", error)),
     }
@@ -28,7 +28,7 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<()> {
     print(&serde_json::to_string(value).map_err(|error| base::error::Error::Internal(error.to_string()))?)
 }
 
-/// A text of others as it may be drawn: what would move the cursor, change colours or turn letters around is spelt out.
+/// Makes a text from others safe to print: escapes characters that move the cursor, change colours or reverse letters.
 pub(crate) fn harmless(text: &str) -> String {
     let is_harmful = |c: char| {
         c.is_control()
@@ -57,7 +57,7 @@ pub(crate) fn print_notices(notices: &Notices) -> Vec<Notice> {
     std::iter::from_fn(|| notices.next()).inspect(print).collect()
 }
 
-/// The lines of a table whose first column holds names and whose others hold numbers. The first row has the titles.
+/// The lines of a table. Its first column has names, the others have numbers. The first row has the titles.
 pub(crate) fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> Vec<String> {
     let longest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; COLUMNS] = std::array::from_fn(longest);
@@ -82,7 +82,7 @@ pub(crate) fn bytes(count: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
-/// Describes what reading costs because samples lie in compressed blocks.
+/// Describes the cost of reading samples in compressed blocks.
 pub(crate) fn blocks(costs: &BlockCosts) -> String {
     let BlockCosts { blocks, packed_bytes, unpacked_bytes, random_read_bytes, .. } = *costs;
     let mut text = format!("{blocks} blocks, {}, {} unpacked", bytes(packed_bytes), bytes(unpacked_bytes));

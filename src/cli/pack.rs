@@ -1,5 +1,4 @@
-//! The command `foreload pack`, which packs a dataset into shards from which images are decoded in less time, or into
-//! tar shards.
+//! The command `foreload pack`, which packs a dataset into shards whose images decode faster, or into tar shards.
 
 use super::choice;
 use super::output;
@@ -42,7 +41,7 @@ pub(super) struct PackArgs {
     settings: Settings<PackedIndexSettings>,
 }
 
-/// The settings of the index of the dataset that is packed.
+/// The settings for the index of the source dataset.
 #[derive(Debug, Clone)]
 struct PackedIndexSettings;
 
@@ -57,9 +56,9 @@ struct PackSummary {
     version: &'static str,
     #[serde(flatten)]
     report: PackReport,
-    /// The images that were packed a second, in this run.
+    /// The images packed per second in this run.
     samples_per_second: f64,
-    /// The bytes of all shards for each byte of the source.
+    /// The bytes of all shards per byte of the source.
     ratio: f64,
     notices: Vec<Notice>,
 }
@@ -73,12 +72,12 @@ struct TarSummary {
     notices: Vec<Notice>,
 }
 
-/// Packs the dataset and prints what became of it.
+/// Packs the dataset and prints the summary.
 pub(super) fn run(args: &PackArgs) -> Result<()> {
     let contents = if args.files { Contents::Files } else { Contents::Images };
     let here = || std::thread::available_parallelism().map_or(1, usize::from);
     let index = IndexOptions {
-        // All members are packed, and labels as they are, usable or not.
+        // All members are packed, and labels are packed as they are, usable or not.
         members: Some(Vec::new()),
         without_labels: true,
         ..args.settings.validate()?.index_options(contents)
@@ -113,7 +112,7 @@ pub(super) fn run(args: &PackArgs) -> Result<()> {
     if args.json { output::print_json(&summary) } else { output::print(&describe(args, &summary)) }
 }
 
-/// Does work under a progress bar over so many things as it says at first.
+/// Runs work with a progress bar. The work first passes the total, then one `None` for each item.
 pub(super) fn with_bar<T>(
     things: &str,
     work: impl FnOnce(&(dyn Fn(Option<u64>) + Sync)) -> Result<T, Error>,
@@ -159,7 +158,7 @@ fn describe(args: &PackArgs, summary: &PackSummary) -> String {
     lines.join("\n")
 }
 
-/// The line about shards of an earlier run that were made again.
+/// The line about shards of an earlier run that were written again.
 fn again(shards: u64) -> Option<String> {
     let line = || {
         format!(

@@ -1,5 +1,5 @@
-//! The command `foreload plan`, which predicts what a job will cost: seconds of an epoch, what limits it, what more
-//! NVMe, more nodes and peers' caches would buy, and what other ways to keep the dataset would change.
+//! The command `foreload plan`, which predicts the cost of a job: the seconds of an epoch and what limits it. It also
+//! predicts the effect of more NVMe, more nodes, peers' caches, and other ways to store the dataset or fill the cache.
 
 mod ways;
 
@@ -64,7 +64,7 @@ pub(super) struct PlanArgs {
     settings: Settings<PlanSettings>,
 }
 
-/// The settings of the job's loaders that its cost depends on.
+/// The settings of the job's loaders on which its cost depends.
 #[derive(Debug, Clone)]
 struct PlanSettings;
 
@@ -85,7 +85,7 @@ impl TakesSettings for PlanSettings {
     const DEFAULTS: &'static [(&'static str, &'static str)] = &[("queue_depth", "32")];
 }
 
-/// The report that `--json` prints. Later versions add fields; the meaning of these stays.
+/// The report that `--json` prints. Later versions may add fields, but do not change the meaning of these.
 #[derive(Debug, Serialize)]
 struct PlanReport {
     version: &'static str,
@@ -99,36 +99,36 @@ struct PlanReport {
     batch_size: u32,
     repeats: u32,
     consume_seconds: f64,
-    /// The bytes per second of a node's network; absent where nodes do not read from each other.
+    /// The bytes per second of a node's network; absent if nodes do not read from each other.
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<f64>,
     assignment: String,
-    /// The price of 1000 requests to the slow tier; absent where none was given.
+    /// The price of 1000 requests to the slow tier; absent if none was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     price_per_1000: Option<f64>,
     machine: KnownRates,
-    /// What reading costs because samples lie in compressed blocks; absent where none does.
+    /// The cost of reading samples in compressed blocks; absent if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     compressed: Option<BlockCosts>,
-    /// The prediction with the cache that was asked for.
+    /// The prediction with the requested cache.
     plan: Prediction,
     /// The predictions with other caches: none, half, a terabyte more, twice as much.
     others: Vec<OtherPrediction>,
-    /// The predictions for other ways to fill the cache and to keep the dataset, as far as they change anything.
+    /// The predictions for other ways to fill the cache and to store the dataset, if they change anything.
     ways: Vec<OtherWay>,
     /// The prediction with more nodes of the same kind.
     more_nodes: MoreNodes,
-    /// The prediction where nodes do not read from each other; absent where they do not anyway.
+    /// The prediction if nodes do not read from each other; absent if `plan` is that already.
     #[serde(skip_serializing_if = "Option::is_none")]
     without_peers: Option<Prediction>,
-    /// The notices of what is left out of the dataset, as on stderr.
+    /// The notices about the dataset, as printed on stderr.
     notices: Vec<Notice>,
 }
 
 /// The prediction with a cache of another size.
 #[derive(Debug, Serialize)]
 struct OtherPrediction {
-    /// The size relative to the one that was asked for: "none", "half", "+1 TB", "double".
+    /// The size relative to the requested one: "none", "half", "+1 TB", "double".
     size: &'static str,
     #[serde(flatten)]
     plan: Prediction,
@@ -137,13 +137,13 @@ struct OtherPrediction {
 /// The prediction with more nodes.
 #[derive(Debug, Serialize)]
 struct MoreNodes {
-    /// How many more there are.
+    /// The number of additional nodes.
     nodes: u32,
     #[serde(flatten)]
     plan: Prediction,
 }
 
-/// Parses a rate of a network for clap, in bytes per second: bits are `b`, bytes are `B`.
+/// Parses a network rate for clap, in bytes per second: `b` means bits, `B` means bytes.
 fn parse_rate(text: &str) -> Result<f64> {
     let rate = text.trim().trim_end_matches("/s").trim_end_matches("ps");
     let (number, parts) = match rate.strip_suffix("bit").or_else(|| rate.strip_suffix('b')) {
@@ -164,7 +164,7 @@ fn parse_price(text: &str) -> Result<f64> {
     })
 }
 
-/// Predicts and prints.
+/// Makes the predictions and prints the report.
 pub(super) fn run(args: &PlanArgs) -> Result<()> {
     let checked = args.settings.validate()?;
     let known = match (&args.rates, &args.cache, args.cache_size) {
@@ -176,7 +176,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
         (None, cache, _) => calibrate::rates(&args.dir, cache.as_deref(), of_loaders(args))?,
     };
     let (source, decode_bandwidth) = (known.source, known.decode_bandwidth);
-    // Where nothing is cached, no time goes into the tier of a cache.
+    // Without a cache, the rates of the cache's tier are not used.
     let machine = Machine { source, nvme: known.nvme.unwrap_or(source), decode_bandwidth };
     let index = DatasetIndex::open(&args.dir, &checked.index_options(Contents::Images))?;
     let notices = output::print_notices(index.notices());
@@ -235,7 +235,8 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
     if args.json { output::print_json(&report) } else { output::print(&describe(&report)) }
 }
 
-/// The rates are measured where the index is; the index itself may change before it is opened again.
+/// The settings for measuring rates. The measurement uses the index in the same place, which may change before it is
+/// opened again.
 fn of_loaders(args: &PlanArgs) -> LoaderOptions {
     let LoaderOptions { fields, split, queue_depth, index_dir, bad_shards, .. } = (*args.settings).clone();
     LoaderOptions { fields, split, queue_depth, index_dir, bad_shards, ..LoaderOptions::default() }
@@ -244,10 +245,10 @@ fn of_loaders(args: &PlanArgs) -> LoaderOptions {
 fn job(args: &PlanArgs, index: &DatasetIndex, compressed: Option<&BlockCosts>) -> PredictedJob {
     let (each, by_block) = (index.total_reads(), index.reads_by_block());
     let ranks = u64::from(args.nodes) * u64::from(args.ranks_per_node);
-    // Each rank keeps the blocks that it has unpacked, if there is room for all of them.
+    // Each rank keeps the blocks that it has decompressed, if all of them fit into memory.
     let fit = compressed.is_some_and(BlockCosts::fit_in_memory);
     let requests = if fit { each.min(by_block.saturating_mul(ranks)) } else { each };
-    // Ranks on one node keep all samples of a block as soon as one of them reads it; nodes keep what they use.
+    // On one node, all samples of a block are kept when one rank reads it. Several nodes keep what each of them uses.
     let requests_kept = if args.nodes == 1 { by_block } else { requests };
     let shards = index.is_sharded().then(|| index.summaries().map(|summary| summary.groups).sum());
     PredictedJob {
@@ -271,17 +272,17 @@ fn job(args: &PlanArgs, index: &DatasetIndex, compressed: Option<&BlockCosts>) -
     }
 }
 
-/// The bytes that are in use at a time in an order that keeps neighbours near.
+/// The bytes in use at a time, in an order that keeps neighbours together.
 const SHARED_AT_ENDS: u64 = 100 << 20;
 
-/// The number of requests or reads of all samples in an order that keeps neighbours near, of so many ranks; `None`
-/// where it reads them one by one, as from file systems.
+/// The number of requests or reads for all samples by all `ranks`, in an order that keeps neighbours together. `None`
+/// if that order reads samples one by one, as it does from file systems.
 fn requests_by_blocks(index: &DatasetIndex, ranks: u64) -> Option<u64> {
     if !index.has_blocks() && !index.has_remote() {
         return None;
     }
     let stretches = Stretches::new(index, index.len(), |sample| sample, MOST_OF_STRETCH);
-    // At each end of a rank's part the next one reads what is in use there, too.
+    // At each end of a rank's part, the next rank also reads the block in use there.
     let count = stretches.len() as u64;
     let bytes: u64 = (0..stretches.len()).map(|number| stretches.bytes_of(number)).sum();
     let at_an_end = SHARED_AT_ENDS / (bytes / count.max(1)).max(1) + 1;
@@ -290,13 +291,13 @@ fn requests_by_blocks(index: &DatasetIndex, ranks: u64) -> Option<u64> {
 }
 
 impl PlanArgs {
-    /// Whether the order keeps neighbours near.
+    /// Whether the order keeps neighbours together.
     fn is_by_blocks(&self) -> bool {
         self.settings.shuffle == Some(Shuffling::Blocks)
     }
 }
 
-/// Reads rates from a file: a machine, or a report that has one as its `machine`.
+/// Reads rates from a file: a machine, or a report that contains one as `machine`.
 fn rates(path: &Path) -> Result<Machine> {
     let bad = |message: String| Error::config("rates", format!("{}: {message}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, error))?;
@@ -364,7 +365,7 @@ fn describe(report: &PlanReport) -> String {
             report.price_per_1000.map_or("", |_| "      price")
         ),
     ]);
-    // The rows are sorted by size, with the one that was asked for among them.
+    // Sort the rows by size, with the requested cache among them.
     let mut rows: Vec<(&str, &Prediction)> = others.iter().map(|other| (other.size, &other.plan)).collect();
     rows.push(("as asked", plan));
     rows.sort_by_key(|(_, plan)| plan.cache_bytes);
@@ -397,7 +398,7 @@ fn describe(report: &PlanReport) -> String {
     lines.join("\n")
 }
 
-/// Describes what another terabyte of NVMe on each node would buy.
+/// Describes the gain of another terabyte of NVMe on each node.
 fn another_terabyte(plan: &Prediction, others: &[OtherPrediction]) -> String {
     let Some(more) = others.iter().find(|other| other.size == "+1 TB") else { return String::new() };
     let saved = plan.seconds - more.plan.seconds;
@@ -461,7 +462,7 @@ fn tier(rates: &TierRates) -> String {
     )
 }
 
-/// Formats a duration in the unit that people would take.
+/// Formats a duration in a suitable unit.
 fn time(seconds: f64) -> String {
     match seconds {
         s if s < 0.1 => format!("{:.2} ms", 1e3 * s),

@@ -1,4 +1,4 @@
-//! Plots of simulations as SVG, for which no font and no library of the system is needed.
+//! Plots of simulations as SVG, drawn without fonts or libraries of the system.
 
 use base::error::{Error, Result};
 use plotters::prelude::*;
@@ -19,11 +19,11 @@ pub(super) fn svg_path(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Draws a bar for each policy, with its stall on top of the least time that it takes, and beside them the epochs one
+/// Draws a bar for each policy, with its stall after the least time that it takes, and next to the bars the epochs one
 /// by one.
 ///
 /// # Errors
-/// [`Error::Io`] naming the file.
+/// [`Error::Io`], which names the file.
 pub(super) fn outcomes(path: &Path, title: &str, outcomes: &[PolicyOutcome]) -> Result<()> {
     let mut text = String::new();
     let failed = |error: String| Error::Internal(format!("drawing a plot: {error}"));

@@ -1,4 +1,4 @@
-//! The command `foreload serve`, which makes batches for loaders that share them, as long as it runs.
+//! The command `foreload serve`, which makes batches for the loaders that share them, while it runs.
 
 use super::output;
 use super::settings::{Settings, TakesSettings};
@@ -33,7 +33,7 @@ pub(super) struct ServeArgs {
 /// Runs the command until it is interrupted.
 ///
 /// # Errors
-/// The errors of the loader; [`Error::Unavailable`](base::error::Error::Unavailable) where nothing can be shared.
+/// The errors of the loader; [`Error::Unavailable`](base::error::Error::Unavailable) if nothing can be shared.
 pub(super) fn run(args: &ServeArgs) -> Result<()> {
     let mut settings = args.settings.given().clone();
     if !settings.has("shared") {

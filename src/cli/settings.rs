@@ -1,4 +1,4 @@
-//! The loader's settings as flags, with the names, defaults and help of the table of settings.
+//! The loader's settings as flags, with the names, defaults and help texts from the table of settings.
 
 use base::error::Error;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -13,11 +13,11 @@ use std::ops::Deref;
 pub(super) trait TakesSettings {
     /// The names of these settings; `None` for all that have a flag.
     const NAMES: Option<&'static [&'static str]> = None;
-    /// The defaults that the command has of its own, as words of the command line.
+    /// Defaults of this command, as words on the command line.
     const DEFAULTS: &'static [(&'static str, &'static str)] = &[];
 }
 
-/// The settings that the flags of a command set, to be flattened into its arguments.
+/// The settings from the flags of a command, flattened into its arguments.
 #[derive(Debug, Clone)]
 pub(super) struct Settings<C>(LoaderOptions, GivenSettings, PhantomData<C>);
 
@@ -28,7 +28,7 @@ impl<C> From<LoaderOptions> for Settings<C> {
 }
 
 impl<C> Settings<C> {
-    /// What the flags gave, defaults included.
+    /// The values from the flags, including defaults.
     pub(super) fn given(&self) -> &GivenSettings {
         &self.1
     }
@@ -74,7 +74,7 @@ fn argument<C: TakesSettings>(setting: &'static Setting, flag: String) -> Arg {
         argument = argument.alias(old);
     }
     if form.annotation.starts_with("bool") {
-        // The flag alone, such as `--immutable`, is enough; a word behind it is an argument of its own.
+        // The flag alone, such as `--immutable`, is enough. A word after it is a separate argument.
         argument = argument.num_args(0..=1).require_equals(true).default_missing_value("true");
     }
     match default::<C>(setting) {
@@ -83,7 +83,8 @@ fn argument<C: TakesSettings>(setting: &'static Setting, flag: String) -> Arg {
     }
 }
 
-/// A setting's text as a command line has its values: what `None` means is the default, unless the flag has one.
+/// A setting's help text with the values of the command line. The meaning of `None` becomes the default, unless the
+/// flag has one.
 fn in_words_of_shells(doc: &str, has_default: bool) -> String {
     let lower = |doc: &str| {
         ["None:", "True:", "False:", "True,"]
@@ -100,7 +101,7 @@ fn in_words_of_shells(doc: &str, has_default: bool) -> String {
     }
 }
 
-/// The default as a word of the command line; `None` if the help explains what happens without.
+/// The default as a word on the command line; `None` if the help text explains the default.
 fn default<C: TakesSettings>(setting: &Setting) -> Option<String> {
     if let Some((_, word)) = C::DEFAULTS.iter().find(|(name, _)| *name == setting.name) {
         return Some((*word).to_owned());
@@ -117,11 +118,11 @@ fn default<C: TakesSettings>(setting: &Setting) -> Option<String> {
     }
 }
 
-/// The value that a word gives a setting, if it is one.
+/// Parses the value of a setting.
 fn given(setting: &Setting, word: OsString) -> Result<Given, Error> {
     let given = match word.into_string() {
         Ok(word) => setting.given_by(&word),
-        // A path can be any bytes.
+        // A path may contain any bytes.
         Err(word) => Given::Path(word.into()),
     };
     setting.set(&mut LoaderOptions::default(), &given)?;
@@ -142,7 +143,7 @@ impl<C: TakesSettings> FromArgMatches for Settings<C> {
             if let Some(given) = matches.get_one::<Given>(setting.name) {
                 setting.set(&mut self.0, given).map_err(refused)?;
                 self.1.give(setting.name, given.clone());
-                // Defaults are values here, too, and no contradiction to what the user says.
+                // Defaults are values here too, and must not contradict a value from the user.
                 let is_default = matches.value_source(setting.name) != Some(ValueSource::CommandLine);
                 if !is_default && *given != Given::Nothing {
                     by_user.push(setting.name);
@@ -156,7 +157,7 @@ impl<C: TakesSettings> FromArgMatches for Settings<C> {
     }
 }
 
-/// The first sentence of a text without its full stop, which `-h` shows where `--help` shows all.
+/// The first sentence of a text without its full stop. `-h` shows it, and `--help` shows the whole text.
 fn first_sentence(text: &str) -> &str {
     text.split_once(". ").map_or(text, |(first, _)| first).trim_end_matches('.')
 }

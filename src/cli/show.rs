@@ -1,4 +1,4 @@
-//! The command `foreload show`, which draws what a network sees.
+//! The command `foreload show`, which draws the images that a network sees.
 
 use super::output;
 use super::settings::{Settings, TakesSettings};
@@ -9,7 +9,7 @@ use engine::show::{SheetRequest, sheet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// `foreload show` takes the settings that say what becomes of an image.
+/// `foreload show` takes all settings that have a flag, with `cpu` as the default device.
 #[derive(Debug, Clone)]
 pub(super) struct ShowSettings;
 
@@ -50,8 +50,8 @@ pub(super) struct ShowArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// Those of the loader and of [`sheet`]; [`Error::Io`] for the file; [`Error::Config`] for a file that is no PNG by its
-/// name, and for a recipe, which the program that Python installs has made a list of transforms before.
+/// The errors of the loader and of [`sheet`]. [`Error::Io`] for the output file. [`Error::Config`] for an output name
+/// that is not a PNG's, and for a recipe: only the program of the Python package can resolve a recipe to transforms.
 pub(super) fn run(args: &ShowArgs) -> Result<()> {
     if let Some(name) = &args.recipe {
         let message = format!(
@@ -78,7 +78,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<()> {
     output::print(&args.out.display().to_string())
 }
 
-/// Checks that the name of the file does not promise another format. A name without a suffix promises none.
+/// Checks that the name of the file has no suffix of another format. A name without a suffix is accepted.
 ///
 /// # Errors
 /// [`Error::Config`] for `out`.

@@ -1,5 +1,5 @@
-//! The command `foreload simulate`, which computes what a training would cost under each policy, in a table, as JSON
-//! and as a plot.
+//! The command `foreload simulate`, which computes the cost of a training under each policy, as a table, JSON and a
+//! plot.
 
 use super::{output, plot};
 use base::error::Result;
@@ -46,7 +46,7 @@ pub(super) struct SimulateArgs {
     json: bool,
 }
 
-/// The report that `--json` prints. Later versions add fields; the meaning of these stays.
+/// The report that `--json` prints. Later versions may add fields, but do not change the meaning of these.
 #[derive(Debug, Serialize)]
 struct SimulateReport {
     version: &'static str,
@@ -56,37 +56,37 @@ struct SimulateReport {
     epochs: u32,
     samples: u64,
     dataset_bytes: u64,
-    /// The caches of a node, in the mean of all nodes.
+    /// The bytes of a node's caches, averaged over all nodes.
     node_cache_bytes: u64,
     accesses: AccessReport,
     simulated_in_seconds: f64,
     policies: Vec<PolicyOutcome>,
 }
 
-/// How often a node uses a sample; its repeats in a step count once.
+/// How often a node uses a sample. Its repeats in a step count once.
 #[derive(Debug, Serialize)]
 struct AccessReport {
     /// The mean number of uses of a sample by a node in all epochs.
     mean: f64,
-    /// The samples used more often than this are counted.
+    /// The number of uses above which samples are counted.
     above: u32,
-    /// Their number by the binomial distribution.
+    /// The expected number of these samples by the binomial distribution.
     expected: f64,
-    /// Their number in this schedule, on the first node.
+    /// The number of these samples in this schedule, on the first node.
     counted: u64,
-    /// The local hits with the samples used most often in a node's caches.
+    /// The share of local hits if a node caches its most frequently used samples.
     frequency_hits: f64,
-    /// The local hits with as many of any samples in them.
+    /// The share of local hits if a node caches as many arbitrary samples.
     random_hits: f64,
 }
 
-/// Simulates and prints.
+/// Runs the simulation and prints the report.
 pub(super) fn run(args: &SimulateArgs) -> Result<()> {
     let started = Instant::now();
     let simulation = Simulation::new(scenario(args)?)?;
     let mut policies = args.policies.clone();
     if policies.is_empty() {
-        // What cannot be simulated here is left out, and said.
+        // Skip policies that cannot be simulated here, with a note.
         policies.extend(Policy::ALL.into_iter().filter(|&policy| match simulation.can(policy) {
             Ok(()) => true,
             Err(error) => {

@@ -1,4 +1,4 @@
-//! The command `foreload unpack`, which gives back the files that a packed dataset was made of.
+//! The command `foreload unpack`, which restores the files from which a packed dataset was made.
 
 use super::output;
 use super::pack::{left_out, with_bar};
@@ -32,7 +32,7 @@ struct UnpackSummary {
     report: UnpackReport,
 }
 
-/// Unpacks the dataset and prints what was given back.
+/// Unpacks the dataset and prints the summary.
 pub(super) fn run(args: &UnpackArgs) -> Result<()> {
     let here = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or_else(here, usize::from);

@@ -1,4 +1,4 @@
-//! The resources that this process has used so far, as the kernel counts it.
+//! The resources that this process has used so far, as the kernel counts them.
 
 /// The CPU time and memory of the whole process.
 #[derive(Debug, Clone, Copy, Default)]
@@ -10,10 +10,9 @@ pub(super) struct ProcessUsage {
 }
 
 impl ProcessUsage {
-    /// Asks the kernel.
     pub(super) fn now() -> Self {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-        // SAFETY: the pointer is to writable memory of the right type; all-zero is a valid rusage should the call fail.
+        // SAFETY: the pointer is to writable memory of the right type; all-zero is a valid rusage if the call fails.
         let usage = unsafe {
             libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
             usage.assume_init()

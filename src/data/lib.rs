@@ -1,8 +1,9 @@
-//! Datasets: where they lie, what is in them, and in which order an epoch takes it.
+//! Datasets: where they are stored, what they contain, and in which order an epoch takes their samples.
 //!
-//! `source` lists and reads directories, servers and object stores, over `http` where they are far away. `dataset`
-//! makes an index of what lies there, in any layout. `schedule` says which sample an epoch takes when, `state` how far
-//! a training has come. `pack` writes a dataset anew as packed shards or tars.
+//! - `source` lists and reads directories, servers and object stores; `http` is the client for remote ones.
+//! - `dataset` builds the index of a dataset, whatever its layout.
+//! - `schedule` says which sample an epoch takes when, and `state` how far a training run has come.
+//! - `pack` writes a dataset to new shards, packed or tar, and unpacks them.
 
 #![warn(missing_docs, unreachable_pub)]
 

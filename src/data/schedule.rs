@@ -1,5 +1,18 @@
-//! The order of an epoch: an invertible permutation, and the batches that are cut from it. It is pure, and knows the
-//! whole epoch in advance.
+//! The order of an epoch, and the batches that each rank takes of it. Pure: the whole epoch is known in advance.
+//!
+//! An epoch makes *draws*: each takes one sample. The *occurrence* of a draw is its number among the draws of its
+//! sample. The order of an epoch is a permutation of its draws, and a *position* is a place in that order.
+//!
+//! - `selection` says which samples an epoch draws, and how often: subsets, weights, mixtures.
+//! - `permutation` shuffles the draws invertibly; `stretch_shuffle` shuffles blocks of neighbouring samples.
+//! - `order` combines both: which sample is at which position of an epoch.
+//! - [`Schedule`] cuts an order into the batches of a rank, as slices or by the nodes that keep the samples (`homes`,
+//!   `locality`).
+//!
+//! An order depends only on the dataset's fingerprint, the selection, the seed, the epoch and `repeats`. With shuffled
+//! blocks it also depends on the blocks, the global batch and the number of ranks. Every rank makes equally many steps.
+//! By locality, ranks take other places of a global batch than their slice, but equally many; the global batch and the
+//! state stay the same. → `tests/data/schedule.rs`, `tests/data/locality.rs`, `tests/data/selection.rs`
 
 mod homes;
 pub mod locality;
@@ -23,28 +36,28 @@ use std::sync::Arc;
 /// What happens to the samples that do not fill the last global batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LastBatch {
-    /// They are left out of this epoch.
+    /// Leave them out of this epoch.
     #[default]
     Drop,
-    /// The batch is filled with samples from the epoch's beginning; the mask says which are padding.
+    /// Fill the batch with samples from the epoch's beginning. The mask marks them as padding.
     Pad,
-    /// The batch is shorter. The remainder is split as evenly as it goes, lower ranks first, so that every rank
-    /// still makes the same number of steps: a rank's last batch may be one sample shorter than another's. A rank for
-    /// which no sample remains gets one of the epoch's beginning as padding, because a mean over no sample is NaN.
-    /// Where samples are mixed in rings, whole rings are split.
+    /// Make the batch shorter. The remainder is split as evenly as possible, lower ranks first, so that every rank
+    /// makes the same number of steps. A rank's last batch may be one sample shorter than another's. A rank for which
+    /// no sample remains gets one from the epoch's beginning as padding, because a mean over no samples is NaN. With
+    /// mixing, whole mixing groups of four are split.
     Partial,
 }
 
 named!(LastBatch: "drop" => Drop, "pad" => Pad, "partial" => Partial);
 
-/// In which order an epoch takes its samples.
+/// The order in which an epoch takes its samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shuffling {
-    /// As the dataset lists them.
+    /// In the order of the dataset.
     Off,
     /// At random, over the whole epoch.
     On,
-    /// At random, but that neighbours which are read at once come near one another.
+    /// At random, but neighbouring samples that are read at once stay close together.
     Blocks,
 }
 
@@ -54,15 +67,15 @@ impl From<bool> for Shuffling {
     }
 }
 
-/// Which rank takes which sample of a global batch.
+/// How the samples of a global batch are assigned to ranks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Assignment {
     /// Rank r takes the r-th slice.
     #[default]
     Order,
-    /// The ranks of the node that keeps a sample take it, as far as that can be.
+    /// The ranks of the node that keeps a sample take it, if they have space left in their batches.
     Locality,
-    /// The same, and as far as no more samples move for it, ranks get about as many bytes each.
+    /// The same, and ranks get about as many bytes each, where this moves no more samples.
     EvenLocality,
 }
 
@@ -71,25 +84,25 @@ named!(Assignment: "order" => Order, "locality" => Locality, "even_locality" => 
 /// One place of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchEntry {
-    /// The number of the place in the epoch, over all batches and ranks; for padding, that of the place it repeats.
-    /// Without [repeats](Order::repeated) it is the position in the epoch's order.
+    /// Number of the place in the epoch, over all batches and ranks; for padding, that of the place it repeats. Without
+    /// [repeats](Order::repeated) it is the position in the epoch's order.
     pub position: u64,
-    /// The sample, and which of its draws this is.
+    /// The sample, and the number of this draw among the sample's draws.
     pub draw: Draw,
-    /// Whether the place counts; false for padding.
+    /// False for padding.
     pub valid: bool,
 }
 
 /// The batches of one rank.
 ///
 /// Global batch `g` is positions `[g·B, (g+1)·B)` with `B = batch_size · world_size`; rank `r` takes its `r`-th slice.
-/// So the global batches are the same for any world size that gives the same `B`.
+/// So the global batches are the same for any world size with the same `B`.
 ///
-/// Where the order [repeats](Order::repeated) samples, a global batch has first one of each of its samples, then the
-/// next of each, and so on: so the repeats of a sample come to as many different ranks as can be, and neighbours in a
+/// If the order [repeats](Order::repeated) samples, a global batch contains each of its samples once, then each a
+/// second time, and so on. So the repeats of a sample go to as many different ranks as possible, and neighbours in a
 /// batch are different samples.
 ///
-/// [By locality](Schedule::by_locality) ranks take other places of a global batch than their slice.
+/// [By locality](Schedule::by_locality), ranks take other places of a global batch than their slice.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     order: Order,
@@ -97,10 +110,10 @@ pub struct Schedule {
     rank: u32,
     world_size: u32,
     last: LastBatch,
-    /// How many neighbouring places of a global batch are never parted.
+    /// Number of consecutive places of a global batch that always go to the same rank, as mixing groups must.
     unit: u32,
     steps: u64,
-    /// Where samples are kept, if ranks take their places by that.
+    /// The owner nodes of samples, if ranks take their places by locality.
     homes: Option<Arc<SampleHomes>>,
 }
 
@@ -115,10 +128,10 @@ impl Schedule {
         Ok(Self { order, batch_size, rank, world_size, last, unit: 1, steps, homes: None })
     }
 
-    /// The same schedule, in which positions from a multiple of `unit` to the next always come to one rank.
+    /// Returns the same schedule, with each group of `unit` places, from a multiple of `unit` on, assigned to one rank.
     ///
     /// # Panics
-    /// Panics unless a batch is so many whole units.
+    /// Panics unless the batch size is a multiple of `unit`.
     pub fn in_units(self, unit: u32) -> Self {
         assert!(
             self.batch_size.is_multiple_of(unit),
@@ -128,15 +141,15 @@ impl Schedule {
         Self { unit, ..self }
     }
 
-    /// The same schedule, in which samples of a global batch come to the ranks of the node that keeps them: as many as
-    /// these ranks take at all, and only the rest moves. No assignment moves fewer, but that samples which are mixed
-    /// with one another stay together.
+    /// Returns the same schedule with samples assigned to ranks of the node that keeps them. A node's ranks take as
+    /// many of its samples as fit into their batches, and only the rest moves. No assignment moves fewer samples,
+    /// unless mixing groups must stay together.
     ///
-    /// Each global batch has the same places, each rank as many of them, and its batch has them in ascending order. An
-    /// incomplete last global batch is divided into slices as it is without.
+    /// The places of each global batch stay the same, and each rank takes as many as before, in ascending order. An
+    /// incomplete last global batch is divided into slices as usual.
     ///
     /// # Errors
-    /// [`Error::Config`] unless `homes` are those of a job of as many ranks.
+    /// [`Error::Config`] unless `homes` has as many ranks as this schedule.
     pub fn by_locality(self, homes: Arc<SampleHomes>) -> Result<Self> {
         let ranks = homes.node_of_rank().len();
         if ranks as u64 != u64::from(self.world_size) {
@@ -150,7 +163,7 @@ impl Schedule {
         Ok(Self { homes: Some(homes), ..self })
     }
 
-    /// The number of steps of an epoch with this number of `draws`, whatever its order.
+    /// Returns the number of steps of an epoch with this number of `draws`, in any order.
     ///
     /// # Errors
     /// The errors of [`Schedule::new`].
@@ -181,25 +194,25 @@ impl Schedule {
         Ok(steps)
     }
 
-    /// The number of steps of the epoch, which is the same on every rank.
+    /// Returns the number of steps of the epoch, which is the same on every rank.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// The number of samples that this rank gets in `step`: the batch size including padding, or less in a partial last
-    /// batch.
+    /// Returns the number of samples that this rank gets in `step`: the batch size including padding, or less in a
+    /// partial last batch.
     ///
     /// # Panics
-    /// Panics when `step` is not below [`Schedule::steps`].
+    /// Panics if `step` is not below [`Schedule::steps`].
     pub fn batch_len(&self, step: u64) -> u32 {
         self.slice(step).1
     }
 
-    /// The places of this rank's batch in `step`, [`Schedule::batch_len`] of them. Each is computed when it is asked
-    /// for, in O(1). By locality, the whole global batch is assigned first.
+    /// Returns the places of this rank's batch in `step`, [`Schedule::batch_len`] of them. Each is computed on demand,
+    /// in O(1). By locality, the whole global batch is assigned first.
     ///
     /// # Panics
-    /// Panics when `step` is not below [`Schedule::steps`].
+    /// Panics if `step` is not below [`Schedule::steps`].
     pub fn places(&self, step: u64) -> impl ExactSizeIterator<Item = BatchEntry> {
         let (offset, len) = self.slice(step);
         let local = self.local_places(step);
@@ -209,19 +222,19 @@ impl Schedule {
         })
     }
 
-    /// A place by its number within the global batch of `step`.
+    /// Returns a place by its number within the global batch of `step`.
     fn place(&self, step: u64, within: u64) -> BatchEntry {
         let len = self.order.len();
         let start = step * self.global_batch();
-        // These are differences, so that nothing overflows whatever `len` is.
+        // Use differences, so that no value of `len` overflows.
         let left = len - start;
         let valid = within < left;
         let position = if valid { start + within } else { (within - left) % len };
         BatchEntry { position, draw: self.order.draw(self.spread().position(position)), valid }
     }
 
-    /// The places of this rank within the global batch of `step` by locality, in ascending order; `None` where it takes
-    /// its slice.
+    /// Returns the places of this rank by locality within the global batch of `step`, in ascending order; `None` if it
+    /// takes its slice.
     fn local_places(&self, step: u64) -> Option<Vec<u32>> {
         let homes = self.homes.as_ref()?;
         let (start, global) = (step * self.global_batch(), self.global_batch());
@@ -242,7 +255,7 @@ impl Schedule {
         Some(batches.of_rank(self.rank as usize).to_vec())
     }
 
-    /// Sorts the places of a batch as their samples are read: those that show one sample come one after another.
+    /// Sorts the places of a batch for reading: places of the same sample become neighbours.
     pub fn sort_for_reading<T>(&self, places: &mut [T], entry: impl Fn(&T) -> &BatchEntry) {
         if self.order.repeats() > 1 {
             let spread = self.spread();
@@ -250,12 +263,12 @@ impl Schedule {
         }
     }
 
-    /// The number of different samples that a batch of this rank shows at least, where the order draws none anew.
+    /// Returns the minimum number of different samples in a batch of this rank, if the order draws none more than once.
     pub fn samples_per_batch(&self) -> u64 {
         let (batch, repeats) = (u64::from(self.batch_size), u64::from(self.order.repeats()));
         match self.homes {
             None => batch.min(self.global_batch().div_ceil(repeats)),
-            // All repeats of a sample may come to the one rank of its node.
+            // All repeats of a sample may go to the only rank of its node.
             Some(_) => batch.div_ceil(repeats),
         }
     }
@@ -264,32 +277,32 @@ impl Schedule {
         RepeatSpread::new(&self.order, self.global_batch())
     }
 
-    /// The order that the batches are cut from.
+    /// Returns the order that the batches are cut from.
     pub fn order(&self) -> &Order {
         &self.order
     }
 
-    /// The number of samples per rank and step.
+    /// Returns the number of samples per rank and step.
     pub fn batch_size(&self) -> u32 {
         self.batch_size
     }
 
-    /// The rank whose batches these are.
+    /// Returns the rank that takes these batches.
     pub fn rank(&self) -> u32 {
         self.rank
     }
 
-    /// The number of ranks.
+    /// Returns the number of ranks.
     pub fn world_size(&self) -> u32 {
         self.world_size
     }
 
-    /// The number of samples that all ranks together take in a step.
+    /// Returns the number of samples that all ranks together take in a step.
     pub fn global_batch(&self) -> u64 {
         u64::from(self.batch_size) * u64::from(self.world_size)
     }
 
-    /// The number of ranks whose last batch is padding alone, because no sample of the epoch is left for them.
+    /// Returns the number of ranks whose last batch is only padding, because no sample of the epoch is left for them.
     pub fn padded_ranks(&self) -> u32 {
         match self.order.len() % self.global_batch() {
             left @ 1.. if self.last == LastBatch::Partial => {
@@ -299,7 +312,7 @@ impl Schedule {
         }
     }
 
-    /// Where this rank's part of global batch `step` begins in it, and how long it is.
+    /// Returns the offset and the length of this rank's slice of global batch `step`.
     fn slice(&self, step: u64) -> (u64, u32) {
         assert!(step < self.steps, "step {step} of an epoch of {}", self.steps);
         let rank = u64::from(self.rank);

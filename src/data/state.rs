@@ -1,19 +1,22 @@
-//! How far a training has come with its data: what a checkpoint keeps of a loader, and whether it fits the loader at
-//! hand. All of it is pure.
+//! Checkpoint state of a loader: how far an epoch has come, and whether that fits the loader at hand. Pure.
+//!
+//! An epoch's order is a permutation, so a position in it says everything about progress. A [`State`] stores this
+//! position and the settings that the order depends on. It counts the batches that the consumer got, never samples that
+//! were read ahead. The next run starts its schedule at that position, on any number of ranks with the same global
+//! batch. A state that does not fit is refused, and the error names the fields that differ.
 
 use crate::schedule::{LastBatch, Schedule};
 use base::error::{Error, Result};
 use base::names::NamedValue;
 use serde::{Deserialize, Serialize};
 
-/// The version of the state's fields and of the order they stand for; a new generator of random numbers is a new
-/// version too.
+/// Version of the state's fields and of the sample order. A new random number generator needs a new version, too.
 pub const VERSION: u32 = 1;
 
-/// A global batch with more samples than any training has.
+/// Upper limit of a plausible global batch. A state with a larger one is damaged.
 const LARGEST_BATCH: u64 = 1 << 40;
 
-/// What the order of samples depends on: with the same, any number of ranks gets the same global batches.
+/// Settings that determine the sample order. If they are equal, any number of ranks gets the same global batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrderIdentity {
     /// The dataset's fingerprint in hexadecimal.
@@ -24,20 +27,21 @@ pub struct OrderIdentity {
     pub epoch_size: u64,
     /// Whether the samples are shuffled.
     pub shuffle: bool,
-    /// The digest of the stretches by which they are, in hexadecimal; `None` where the order is by samples.
+    /// Digest of the blocks of neighbouring samples that are shuffled, in hexadecimal; `None` if single samples are
+    /// shuffled.
     pub blocks: Option<String>,
-    /// What becomes of the samples that do not fill the last batch.
+    /// What happens to the samples that do not fill the last batch.
     pub last_batch: LastBatch,
-    /// The digest of what an epoch draws from, in hexadecimal; `None` when every sample is drawn once.
+    /// Digest of the selection that an epoch draws from, in hexadecimal; `None` if every sample is drawn once.
     pub selection: Option<String>,
-    /// How many times in a row each sample comes.
+    /// How many times in a row each sample occurs.
     pub repeats: u32,
-    /// How images are mixed, in JSON; `None` when nothing is.
+    /// How images are mixed, in JSON; `None` without mixing.
     pub mix: Option<String>,
 }
 
 impl OrderIdentity {
-    /// What each of these is called where they are compared, and its value in words.
+    /// Returns each setting's name for error messages, with its value as text.
     pub fn values(&self) -> [(&'static str, String); 9] {
         [
             ("the dataset's fingerprint", self.fingerprint.clone()),
@@ -61,7 +65,7 @@ fn or_none(text: &Option<String>) -> String {
     text.clone().unwrap_or_else(|| "None".into())
 }
 
-/// How far an epoch has come. The state is the same on every rank but for `errors`, and a few hundred bytes as JSON.
+/// Progress of an epoch. All ranks have the same state except for `errors`. It takes a few hundred bytes as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
@@ -73,32 +77,33 @@ pub struct State {
     pub seed: u64,
     /// The epoch's number.
     pub epoch: u64,
-    /// The number of samples of the epoch's order that the consumers of all ranks have had.
+    /// Number of samples of the epoch's order that the consumers of all ranks have received.
     pub position: u64,
-    /// The number of samples that all ranks together take in a step.
+    /// Number of samples that all ranks together take in a step.
     pub global_batch: u64,
     /// The number of samples that an epoch draws.
     pub epoch_size: u64,
     /// Whether the samples are shuffled.
     pub shuffle: bool,
-    /// The digest of the stretches by which they are, in hexadecimal; `None` where the order is by samples.
+    /// Digest of the blocks of neighbouring samples that are shuffled, in hexadecimal; `None` if single samples are
+    /// shuffled.
     #[serde(default)]
     pub blocks: Option<String>,
-    /// The number of ranks that the stretches were divided among.
+    /// Number of ranks that the blocks are divided among.
     #[serde(default)]
     pub shuffle_ranks: Option<u32>,
-    /// What becomes of the samples that do not fill the last batch, by name.
+    /// What happens to the samples that do not fill the last batch, by name.
     pub last_batch: String,
-    /// The digest of what an epoch draws from, in hexadecimal; `None` when every sample is drawn once.
+    /// Digest of the selection that an epoch draws from, in hexadecimal; `None` if every sample is drawn once.
     pub selection: Option<String>,
-    /// How many times in a row each sample comes; once in states that do not say.
+    /// How many times in a row each sample occurs; 1 in states without this field.
     #[serde(default = "once")]
     pub repeats: u32,
-    /// How images are mixed, in JSON; `None` when nothing is, as in states that do not say.
+    /// How images are mixed, in JSON; `None` without mixing and in states without this field.
     #[serde(default)]
     pub mix: Option<String>,
-    /// The number of failures so far in this epoch, on the rank whose state this is: the one field that differs between
-    /// ranks. Each rank that goes on from the state has spent as many of its `max_errors`.
+    /// Number of failures so far in this epoch on the rank that saved the state: the one field that differs between
+    /// ranks. Each rank that resumes from the state counts them towards its `max_errors`.
     pub errors: u64,
 }
 
@@ -107,7 +112,7 @@ fn once() -> u32 {
 }
 
 impl State {
-    /// The state of `epoch` after `steps` steps of `schedule`, with `errors` failures.
+    /// Makes the state of `epoch` after `steps` steps of `schedule`, with `errors` failures.
     pub fn new(identity: &OrderIdentity, epoch: u64, schedule: &Schedule, steps: u64, errors: u64) -> Self {
         Self {
             version: VERSION,
@@ -131,9 +136,9 @@ impl State {
     /// Reads a state from JSON.
     ///
     /// # Errors
-    /// [`Error::Config`] for `state` when the text is no state, or of another version.
+    /// [`Error::Config`] for `state` if the text is no state, or a state of another version.
     pub fn from_json(text: &str) -> Result<Self> {
-        // The version is read first, for another version may have other fields.
+        // Read the version first: another version may have other fields.
         #[derive(Deserialize)]
         struct Versioned {
             version: Option<u32>,
@@ -162,15 +167,15 @@ impl State {
         Ok(state)
     }
 
-    /// The state as JSON.
+    /// Returns the state as JSON.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("numbers and texts")
     }
 
-    /// Checks that the state is of one of the orders that `here` makes.
+    /// Checks that the state belongs to the sample order `here`.
     ///
     /// # Errors
-    /// [`Error::Config`] that names every difference.
+    /// [`Error::Config`] that names all differences.
     pub fn check(&self, here: &OrderIdentity) -> Result<()> {
         let saved = [
             self.fingerprint.clone(),
@@ -203,10 +208,10 @@ impl State {
         self.position.saturating_add(next) > self.epoch_size
     }
 
-    /// The state itself, if it is the one after `at_step` steps.
+    /// Returns the state if it is the one after `at_step` steps, or if `at_step` is `None`.
     ///
     /// # Errors
-    /// [`Error::Config`] for `at_step` when it is not.
+    /// [`Error::Config`] for `at_step` otherwise.
     pub fn at_step(self, at_step: Option<u64>) -> Result<Self> {
         let steps = self.position.div_ceil(self.global_batch);
         if at_step.is_none_or(|step| step == steps) {
@@ -217,11 +222,11 @@ impl State {
         Err(Error::config("at_step", message))
     }
 
-    /// The step of `schedule` that begins where the state ends.
+    /// Returns the step of `schedule` at which a run that resumes from this state begins.
     ///
     /// # Errors
-    /// [`Error::Config`] for `batch_size` or `world_size`, with values that fit, when the epoch was begun with other
-    /// global batches.
+    /// [`Error::Config`] if the epoch was begun with another global batch or another number of shuffle ranks. The
+    /// message names values that fit.
     pub fn first_step(&self, schedule: &Schedule) -> Result<u64> {
         if self.position == 0 {
             return Ok(0);
@@ -258,7 +263,7 @@ impl State {
     }
 }
 
-/// The divisors of `number` in words; where there are many, those around `near`.
+/// Lists the divisors of `number`, at most 8 of them, around `near`.
 fn divisors(number: u64, near: u64) -> String {
     let pairs = (1..=number.isqrt()).filter(|divisor| number.is_multiple_of(*divisor));
     let mut all: Vec<u64> = pairs.flat_map(|divisor| [divisor, number / divisor]).collect();

@@ -1,4 +1,13 @@
-//! Settings in two steps: [`LoaderOptions`] is what was asked for, and [`LoaderConfig`] is what it means, checked once.
+//! The settings of a loader: [`LoaderOptions`] has the requested values, [`LoaderConfig`] the resolved values for one
+//! dataset on one machine.
+//!
+//! All checks are made here, once, before an epoch begins, and so are all choices that depend on the dataset or the
+//! machine. [`LoaderOptions::validate`] checks everything that needs no dataset, so that no index is built in vain.
+//! [`CheckedOptions::check`] makes the [`LoaderConfig`].
+//!
+//! The number of workers, of reads in flight and of batches ahead follows from the settings, the machine and the
+//! dataset (`config/pools.rs`). It does not change while a pipeline runs, so the memory of a pipeline is bounded from
+//! the start.
 
 mod cache;
 mod device;
@@ -62,14 +71,14 @@ use std::sync::Arc;
 use store::io::{Direct, IoChoice};
 use store::tier::{CacheOptions, NoForms, Verify};
 
-/// What happens when a sample cannot be read or decoded.
+/// Policy for samples that cannot be read or decoded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnError {
-    /// The batch that would hold it is not delivered; its first failure is raised instead.
+    /// The batch that would hold the sample is not delivered; its first failure is raised instead.
     #[default]
     Raise,
-    /// Another sample takes its place, chosen by (dataset, seed, epoch, position) alone, so that batches stay full and
-    /// every rank and every run agrees; `sample_ids` names the substitute.
+    /// Another sample takes its place, chosen by (dataset, seed, epoch, position) alone. Batches stay full, and every
+    /// rank and every run chooses the same one; `sample_ids` names the substitute.
     Skip,
     /// The image is all zeros and its mask bit is false.
     Zero,
@@ -77,89 +86,89 @@ pub enum OnError {
 
 named!(OnError: "raise" => Raise, "skip" => Skip, "zero" => Zero);
 
-/// What the options mean for one dataset on this machine.
+/// The settings of a loader as resolved for one dataset on this machine.
 #[derive(Debug, Clone)]
 pub struct LoaderConfig {
-    /// The number of samples per batch and rank.
+    /// Number of samples per batch and rank.
     pub batch_size: u32,
-    /// The seed of order and augmentation.
+    /// Seed of order and augmentation.
     pub seed: u64,
-    /// In which order epochs take their samples.
+    /// Kind of shuffling of an epoch.
     pub shuffling: Shuffling,
-    /// Where neighbours are read together, if they are.
+    /// The blocks of neighbouring samples (`Stretches`) that are read together; `None` if samples are read one by one.
     pub stretches: Option<Arc<Stretches>>,
-    /// Among how many ranks blocks are divided; none for as many as there are.
+    /// Number of ranks that `shuffle="blocks"` divides blocks among; `None` for the number of ranks there are.
     pub shuffle_ranks: Option<u32>,
-    /// What happens to the samples that do not fill the last batch.
+    /// Policy for the samples that do not fill the last batch.
     pub last_batch: LastBatch,
-    /// How many times in a row each sample comes.
+    /// Number of times in a row that each sample comes.
     pub repeats: u32,
-    /// Which rank takes which sample of a global batch.
+    /// Rule by which ranks take samples of a global batch.
     pub assignment: Assignment,
-    /// What an epoch draws from.
+    /// The samples that an epoch draws from, with their weights.
     pub selection: Arc<Selection>,
-    /// Whether batches hold decoded images, or else the files' bytes.
+    /// Whether batches hold decoded images; otherwise they hold the bytes of the files.
     pub decoded: bool,
     /// The device on which batches end.
     pub device: Device,
-    /// Why it is that device, in words.
+    /// Reason for the choice of the device, in words.
     pub device_reason: String,
-    /// Who decodes images when that is a GPU.
+    /// Decoder of images when the device is a GPU.
     pub decoder: GpuDecoder,
-    /// What the CPU decodes then.
+    /// Images that the CPU decodes when the device is a GPU.
     pub cpu_decode: CpuDecode,
-    /// Which decoders may be used then.
+    /// Decoders that may be used when the device is a GPU.
     pub backends: AllowedBackends,
-    /// The pools of the GPU's memory; `None` on the CPU.
+    /// Pools of the GPU's memory; `None` on the CPU.
     pub device_pools: Option<DevicePools>,
-    /// The images among the fields, and what is done to each.
+    /// The image fields, and the transforms of each.
     pub images: Images,
     /// The fields of a batch.
     pub fields: Fields,
-    /// The places of the fields in a batch.
+    /// The layout of the fields in a batch.
     pub layout: BatchLayout,
-    /// What is done to the images of a batch, if anything.
+    /// The mixing of images within a batch (`mix=`), if any.
     pub mix: Option<MixPlan>,
-    /// The columns of `labels`, and those of tables that are fields.
+    /// The columns of `labels`, and the columns of tables that are fields.
     pub label_columns: Arc<Vec<SampleColumn>>,
-    /// The number of decoding threads.
+    /// Number of decoding threads.
     pub threads: usize,
-    /// The share of the node's processors that the threads keep to; `None` for no bound.
+    /// Share of the node's processors that the threads keep to; `None` for no bound.
     pub cpu: Option<CpuShare>,
-    /// The way in which files are read.
+    /// The interface that reads files.
     pub io: IoChoice,
     /// Whether reads bypass the page cache.
     pub direct: Direct,
-    /// The largest number of reads in flight.
+    /// Largest number of reads in flight.
     pub queue_depth: usize,
     /// The tiers that keep copies; `None` without a cache.
     pub cache: Option<CacheOptions>,
-    /// What happens to JPEGs with damage inside their coded data.
+    /// Policy for JPEGs with damage inside their coded data.
     pub damaged: Damaged,
-    /// What happens where metadata says that an image is stored turned.
+    /// Policy for images whose metadata says that they are stored rotated.
     pub orientation: Orientation,
-    /// What happens when a sample fails.
+    /// Policy for samples that fail.
     pub on_error: OnError,
-    /// The number of failures that an epoch survives; `None` for any number.
+    /// Number of failures that an epoch survives; `None` for any number.
     pub max_errors: Option<u64>,
-    /// The number of pixels above which an image is refused.
+    /// Number of pixels above which an image is refused.
     pub max_pixels: u64,
-    /// The sizes of the pools.
+    /// Sizes of the memory pools.
     pub pools: Pools,
-    /// The most bytes for where the rows of JPEGs begin, which decoding them shows to later epochs.
+    /// Most bytes of memory for the starts of rows of JPEGs. Decoding finds them, and later epochs use them.
     pub row_bytes: usize,
-    /// What differs from later epochs on, whose images have other sizes: each with its first epoch, in order.
+    /// Configurations for later epochs with other image sizes, each with its first epoch, in order.
     pub later: Vec<(u64, LoaderConfig)>,
 }
 
 impl LoaderConfig {
-    /// The output for the images of the first image field; of several views, that of the first.
+    /// Returns the output for the images of the first image field; with several views, that of the first view.
     pub fn output(&self) -> &Output {
         self.images.first_recipe().views()[0].fixed_output()
     }
 }
 
-/// Options in which all is right that can be checked without the dataset, by [`LoaderOptions::validate`].
+/// Options that passed all checks that need no dataset, made by [`LoaderOptions::validate`].
 #[derive(Debug)]
 pub struct CheckedOptions<'a> {
     options: &'a LoaderOptions,
@@ -169,11 +178,11 @@ pub struct CheckedOptions<'a> {
 }
 
 impl LoaderOptions {
-    /// Checks what can be checked without the dataset, so that no index is built in vain, and reads the table of
-    /// `labels`.
+    /// Checks all settings that can be checked without the dataset, so that no index is built in vain, and reads the
+    /// table of `labels`.
     ///
     /// # Errors
-    /// [`Error::Config`] that names the setting; [`Error::Unavailable`] for a GPU that is asked for and cannot be used.
+    /// [`Error::Config`] that names the setting; [`Error::Unavailable`] if the requested GPU cannot be used.
     pub fn validate(&self) -> Result<CheckedOptions<'_>> {
         Setting::all().try_for_each(|setting| setting.check(self))?;
         self.check_shared()?;
@@ -198,7 +207,7 @@ impl LoaderOptions {
         Ok(CheckedOptions { options: self, labels, fields, images })
     }
 
-    /// [`LoaderOptions::validate`], then [`CheckedOptions::check`].
+    /// Runs [`LoaderOptions::validate`], then [`CheckedOptions::check`].
     ///
     /// # Errors
     /// The errors of both.
@@ -206,7 +215,7 @@ impl LoaderOptions {
         self.validate()?.check(index)
     }
 
-    /// The fields of the batches, and where they lie in a batch.
+    /// Returns the fields of the batches, and their layout in a batch.
     fn fields(
         &self,
         asked: Option<&RequestedFields<'_>>,
@@ -242,7 +251,8 @@ impl LoaderOptions {
         }
     }
 
-    /// Why copies of these fields' samples are not brought to another form; `None` where they may be.
+    /// Returns the reason why cached copies of these fields' samples stay in their storage format; `None` if they may
+    /// be converted.
     fn no_forms(&self, fields: &Fields, device: Device, decoder: GpuDecoder) -> Option<NoForms> {
         let no = |why, is_impossible| Some(NoForms { why, is_impossible });
         if self.decoded && !fields.is_image_alone() {
@@ -252,7 +262,7 @@ impl LoaderOptions {
         } else if !self.decoded {
             no("batches have the files themselves", false)
         } else if device != Device::Cpu && decoder.takes_files() {
-            // The CPU's decoder, which may do nothing, would be the only one that knows packed copies.
+            // With decoder="nvjpeg" only the CPU can decode packed copies, and `cpu_decode="never"` forbids it.
             let is_impossible = (decoder, self.cpu_decode) == (GpuDecoder::NvJpeg, CpuDecode::Never);
             no("JPEGs are left to nvJPEG, which knows no other form", is_impossible)
         } else if has_unwatched_quota() {
@@ -264,14 +274,14 @@ impl LoaderOptions {
 }
 
 impl LoaderConfig {
-    /// The most bytes that are read of a sample of `length` bytes.
+    /// Returns the most bytes that are read for a sample of `length` bytes.
     pub fn most_bytes(&self, length: u32) -> u32 {
         pools::most_read(length, self.cache.is_some())
     }
 }
 
 impl CheckedOptions<'_> {
-    /// How to find or build the index of a dataset for this loader.
+    /// Returns the options to find or build the index of a dataset for this loader.
     pub fn index_options(&self, contents: Contents) -> IndexOptions {
         let Self { options, fields, .. } = self;
         IndexOptions {
@@ -279,7 +289,7 @@ impl CheckedOptions<'_> {
             rebuild: options.rebuild_index,
             changed: options.changed,
             bad_shards: options.bad_shards,
-            // Whether a list needs one of them is known when it was read.
+            // Whether the list of `files` needs a bad shard is known only after the list was read.
             bad_shards_later: options.files.is_some(),
             split: options.split.clone(),
             label: options.label.clone(),
@@ -296,11 +306,11 @@ impl CheckedOptions<'_> {
         }
     }
 
-    /// Checks everything that can be wrong for this dataset and decides what was left open.
+    /// Checks everything that can be wrong for this dataset, and chooses all values that were left open.
     ///
     /// # Errors
     /// [`Error::Config`] for a `memory` too small for this dataset, and for fields, labels and weights that do not fit
-    /// it; [`Error::Unavailable`] for a GPU that is asked for and cannot serve.
+    /// it; [`Error::Unavailable`] if the requested GPU cannot be used.
     pub fn check(self, index: &DatasetIndex) -> Result<LoaderConfig> {
         let Self { options, labels, fields: asked, images } = self;
         options.warn_about_scale(&images, index);
@@ -309,7 +319,7 @@ impl CheckedOptions<'_> {
         let given = options.fields.as_deref().unwrap_or_default();
         let mut label_columns = labels.map_or(Ok(Vec::new()), |labels| labels.columns(index, given))?;
         label_columns.extend(requested::columns_of_tables(given, &names, index)?);
-        // The schema of tables says the kinds of fields, and so which of them are images.
+        // The schema of a table gives the kinds of its columns, and so tells which fields are images.
         let by_schema = requested::with_kinds(given, index);
         let (asked, images) = match asked {
             Some(_) if index.has_tables() => {
@@ -336,7 +346,7 @@ impl CheckedOptions<'_> {
     }
 }
 
-/// What epochs with images of other sizes have in common.
+/// The parts of a configuration that are the same for all image sizes.
 struct SameForAllSizes {
     stretches: Option<Arc<Stretches>>,
     selection: Arc<Selection>,
@@ -344,7 +354,7 @@ struct SameForAllSizes {
 }
 
 impl LoaderOptions {
-    /// What the options mean for epochs with these `images`.
+    /// Resolves the options for epochs with these `images`.
     ///
     /// # Errors
     /// The errors of [`CheckedOptions::check`].
@@ -357,7 +367,7 @@ impl LoaderOptions {
     ) -> Result<LoaderConfig> {
         let options = self;
         let ranks = options.local_world_size.unwrap_or(1);
-        // Bytes that are only passed on need no more than one thread.
+        // One thread is enough for bytes that are only passed on.
         let processors = || if options.decoded { share::processors(ranks) } else { 1 };
         let threads = options.threads.map_or_else(processors, |threads| threads as usize);
         let cpu = options.cpu.map(|share| CpuShare::new(share, ranks));

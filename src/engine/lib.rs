@@ -1,12 +1,13 @@
-//! From a schedule to batches.
+//! The engine: turns a schedule of samples into batches.
 //!
-//! `config` has the settings, and what follows from them for a dataset and a machine. `pipeline` runs the stages in
-//! threads; `batch` is what comes out. `sharing` and `serve` give one pipeline's batches to several processes.
-//! `status` and `show` say what happens.
+//! - `config` has the settings and resolves them for one dataset and machine.
+//! - `pipeline` runs the stages in threads; `batch` has the batches that it makes.
+//! - `sharing` and `serve` give the batches of one pipeline to several processes.
+//! - `status` reports the state of running loaders; `show` draws batches for people to look at.
 
 #![warn(unreachable_pub)]
 
-// What Rust programs use of this crate is in these three.
+// The public Rust API uses only these three modules of this crate.
 #[warn(missing_docs)]
 pub mod batch;
 #[warn(missing_docs)]

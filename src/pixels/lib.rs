@@ -1,5 +1,4 @@
-//! From the bytes of an image to a tensor: decoders, the transforms and their draws, and the GPU that some of both run
-//! on.
+//! From the bytes of an image to a tensor: decoders, random transforms, and access to the GPU that can run both.
 
 #![warn(missing_docs, unreachable_pub)]
 

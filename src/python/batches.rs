@@ -1,4 +1,4 @@
-//! The batches of an epoch, which an `ImageLoader` yields.
+//! The iterator over an epoch's batches, and the batches that it yields to Python.
 
 use super::cache_stats::{cache_stats, peer_stats};
 use super::error::{no_labels, raise, to_python};
@@ -19,17 +19,18 @@ use std::sync::Mutex;
 #[pyclass(frozen, module = "foreload")]
 pub(super) struct Batches {
     pub epoch: Mutex<Epoch>,
-    /// The pipeline, which keeps the threads alive if only the iterator is left: `for batch in ImageLoader(...)`.
+    /// Keeps the pipeline's threads alive if only the iterator is left: `for batch in ImageLoader(...)`.
     pub pipeline: SharedPipeline,
-    /// A warning that came with the last batch and is an error: it is raised when more is asked for.
+    /// A warning that the user's filter turned into an error, and that came with the last batch. The next call raises
+    /// it.
     pub warned: Mutex<Option<PyErr>>,
 }
 
 impl Drop for Batches {
     fn drop(&mut self) {
         if let Some(warning) = lock(&self.warned).take() {
-            // Nobody asked for more, so the warning is reported like this. What is being raised just now, perhaps
-            // another warning, is put aside for it.
+            // There was no further call, so the warning is reported as unraisable. An exception that is being raised at
+            // the moment is saved and restored around it.
             Python::attach(|py| {
                 let raised = PyErr::take(py);
                 warning.write_unraisable(py, None);
@@ -47,7 +48,7 @@ impl Batches {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<PyBatch>> {
         let notices = self.pipeline.index().notices();
-        // This comes before a batch is taken: if a warning took a batch's place, the batch would be lost.
+        // Deliver before a batch is taken: an error from a warning would lose the batch.
         deliver(py, notices)?;
         if let Some(warning) = lock(&self.warned).take() {
             return Err(warning);
@@ -60,8 +61,8 @@ impl Batches {
             match polled {
                 Ok(Poll::Batch(batch)) => {
                     let batch = PyBatch { batch, pipeline: self.pipeline.clone() };
-                    // A caller who knows the number of batches asks for no more, so notices are delivered now. But the
-                    // batch, with which the epoch is complete, is not given up for them.
+                    // A caller that knows the number of batches makes no further call, so notices are delivered now. An
+                    // error from a warning must not lose this last batch, so it is kept for later.
                     if is_last && let Err(warning) = deliver(py, notices) {
                         *lock(&self.warned) = Some(warning);
                     }
@@ -70,11 +71,11 @@ impl Batches {
                 Ok(Poll::End) => return deliver(py, notices).map(|()| None),
                 Ok(Poll::Pending) => {
                     py.check_signals()?;
-                    // Why it takes so long may be among them, and nothing was taken yet that an error could lose.
+                    // The notices may tell why it takes so long. No batch was taken yet that an error could lose.
                     deliver(py, notices)?;
                 }
                 Err(error) => {
-                    // A notice may tell why; but the error is what ends the epoch.
+                    // A notice may tell the reason, but the error is what ends the epoch.
                     let _ = deliver(py, notices);
                     return raise(py, Err(error));
                 }
@@ -90,14 +91,14 @@ impl Batches {
         Ok(py.detach(|| lock(&self.epoch).steps() as usize))
     }
 
-    /// The state of this iteration for a checkpoint: a dict of numbers and texts.
+    /// Returns the state of this iteration for a checkpoint: a dict of numbers and texts.
     #[pyo3(signature = (*, at_step=None))]
     fn state_dict<'py>(&self, py: Python<'py>, at_step: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
         let progress = py.detach(|| lock(&self.epoch).progress().clone());
         as_dict(py, &raise(py, progress.state(at_step))?)
     }
 
-    /// The work of the stages so far: a dict of seconds and counters.
+    /// Returns counters and busy times of the stages so far: a dict.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (stats, failed) = py.detach(|| {
             let epoch = lock(&self.epoch);
@@ -162,7 +163,7 @@ impl Batches {
             dict.set_item("gpu", gpu)?;
         }
         dict.set_item("cores", self.pipeline.cores())?;
-        // This holds even if the cache turned out to be of no use: then all counters are 0.
+        // The entry is there even if the cache turned out to be unusable: then all counters are 0.
         if self.pipeline.config().cache.is_some() {
             let last_error = self.pipeline.cache().and_then(|cache| cache.last_error());
             dict.set_item("cache", cache_stats(py, &stats.cache, last_error)?)?;
@@ -184,7 +185,7 @@ impl Batches {
 #[pyclass(frozen, module = "foreload", name = "Batch")]
 pub(super) struct PyBatch {
     batch: batch::Batch,
-    /// The pipeline, which knows the fields.
+    /// The pipeline, which has the configuration of the fields.
     pipeline: SharedPipeline,
 }
 
@@ -193,7 +194,7 @@ impl PyBatch {
         self.pipeline.config()
     }
 
-    /// The error for a name that no field has.
+    /// Returns the error for a name without a field.
     fn no_field(&self, name: &str) -> PyErr {
         if self.batch.is_encoded() {
             return PyKeyError::new_err("a batch of files has no fields, it has `files`");
@@ -201,8 +202,8 @@ impl PyBatch {
         PyKeyError::new_err(format!("{name:?}: the batch has {}", self.keys().join(", ")))
     }
 
-    /// The two values that a batch is unpacked to. Other batches cannot be looped over: a loop would yield the names of
-    /// fields where tensors are expected.
+    /// Returns the two values of `images, labels = batch`. Other batches refuse iteration: a loop would yield names of
+    /// fields instead of tensors.
     fn pair<'py>(&self, py: Python<'py>) -> PyResult<[Bound<'py, PyAny>; 2]> {
         let keys = self.keys();
         let write = match &self.config().mix {
@@ -227,7 +228,7 @@ impl PyBatch {
         Err(PyTypeError::new_err(message))
     }
 
-    /// Which samples have an optional field.
+    /// Returns which samples have an optional field.
     fn presence(&self, name: &str) -> PyResult<batch::Tensor> {
         self.config().present(&self.batch, name).ok_or_else(|| {
             match self.keys().iter().any(|key| key == name) {
@@ -239,7 +240,7 @@ impl PyBatch {
         })
     }
 
-    /// Converts a field to Python: to tensors, lists, and for views tuples.
+    /// Converts a field to Python: to tensors, lists, and tuples of views.
     fn converted<'py>(&self, py: Python<'py>, field: FieldValue) -> PyResult<Bound<'py, PyAny>> {
         match field {
             FieldValue::Tensor(tensor) => Ok(PyTensor::from(tensor).into_pyobject(py)?.into_any()),
@@ -273,7 +274,7 @@ impl PyBatch {
         }
     }
 
-    /// The error of a sample whose JSON is well-formed, but more than Python takes: too deep, or a number too long.
+    /// Returns the error of a sample with well-formed JSON that Python cannot read: too deep, or a number too long.
     fn unreadable(&self, py: Python<'_>, place: usize, error: PyErr) -> PyErr {
         let ids = self.batch.sample_ids();
         let ids = ids.read().unwrap_or_default();
@@ -291,7 +292,7 @@ impl PyBatch {
 
 #[pymethods]
 impl PyBatch {
-    /// The images of shape [n, 3, height, width], or [n, height, width, 3] with `memory_format="nhwc"`.
+    /// The images, of shape [n, 3, height, width], or [n, height, width, 3] with `memory_format="nhwc"`.
     #[getter]
     fn images(&self) -> PyResult<PyTensor> {
         if self.batch.is_encoded() {
@@ -334,7 +335,8 @@ impl PyBatch {
         }
     }
 
-    /// Class numbers, those of the partners, and how much of each image is its own: int64, int64, float32, all [n].
+    /// Class numbers, class numbers of the partners, and the share of each image's own class: int64, int64, float32,
+    /// all [n].
     #[getter]
     fn mixed(&self) -> PyResult<(PyTensor, PyTensor, PyTensor)> {
         let Some(plan) = &self.config().mix else {
@@ -348,7 +350,7 @@ impl PyBatch {
         Ok((batch.labels().into(), batch.further(partners).into(), batch.further(shares).into()))
     }
 
-    /// The names of the fields, in the order in which they were asked for.
+    /// Returns the names of the fields, in the order in which they were asked for.
     fn keys(&self) -> Vec<String> {
         if self.batch.is_encoded() {
             return Vec::new();
@@ -356,7 +358,7 @@ impl PyBatch {
         self.config().field_names().map(|(name, _)| name.to_owned()).collect()
     }
 
-    /// Images and labels, for `images, labels = batch`.
+    /// Iterates over images and labels, for `images, labels = batch`.
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
         PyTuple::new(py, self.pair(py)?)?.try_iter()
     }
@@ -365,18 +367,18 @@ impl PyBatch {
         name.extract::<String>().is_ok_and(|name| self.keys().contains(&name))
     }
 
-    /// The fields, in the order of `keys()`.
+    /// Returns the fields, in the order of `keys()`.
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         self.keys().iter().map(|name| self.__getitem__(py, name)).collect()
     }
 
-    /// Pairs of name and field, in the order of `keys()`.
+    /// Returns pairs of name and field, in the order of `keys()`.
     fn items<'py>(&self, py: Python<'py>) -> PyResult<Vec<(String, Bound<'py, PyAny>)>> {
         let pair = |name: String| self.__getitem__(py, &name).map(|field| (name, field));
         self.keys().into_iter().map(pair).collect()
     }
 
-    /// A field by its name, or `default` where the batch has none of it.
+    /// Returns a field by its name, or `default` if the batch does not have it.
     #[pyo3(signature = (name, default=None))]
     fn get<'py>(
         &self,
@@ -390,7 +392,7 @@ impl PyBatch {
         Ok(default.unwrap_or_else(|| py.None().into_bound(py)))
     }
 
-    /// Returns a field. If no field is called `images` or `labels`, these names mean the attributes.
+    /// Returns a field. The names `images` and `labels` mean the attributes if no field has that name.
     fn __getitem__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         match (self.config().field(&self.batch, name), name) {
             (Some(field), _) => self.converted(py, field),
@@ -403,23 +405,23 @@ impl PyBatch {
         }
     }
 
-    /// Which samples have an optional field: bool [n].
+    /// Returns which samples have an optional field: bool [n].
     fn present(&self, name: &str) -> PyResult<PyTensor> {
         Ok(self.presence(name)?.into())
     }
 
-    /// The same as uint8, for a torch too old to take bool by DLPack.
+    /// Returns `present` as uint8, for versions of torch that do not take bool by DLPack.
     fn _present_bytes(&self, name: &str) -> PyResult<PyTensor> {
         Ok(self.presence(name)?.of_bytes().into())
     }
 
-    /// int64 [n].
+    /// The numbers of the samples in the index, int64 [n]; with `on_error="skip"` those of the substitutes.
     #[getter]
     fn sample_ids(&self) -> PyTensor {
         self.batch.sample_ids().into()
     }
 
-    /// int64 [n].
+    /// The number of each sample's draw in the epoch, int64 [n]: 0 if the epoch draws each sample once.
     #[getter]
     fn occurrences(&self) -> PyTensor {
         self.batch.occurrences().into()
@@ -431,23 +433,23 @@ impl PyBatch {
         self.batch.mask().into()
     }
 
-    /// The mask as uint8, for a torch too old to take bool by DLPack.
+    /// The mask as uint8, for versions of torch that do not take bool by DLPack.
     #[getter]
     fn _mask_bytes(&self) -> PyTensor {
         self.batch.mask_bytes().into()
     }
 
-    /// Lets another stream read the batch too.
+    /// Lets another CUDA stream read the batch too.
     fn used_by(&self, py: Python<'_>, stream: i64) -> PyResult<()> {
-        // torch has 0 for the handle of its default stream, which is the legacy one.
+        // torch uses 0 for its default stream, which is the legacy default stream, number 1.
         let number = if stream == 0 { 1 } else { stream };
-        // SAFETY: the caller keeps the stream, and reads there until the batch is gone, as the documentation says.
+        // SAFETY: as documented, the caller keeps the stream alive, and reads there only until the batch is dropped.
         let stream = raise(py, unsafe { StreamRef::from_number(number) })?;
         let batch = &self.batch;
         raise(py, py.detach(|| batch.used_by(stream)))
     }
 
-    /// Its number in the epoch.
+    /// The number of the batch in the epoch.
     #[getter]
     fn step(&self) -> u64 {
         self.batch.step()

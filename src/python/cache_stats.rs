@@ -1,4 +1,4 @@
-//! The statistics of caches as Python's dicts.
+//! Statistics of caches as Python dicts.
 
 use base::trace::TraceNumber;
 use pyo3::prelude::*;
@@ -6,7 +6,8 @@ use pyo3::types::{IntoPyDict, PyDict};
 use store::peers::PeerValue;
 use store::tier::{Cache, CacheStats};
 
-/// What was asked of each node since the cache was opened, by its name, and what this process did for the others.
+/// Returns the requests to each node since the cache was opened, by node name, and the counters of what this process
+/// served.
 pub(super) fn peer_stats<'py>(py: Python<'py>, cache: Option<&Cache>) -> PyResult<Bound<'py, PyDict>> {
     let nodes = PyDict::new(py);
     for (name, peer) in cache.map(Cache::peers).unwrap_or_default() {
@@ -27,7 +28,7 @@ pub(super) fn peer_stats<'py>(py: Python<'py>, cache: Option<&Cache>) -> PyResul
     Ok(dict)
 }
 
-/// The counters of the source, and those of each tier by its name.
+/// Returns the counters of the source, and those of each tier by name.
 pub(super) fn cache_stats<'py>(
     py: Python<'py>,
     cache: &CacheStats,

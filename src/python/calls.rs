@@ -1,4 +1,4 @@
-//! Calls into Python by Foreload's own threads. They end before the interpreter does.
+//! Calls into Python by Foreload's own threads. All these calls end before the interpreter does.
 //!
 //! While the interpreter is ending, CPython up to 3.13 ends every thread that asks for the GIL, by unwinding its stack.
 //! Rust's frames cannot be unwound in that way, so the whole process would abort. `Python::try_attach` cannot find out
@@ -13,8 +13,8 @@ use std::ffi::c_ulong;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long the exit waits for the calls that are running. A call that waits inside of C code, as that of an iterator
-/// over an empty queue does, does not notice the exit before it returns.
+/// How long the exit waits for running calls. A call that waits in C code, such as an iterator over an empty queue,
+/// reacts only when it returns to Python.
 const END_WAIT: Duration = Duration::from_secs(2);
 
 static CALLS: Calls =
@@ -22,12 +22,12 @@ static CALLS: Calls =
 
 struct Calls {
     state: Mutex<CallState>,
-    /// Signalled whenever a call has ended.
+    /// Signalled when a call has ended.
     fewer: Condvar,
 }
 
 struct CallState {
-    /// The threads in a call, by Python's numbers of threads.
+    /// The threads that are in a call, by Python's thread ids.
     running: Vec<c_ulong>,
     ended: bool,
 }
@@ -38,13 +38,13 @@ impl Calls {
     }
 }
 
-/// A call that is running. It ends with its scope, also by a panic.
+/// A running call. It ends with its scope, also by a panic.
 struct RunningCall(c_ulong);
 
 impl RunningCall {
-    /// `None` when the interpreter is ending.
+    /// Registers a call of this thread; `None` if the interpreter is ending.
     fn begin() -> Option<Self> {
-        // SAFETY: It reads a number, and needs neither the GIL nor an interpreter.
+        // SAFETY: the function reads a number, and needs neither the GIL nor an interpreter.
         let thread = unsafe { ffi::PyThread_get_thread_ident() };
         let mut state = CALLS.state();
         if state.ended {
@@ -68,7 +68,7 @@ impl Drop for RunningCall {
 /// Runs `act` with the GIL.
 ///
 /// # Errors
-/// Those of `act`; [`Error::Unavailable`] when the interpreter is ending.
+/// The errors of `act`; [`Error::Unavailable`] if the interpreter is ending.
 pub(super) fn call<T>(act: impl for<'py> FnOnce(Python<'py>) -> Result<T>) -> Result<T> {
     let ending = || Err(Error::Unavailable("the interpreter is ending".into()));
     let Some(_running) = RunningCall::begin() else { return ending() };
@@ -82,8 +82,8 @@ pub(super) fn show(py: Python<'_>, exception: &PyErr) {
     }
 }
 
-/// Ends all calls, and refuses later ones: raises `SystemExit` in each that is running. Returns when they have ended,
-/// or after [`END_WAIT`]. It is called at exit.
+/// Ends all calls and refuses later ones. Raises `SystemExit` in each running call, and returns when all have ended, or
+/// after [`END_WAIT`]. Called at exit.
 #[pyfunction]
 pub(super) fn end(py: Python<'_>) {
     let running = {
@@ -93,8 +93,8 @@ pub(super) fn end(py: Python<'_>) {
     };
     let exit = py.get_type::<PySystemExit>();
     for thread in running {
-        // SAFETY: This thread holds the GIL. The function takes a reference of its own to the class, and ignores the
-        // number of a thread that has ended its call.
+        // SAFETY: this thread holds the GIL. The function takes its own reference to the class, and ignores the id of a
+        // thread that has ended its call.
         unsafe { ffi::PyThreadState_SetAsyncExc(thread as _, exit.as_ptr()) };
     }
     py.detach(|| {

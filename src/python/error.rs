@@ -66,7 +66,7 @@ pub(super) fn to_python(py: Python<'_>, error: &Cause) -> PyErr {
     }
 }
 
-/// Makes the exception for labels that do not exist: an AttributeError, so that `hasattr` is right.
+/// Makes the exception for missing labels: an AttributeError, so that `hasattr` works.
 pub(super) fn no_labels(index: &DatasetIndex) -> PyErr {
     PyAttributeError::new_err(format!("the dataset has no labels: {}", index.to_label()))
 }

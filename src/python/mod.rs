@@ -1,4 +1,5 @@
-//! The Python module `foreload._core`, which does conversion, GIL release and exceptions, and has no logic.
+//! The Python module `foreload._core`: conversion of values, release of the GIL, and exceptions. It has no logic of its
+//! own.
 
 mod batches;
 mod cache_stats;
@@ -46,7 +47,7 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        // These are the directories where pip puts NVIDIA's wheels.
+        // pip installs NVIDIA's wheels into these directories.
         let packages: Vec<PathBuf> = module.py().import("sys")?.getattr("path")?.extract()?;
         engine::config::look_for_libraries_in(packages);
         super::settings::add_objects(module)?;
@@ -64,25 +65,25 @@ mod _core {
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 
-    /// The names of a type's values.
+    /// Returns the names of a type's values.
     fn names<T: NamedValue>(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
         PyTuple::new(py, T::NAMES.iter().map(|(name, _)| *name))
     }
 }
 
-/// Frees what this process keeps on GPUs for its next loader.
+/// Frees everything that this process keeps on GPUs for its next loader.
 #[pyfunction]
 fn release_gpus(py: Python<'_>) {
     py.detach(engine::pipeline::release_gpus);
 }
 
-/// A path, URL or command as messages may show it.
+/// Returns a path, URL or command without secrets, for messages.
 #[pyfunction]
 fn without_secrets(place: std::path::PathBuf) -> std::path::PathBuf {
     data::source::shown(&place).into_owned()
 }
 
-/// The height and width of the images that a list of transforms makes, if they are the same for every image.
+/// Returns the height and width of the images that a list of transforms makes, if they are the same for every image.
 #[pyfunction]
 fn compiled_size(py: Python<'_>, transforms: &str) -> PyResult<Option<(u32, u32)>> {
     error::raise(py, compiled(transforms)).map(|recipe| {
@@ -103,20 +104,20 @@ fn is_random(py: Python<'_>, transforms: &str) -> PyResult<bool> {
     error::raise(py, compiled(transforms)).map(|recipe| recipe.is_random())
 }
 
-/// The recipe of a list of transforms; what is asked of it depends on no other setting.
+/// Compiles a list of transforms. The answers of its callers depend on no other setting.
 fn compiled(transforms: &str) -> Result<Recipe> {
     Recipe::new(&Transforms::from_json(transforms)?, MemoryFormat::default(), Fidelity::default())
 }
 
-/// Whether two lists of transforms say the same, with the defaults of what they leave out.
+/// Whether two lists of transforms are equal, including the defaults of omitted parameters.
 #[pyfunction]
 fn same_transforms(py: Python<'_>, one: &str, other: &str) -> PyResult<bool> {
     let asked = |text| error::raise(py, Transforms::from_json(text));
     Ok(asked(one)? == asked(other)?)
 }
 
-/// The operations and the erasures that a list of transforms draws in epoch 0 for each of `samples` samples of this
-/// width and height: a JSON list of pairs of lists.
+/// Returns the operations and the erasures that a list of transforms draws in epoch 0 for each of `samples` samples of
+/// this width and height: a JSON list of pairs of lists.
 #[pyfunction]
 #[pyo3(signature = (transforms, width, height, samples, seed=0))]
 fn drawn_operations(
@@ -131,7 +132,7 @@ fn drawn_operations(
     error::raise(py, drawn)
 }
 
-/// What operations, a JSON list as `ImageLoader.view` gives it, make of the grey levels of an image: planes of R, G, B.
+/// Applies operations, a JSON list as in `ImageLoader.view`, to the grey levels of an image: planes of R, G, B.
 #[pyfunction]
 fn replay_operations<'py>(
     py: Python<'py>,

@@ -1,13 +1,13 @@
-//! Delivers notices as Python's warnings, and lines of its log.
+//! Delivers Foreload's warnings and log lines (notices) to Python, as warnings and log records.
 
 use base::notices::{Notice, NoticeKind, Notices};
 use pyo3::prelude::*;
 
-/// Delivers the notices that were not delivered yet.
+/// Delivers all pending notices.
 ///
 /// # Errors
-/// The warning itself, if the user's filter makes warnings errors; the notices behind it are delivered the next time.
-/// So this is called where nothing that was taken could be lost: never between taking a batch and returning it.
+/// The warning itself, if the user's filter turns warnings into errors; later notices are delivered by the next call.
+/// Call this only where an error loses nothing: never between taking a batch and returning it.
 pub(super) fn deliver(py: Python<'_>, notices: &Notices) -> PyResult<()> {
     while let Some(Notice { kind, message }) = notices.next() {
         let say = match kind {

@@ -1,4 +1,5 @@
-//! The meeting of ranks, which Python does: it knows the cluster's engines.
+//! The meeting of ranks for `peers=`. Python does it, because it can use the cluster's engine (torch.distributed, Ray,
+//! MPI, JAX).
 
 use super::error::{ConfigError, Error as AnyError};
 use base::error::{Error, Result};
@@ -10,24 +11,24 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use store::tier::{RankMeeting, RanksMet};
 
-/// An object of `foreload._peers.Meetings`, and the exception that it raised, which the caller is to see as it is.
+/// An object of `foreload._peers.Meetings`, and the exception that it raised. The caller gets that exception unchanged.
 pub(super) struct PythonMeeting {
     meetings: Py<PyAny>,
     raised: Mutex<Option<PyErr>>,
 }
 
 impl PythonMeeting {
-    /// How ranks meet by a loader's argument `peers`.
+    /// Makes the meeting for a loader's argument `peers`.
     pub(super) fn new(peers: &Bound<'_, PyAny>) -> PyResult<Arc<Self>> {
         Ok(Self::of(peers.py().import("foreload._peers")?.getattr("Meetings")?.call1((peers,))?))
     }
 
-    /// What `foreload._peers` has made already.
+    /// Wraps an object that `foreload._peers` has made.
     fn of(meetings: Bound<'_, PyAny>) -> Arc<Self> {
         Arc::new(Self { meetings: meetings.unbind(), raised: Mutex::default() })
     }
 
-    /// The exception that ended the latest meeting.
+    /// Returns the exception that ended the latest meeting.
     pub(super) fn take_raised(&self) -> Option<PyErr> {
         self.raised.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -43,7 +44,7 @@ impl PythonMeeting {
     }
 }
 
-/// The error that an exception stands for, where nobody sees the exception itself.
+/// Converts an exception to an error, for callers that do not see the exception.
 fn from_python(py: Python<'_>, exception: &PyErr) -> Error {
     if !exception.is_instance_of::<AnyError>(py) {
         return Error::Unavailable(exception.to_string());
@@ -73,7 +74,7 @@ impl RankMeeting for PythonMeeting {
     }
 }
 
-/// The job that launchers and frameworks tell Python of, for the command line.
+/// Finds the job for the command line, by what launchers and frameworks tell Python.
 pub(super) struct PythonJob;
 
 impl FindsJob for PythonJob {
@@ -94,7 +95,7 @@ impl FindsJob for PythonJob {
     }
 }
 
-/// The command that runs `foreload` by the interpreter and the module of this process.
+/// Returns the command that runs `foreload` with this process's interpreter and module.
 pub(super) fn own_command(py: Python<'_>) -> PyResult<Vec<OsString>> {
     py.import("foreload._command")?.getattr("own_command")?.call0()?.extract()
 }

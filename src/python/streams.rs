@@ -1,4 +1,5 @@
-//! Python's own parts of a stream: an iterator that gives samples, and a function that scores them.
+//! The parts of a stream that run Python code: an iterator that gives samples, a function that scores them, and the
+//! agreement of ranks.
 
 use super::calls::{call, show};
 use base::error::{Error, Result};
@@ -12,10 +13,10 @@ use stream::{
     members,
 };
 
-/// How long an iterator that has nothing now is left alone.
+/// Pause after an iterator has returned None.
 const NOTHING_NOW: Duration = Duration::from_millis(1);
 
-/// An iterator of Python's as a source.
+/// A Python iterator as a source.
 pub(super) struct PythonSource {
     name: String,
     object: Py<PyAny>,
@@ -24,15 +25,16 @@ pub(super) struct PythonSource {
     acknowledges: bool,
     most: u32,
     share: RankShare,
-    /// The number of the next sample that brings no key.
+    /// Number of the next sample without a key.
     next: u64,
 }
 
 impl PythonSource {
-    /// The source of `object`, which is iterable. What it can besides it shows by its methods `seek` and `acknowledge`.
+    /// Makes the source of the iterable `object`. Its methods `seek` and `acknowledge`, if any, show whether it can
+    /// replay and acknowledge samples.
     ///
     /// # Errors
-    /// [`Error::Config`] for an object that cannot be iterated over.
+    /// [`Error::Config`] for an object that is not iterable.
     pub(super) fn new(name: String, object: Py<PyAny>, most: u32, share: RankShare) -> Result<Self> {
         Python::attach(|py| {
             let bound = object.bind(py);
@@ -54,7 +56,7 @@ impl PythonSource {
         })
     }
 
-    /// Takes the next sample; `None` at the end, and no arrival where the iterator gave `None` for want of one.
+    /// Takes the next sample: `None` at the end, `Some(None)` if the iterator has no sample now and returned None.
     fn next(&mut self, py: Python<'_>) -> Result<Option<Option<Arrival>>> {
         let Some(iterator) = &self.iterator else {
             return Err(Error::Internal("an iterator was not opened".into()));
@@ -65,7 +67,7 @@ impl PythonSource {
             Err(error) => return Err(self.raised(py, &error)),
         };
         if item.is_none() {
-            // An iterator that does not wait by itself must not keep the GIL from others.
+            // An iterator that does not wait itself must not keep the GIL from other threads.
             py.detach(|| std::thread::sleep(NOTHING_NOW));
             return Ok(Some(None));
         }
@@ -105,7 +107,7 @@ impl PythonSource {
     }
 
     fn raised(&self, py: Python<'_>, error: &PyErr) -> Error {
-        // Where it was raised is of use to whoever wrote the iterator.
+        // The traceback helps the author of the iterator.
         show(py, error);
         Error::Unavailable(format!("the iterator of stream {:?} raised {error}", self.name))
     }
@@ -118,18 +120,18 @@ impl PythonSource {
     }
 }
 
-/// The members that a dict has, by name.
+/// Returns the members of a dict, by name.
 fn members_of(sample: &Bound<'_, PyDict>) -> Result<Vec<(String, Vec<u8>)>, String> {
     let member = |(name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
         let name = name.str().map_err(|error| error.to_string())?.to_string_lossy().into_owned();
         let bytes = bytes_of(&value).map_err(|error| format!("its member {name:?} {error}"))?;
-        // Batches call the class so; members call it as WebDataset does.
+        // The class is called `label` in batches, and `cls` in members, as in WebDataset.
         Ok((if name == "label" { "cls".to_owned() } else { name }, bytes))
     };
     sample.iter().map(member).collect()
 }
 
-/// The bytes of a member: bytes as they are, text as UTF-8, whole numbers as text, and all else as JSON.
+/// Returns the bytes of a member: bytes unchanged, text as UTF-8, whole numbers as text, and everything else as JSON.
 fn bytes_of(value: &Bound<'_, PyAny>) -> Result<Vec<u8>, String> {
     if let Ok(bytes) = value.cast::<PyBytes>() {
         return Ok(bytes.as_bytes().to_vec());
@@ -173,7 +175,7 @@ impl StreamSource for PythonSource {
         if self.replays {
             self.call("seek", position.after.as_deref())?;
         }
-        // What is given again has the numbers that it had; what is not, numbers that nothing had.
+        // Replayed samples get the same numbers as before. Without replay, samples get numbers that were never used.
         let given = match self.replays {
             true => position.after.as_deref().and_then(RankShare::number_in),
             false => position.highest_number(),
@@ -203,7 +205,7 @@ impl StreamSource for PythonSource {
         if most == 0 {
             return Ok(Received::More);
         }
-        // The next one may be long in coming, so each is passed on at once.
+        // The next sample may take long, so each is passed on at once.
         let Some(next) = call(|py| self.next(py))? else { return Ok(Received::End) };
         into.extend(next);
         Ok(Received::More)
@@ -244,11 +246,11 @@ impl StreamSource for PythonSource {
     }
 }
 
-/// A function of the user's that scores samples.
+/// The user's function that scores samples.
 pub(super) struct PythonScore(Py<PyAny>);
 
 impl PythonScore {
-    /// The score as the stream takes it.
+    /// Makes the scoring function for the stream.
     pub(super) fn shared(function: Py<PyAny>) -> Arc<ScoreFunction> {
         let score = Self(function);
         Arc::new(move |record| score.of(record))
@@ -277,7 +279,7 @@ impl PythonScore {
     }
 }
 
-/// What the ranks of a stream agree by: `foreload._agree.Agreement.gather`, or what stands for it.
+/// The function by which the ranks of a stream agree: `foreload._agree.Agreement.gather`, or a replacement.
 pub(super) struct PythonVotes(Py<PyAny>);
 
 impl PythonVotes {

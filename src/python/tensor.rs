@@ -1,4 +1,7 @@
-//! A tensor of a batch in Python: the DLPack protocol, and the CUDA array interface.
+//! Tensors of a batch in Python: the DLPack protocol, and the CUDA array interface.
+//!
+//! A buffer is reused only after all its tensors have been dropped. A buffer on a GPU is leased to each stream that
+//! reads it, by DLPack or by `Batch.used_by`. It is written again only after an event on each of these streams.
 
 use super::error::raise;
 use crate::dlpack::{self, Share};
@@ -13,12 +16,12 @@ use std::sync::{Mutex, PoisonError};
 
 /// A tensor that any DLPack consumer takes without a copy: `np.from_dlpack(t)`, `torch.from_dlpack(t)`.
 ///
-/// Its memory is not reused while the tensor, or anything made from it, exists; on a GPU not before the consumer's
-/// stream has passed what it queued until then.
+/// Its memory is not reused while the tensor, or anything made from it, exists. On a GPU it is not reused before the
+/// consumer's stream has completed the work that it queued until then.
 #[pyclass(frozen, module = "foreload", name = "Tensor")]
 pub(super) struct PyTensor {
     tensor: batch::Tensor,
-    /// The loan to the legacy default stream, for users of the CUDA array interface.
+    /// The lease to the legacy default stream, for users of the CUDA array interface.
     loan: Mutex<Option<Loan>>,
 }
 
@@ -51,10 +54,10 @@ impl PyTensor {
 
     /// Makes a capsule: `dltensor_versioned` if `max_version` allows 1.0, else `dltensor`.
     ///
-    /// On a GPU, `stream` is the consumer's: None or 1 is the legacy default stream, 2 the calling thread's, anything
-    /// above a stream's handle; -1 leaves the order to the consumer. For CPU memory it must be None or -1. `dl_device`
-    /// must be where the tensor is, or `(1, 0)`: then, and for CPU memory with `copy=True`, the tensor is copied, and
-    /// the copy is complete on return.
+    /// On a GPU, `stream` is the consumer's stream: None or 1 is the legacy default stream, 2 the calling thread's,
+    /// anything above a stream's handle; -1 leaves the order to the consumer. For CPU memory it must be None or -1.
+    /// `dl_device` must be where the tensor is, or `(1, 0)`. With `(1, 0)`, and for CPU memory with `copy=True`, the
+    /// tensor is copied, and the copy is complete on return.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -76,11 +79,11 @@ impl PyTensor {
         let tensor = self.tensor.clone();
         if max_version.is_some_and(|version| version >= (1, 0)) {
             let managed = py.detach(|| dlpack::managed_versioned(tensor, share).map(|t| Address(t.cast())));
-            // SAFETY: the pointer is fresh from `managed_versioned`, and the destructor is the one for it.
+            // SAFETY: the pointer is fresh from `managed_versioned`, and the destructor matches it.
             unsafe { capsule(py, raise(py, managed)?, dlpack::VERSIONED_NAME, drop_versioned) }
         } else {
             let managed = py.detach(|| dlpack::managed(tensor, share).map(|t| Address(t.cast())));
-            // SAFETY: the pointer is fresh from `managed`, and the destructor is the one for it.
+            // SAFETY: the pointer is fresh from `managed`, and the destructor matches it.
             unsafe { capsule(py, raise(py, managed)?, dlpack::LEGACY_NAME, drop_legacy) }
         }
     }
@@ -98,14 +101,14 @@ impl PyTensor {
             ));
         };
         let loan = raise(py, self.lend(py, None))?;
-        // The interface has no way to say that the consumer is done, so the loan lasts as long as the tensor.
+        // The interface has no way to signal that the consumer is done, so the lease lasts as long as the tensor.
         self.loan.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(loan);
         let dict = self.interface(py, typestr)?;
         dict.set_item("stream", 1)?;
         Ok(dict)
     }
 
-    /// A NumPy array of the same memory; a copy where `dtype` or `copy` asks for one.
+    /// Returns a NumPy array of the same memory, or a copy if `dtype` or `copy` requires one.
     #[pyo3(signature = (dtype=None, copy=None))]
     fn __array__<'py>(
         this: &Bound<'py, Self>,
@@ -119,12 +122,12 @@ impl PyTensor {
                  cupy.from_dlpack(tensor) take it there, np.from_dlpack(tensor, device=\"cpu\") copies it",
             ));
         }
-        // NumPy has no name for bfloat16, whose bits it takes as integers.
+        // NumPy has no bfloat16, so it reads the bits as integers.
         let interface = this.get().interface(py, typestr(tensor.element()).unwrap_or("<u2"))?;
         py.import("foreload._arrays")?.call_method1("array", (this, interface, dtype, copy))
     }
 
-    /// The elements' bytes, row-major: a copy.
+    /// Returns a copy of the elements' bytes, row-major.
     fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let bytes = raise(py, py.detach(|| self.tensor.read()))?;
         Ok(PyBytes::new(py, &bytes))
@@ -144,7 +147,7 @@ impl PyTensor {
 }
 
 impl PyTensor {
-    /// What the array interfaces of NumPy and CUDA have in common.
+    /// Returns the common part of the array interfaces of NumPy and CUDA.
     fn interface<'py>(&self, py: Python<'py>, typestr: &str) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
         dict.set_item("shape", self.shape(py)?)?;
@@ -155,7 +158,7 @@ impl PyTensor {
         Ok(dict)
     }
 
-    /// Whether a consumer with these arguments shall get a copy in host memory.
+    /// Whether a consumer with these arguments must get a copy in host memory.
     fn must_copy(&self, dl_device: Option<(i32, i32)>, copy: Option<bool>) -> PyResult<bool> {
         let own = self.__dlpack_device__();
         let to_host = dl_device == Some((dlpack::DEVICE_CPU, 0));
@@ -182,12 +185,15 @@ impl PyTensor {
         }
     }
 
-    /// Makes the consumer's stream wait for the batch, and the batch's buffer for the stream.
+    /// Leases the tensor to the consumer's stream: the stream waits for the batch, and the buffer is reused only after
+    /// the stream.
     fn lend(&self, py: Python<'_>, stream: Option<i64>) -> crate::Result<Loan> {
         let stream = match stream {
-            // The consumer orders its work itself; what it queues on its own comes at least behind this stream's work.
+            // None is the legacy stream. With -1 the consumer orders its work itself, at least after the work of this
+            // stream.
             None | Some(-1) => StreamRef::LEGACY,
-            // SAFETY: DLPack has the consumer give a stream that lives; and it reads there until it drops the tensor.
+            // SAFETY: by DLPack's contract the consumer's stream is alive, and it reads there only until it drops the
+            // tensor.
             Some(number) => unsafe { StreamRef::from_number(number) }?,
         };
         let tensor = &self.tensor;
@@ -195,7 +201,7 @@ impl PyTensor {
     }
 }
 
-/// The array interface's name of an element type, if it has one.
+/// Returns the array interface's name of an element type, if it has one.
 fn typestr(element: Element) -> Option<&'static str> {
     match element {
         Element::F32 => Some("<f4"),
@@ -214,16 +220,16 @@ fn typestr(element: Element) -> Option<&'static str> {
     }
 }
 
-/// A pointer on its way out of a section without the GIL.
+/// A pointer that leaves a section without the GIL.
 struct Address(*mut std::ffi::c_void);
 
-// SAFETY: the tensor it points to is owned by nobody else and may be freed on any thread.
+// SAFETY: the pointer is the only owner of its tensor, which may be freed on any thread.
 unsafe impl Send for Address {}
 
 /// Makes a capsule that owns `managed` until a consumer renames it.
 ///
 /// # Safety
-/// `managed` is valid for `destructor`, which frees it when the capsule still has `name`.
+/// `managed` is valid for `destructor`, which frees it if the capsule still has `name`.
 unsafe fn capsule<'py>(
     py: Python<'py>,
     managed: Address,
@@ -237,10 +243,10 @@ unsafe fn capsule<'py>(
     }
 }
 
-/// The pointer of a capsule that nobody consumed, null otherwise: consumers rename the capsules that they take.
+/// Returns the pointer of a capsule that no consumer took, else null. Consumers rename the capsules that they take.
 ///
 /// # Safety
-/// Called by Python with a capsule that is being destroyed.
+/// Python calls this with a capsule that is being destroyed.
 unsafe fn unconsumed(capsule: *mut ffi::PyObject, name: &CStr) -> *mut std::ffi::c_void {
     // SAFETY: both calls accept any capsule and any name.
     unsafe {
@@ -253,11 +259,11 @@ unsafe fn unconsumed(capsule: *mut ffi::PyObject, name: &CStr) -> *mut std::ffi:
 }
 
 unsafe extern "C" fn drop_legacy(capsule: *mut ffi::PyObject) {
-    // SAFETY: the pointer is the one `__dlpack__` put in, and the capsule is the last to know it.
+    // SAFETY: the pointer comes from `__dlpack__`, and the capsule holds the last reference to it.
     unsafe { dlpack::discard(unconsumed(capsule, dlpack::LEGACY_NAME).cast()) }
 }
 
 unsafe extern "C" fn drop_versioned(capsule: *mut ffi::PyObject) {
-    // SAFETY: the pointer is the one `__dlpack__` put in, and the capsule is the last to know it.
+    // SAFETY: the pointer comes from `__dlpack__`, and the capsule holds the last reference to it.
     unsafe { dlpack::discard_versioned(unconsumed(capsule, dlpack::VERSIONED_NAME).cast()) }
 }

@@ -1,4 +1,4 @@
-//! Which node uses which sample when: the samples' sizes, the order of every epoch, and each node's part of it.
+//! Which node uses which sample when: sample sizes, the order of every epoch, and each node's part of it.
 
 use super::nodes;
 use super::scenario::{DatasetSpec, Scenario};
@@ -8,21 +8,20 @@ use data::dataset::{DatasetIndex, Fingerprint};
 use data::schedule::{Order, RepeatSpread};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The sizes of all samples, in bytes.
+/// Sizes of all samples, in bytes.
 #[derive(Debug)]
 pub struct Sizes {
     samples: u64,
-    /// The size of each sample; empty where all have the same.
+    /// Size of each sample; empty if all are equal.
     table: Vec<u32>,
     mean: f64,
 }
 
-/// The number of sizes that a thread draws at a time.
+/// Number of sizes that a thread draws at a time.
 const SIZES_AT_ONCE: usize = 65_536;
 
 impl Sizes {
-    /// Draws the sizes that a scenario asks for: normally distributed, one number a sample, at least a tenth of the
-    /// mean.
+    /// Draws the sizes of a scenario: normally distributed, one random number a sample, at least a tenth of the mean.
     pub fn normal(dataset: &DatasetSpec) -> Self {
         let (samples, mean, sigma) = (dataset.samples, dataset.mean.0, dataset.sigma.0);
         if sigma == 0.0 {
@@ -31,7 +30,7 @@ impl Sizes {
         let key = RandomKey::new(b"", dataset.seed, 0, Use::Size);
         let size = |sample| {
             let mut stream = key.stream(sample);
-            // The Box–Muller transform makes a normally distributed number; 1 - u is never 0.
+            // The Box–Muller transform gives a normally distributed number; 1 - u is never 0.
             let (radius, angle) = ((-2.0 * (1.0 - stream.unit()).ln()).sqrt(), stream.unit());
             let normal = radius * (std::f64::consts::TAU * angle).cos();
             (mean + sigma * normal).max(mean / 10.0).round() as u32
@@ -60,31 +59,31 @@ impl Sizes {
         Self { samples: table.len() as u64, mean: total / table.len().max(1) as f64, table }
     }
 
-    /// The number of bytes of `sample`.
+    /// Returns the size of `sample` in bytes.
     ///
     /// # Panics
-    /// When there is no such sample.
+    /// Panics if there is no such sample.
     pub fn get(&self, sample: u64) -> f64 {
         if self.table.is_empty() { self.mean } else { f64::from(self.table[sample as usize]) }
     }
 
-    /// The number of samples.
+    /// Returns the number of samples.
     pub fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// The mean size in bytes.
+    /// Returns the mean size in bytes.
     pub fn mean(&self) -> f64 {
         self.mean
     }
 
-    /// The number of bytes of the whole dataset.
+    /// Returns the size of the whole dataset in bytes.
     pub fn total(&self) -> f64 {
         self.mean * self.samples as f64
     }
 }
 
-/// The orders of all epochs, cut into steps and nodes as the pipeline cuts them; the last batch is dropped.
+/// The orders of all epochs, divided into steps and nodes as in the pipeline. The incomplete last batch is dropped.
 #[derive(Debug)]
 pub struct AccessSchedule {
     orders: Vec<Order>,
@@ -95,17 +94,17 @@ pub struct AccessSchedule {
     global_batch: u64,
 }
 
-/// What a node uses at a place of a global batch.
+/// A node's use of a sample at a place of a global batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeUse {
-    /// The step of the epoch.
+    /// Step of the epoch.
     pub step: u64,
     /// The sample.
     pub sample: u64,
-    /// Whether it is the one of the sample's repeats whose node keeps the sample for all: of some samples the first, of
-    /// others the second, and so on, so that all nodes keep as much.
+    /// Whether the node keeps the sample for all nodes after this use. Exactly one of a sample's repeats has this. Its
+    /// number rotates from sample to sample, so that all nodes keep equally many.
     pub keeps: bool,
-    /// Whether the node uses the sample in this step already, so that it has its bytes.
+    /// Whether the node has used the sample in this step already, and so has its bytes.
     pub again: bool,
 }
 
@@ -113,7 +112,7 @@ impl AccessSchedule {
     /// Makes the schedule of `scenario` over `samples` samples.
     ///
     /// # Errors
-    /// [`Error::Config`] when they do not fill a global batch.
+    /// [`Error::Config`] if they do not fill a global batch.
     pub fn new(scenario: &Scenario, fingerprint: Fingerprint, samples: u64) -> Result<Self> {
         let global_batch = scenario.global_batch();
         if samples < global_batch {
@@ -136,18 +135,18 @@ impl AccessSchedule {
         })
     }
 
-    /// The number of steps of an epoch.
+    /// Returns the number of steps of an epoch.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// The number of epochs.
+    /// Returns the number of epochs.
     pub fn epochs(&self) -> u64 {
         self.orders.len() as u64
     }
 
-    /// What all nodes use in a step of an epoch, in the epoch's order, so that repeats stand in a row: the place in the
-    /// global batch, which says whose it is, and the sample.
+    /// Returns the uses of all nodes in a step of an epoch, in the epoch's order, so that repeats are consecutive. Each
+    /// has its place in the global batch, which determines the node, and its sample.
     pub fn of_step(&self, epoch: u64, step: u64) -> impl Iterator<Item = (usize, u32)> + '_ {
         let (order, first) = (&self.orders[epoch as usize], step * self.global_batch);
         (first..first + self.global_batch).map(move |position| {
@@ -155,7 +154,7 @@ impl AccessSchedule {
         })
     }
 
-    /// What `node` uses in `epoch`, in order.
+    /// Returns the uses of `node` in `epoch`, in order.
     pub fn of_node(&self, epoch: u64, node: u32) -> impl Iterator<Item = NodeUse> + '_ {
         let order = &self.orders[epoch as usize];
         let begin = u64::from(node) * self.node_batch;
@@ -165,14 +164,14 @@ impl AccessSchedule {
             (first..first + self.node_batch).map(move |place| {
                 let position = self.spread.position(place);
                 let (draw, repeat) = (position / self.repeats, position % self.repeats);
-                // The repeats before this one have lower places.
+                // Earlier repeats have lower places.
                 let again = repeat > 0 && position > batch && self.spread.place(position - 1) >= first;
                 NodeUse { step, sample: order.sample(position), keeps: repeat == draw % self.repeats, again }
             })
         })
     }
 
-    /// All accesses of `node`, each with the next use of its sample.
+    /// Returns all accesses of `node`, each with the next use of its sample.
     pub fn trace(&self, node: u32, sizes: &Sizes) -> AccessTrace {
         let epochs = 0..self.epochs();
         let samples: Vec<u32> =
@@ -181,35 +180,35 @@ impl AccessSchedule {
     }
 }
 
-/// Stands for a next use that never comes.
+/// Next use of a sample that is never used again.
 pub const NEVER: u32 = u32::MAX;
 
-/// Stands for the next use of an access whose sample the node has, because an earlier access of the same step used it.
+/// Marks an access to a sample that an earlier access of the same step has used, so that the node has its bytes.
 const AGAIN: u32 = u32::MAX - 1;
 
-/// One node's accesses, numbered from 0 through all epochs. The samples that it uses have numbers of their own (*ids*),
-/// so that caches can be tables instead of maps.
+/// One node's accesses, numbered from 0 through all epochs. Its samples are numbered, too (*ids*), so that caches can
+/// use tables instead of maps.
 #[derive(Debug)]
 pub struct AccessTrace {
-    /// The sample's id, by access.
+    /// Id of the sample, by access.
     pub ids: Vec<u32>,
-    /// The next access that uses the same sample in a later step, or [`NEVER`], by access; nothing of meaning for those
-    /// that use it [again](AccessTrace::is_again).
+    /// Next access to the same sample in a later step, or [`NEVER`], by access. Meaningless for accesses that use a
+    /// sample [again](AccessTrace::is_again).
     pub next: Vec<u32>,
-    /// The sample, by id.
+    /// Sample, by id.
     pub samples: Vec<u32>,
-    /// The sample's size in bytes, by id.
+    /// Size of the sample in bytes, by id.
     pub bytes: Vec<f32>,
-    /// The sample's first access, by id.
+    /// First access of the sample, by id.
     pub first: Vec<u32>,
-    /// The number of steps that use the sample, by id.
+    /// Number of steps that use the sample, by id.
     pub uses: Vec<u32>,
-    /// The number of accesses in a step.
+    /// Number of accesses in a step.
     pub batch: u64,
 }
 
 impl AccessTrace {
-    /// Makes the trace of accesses to `samples`, in this order; `batch` of them are a step.
+    /// Makes the trace of accesses to `samples`, in this order. Each `batch` of them are one step.
     pub fn new(samples: &[u32], batch: u64, sizes: &Sizes) -> Self {
         let key = |(access, &sample): (usize, &u32)| u64::from(sample) << 32 | access as u64;
         let mut sorted: Vec<u64> = samples.iter().enumerate().map(key).collect();
@@ -250,43 +249,43 @@ impl AccessTrace {
         trace
     }
 
-    /// Whether the node has the sample's bytes, because it uses the sample in this step already.
+    /// Whether the node has the sample's bytes already, because an earlier access of the same step used it.
     pub fn is_again(&self, access: usize) -> bool {
         self.next[access] == AGAIN
     }
 
-    /// The step of an access, counted through all epochs.
+    /// Returns the step of an access, counted through all epochs.
     pub fn step(&self, access: usize) -> u64 {
         access as u64 / self.batch
     }
 }
 
-/// The earliest copy of each sample in the caches of all nodes. Many threads fill it at once.
+/// The earliest copy of each sample in the caches of all nodes. Several threads fill it concurrently.
 #[derive(Debug)]
 pub struct PublishedCopies(Vec<AtomicU32>);
 
 /// A cached copy of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CachedCopy {
-    /// The step from which it can be read.
+    /// First step in which it can be read.
     pub step: u64,
-    /// The cache that holds it.
+    /// Cache that holds it.
     pub cache: u8,
 }
 
 impl PublishedCopies {
-    /// Makes a table for `samples` samples that holds no copy.
+    /// Makes an empty table for `samples` samples.
     pub fn none(samples: u64) -> Self {
         Self((0..samples).map(|_| AtomicU32::new(u32::MAX)).collect())
     }
 
-    /// Notes a copy of `sample`; the earliest copy stays.
+    /// Records a copy of `sample`. Only the earliest copy is kept.
     pub fn publish(&self, sample: u32, copy: CachedCopy) {
         let word = (copy.step.min(LAST_STEP) as u32) << 3 | u32::from(copy.cache);
         self.0[sample as usize].fetch_min(word, Ordering::Relaxed);
     }
 
-    /// The copy of `sample` that can be read in `step`, if there is one.
+    /// Returns the copy of `sample` that can be read in `step`, if there is one.
     pub fn copy(&self, sample: u32, step: u64) -> Option<CachedCopy> {
         let word = self.0[sample as usize].load(Ordering::Relaxed);
         let copy = CachedCopy { step: u64::from(word >> 3), cache: (word & 7) as u8 };
@@ -294,5 +293,5 @@ impl PublishedCopies {
     }
 }
 
-/// The last step that fits into a word; later steps count as never.
+/// Last step that fits into a word. Later steps count as never.
 const LAST_STEP: u64 = (1 << 29) - 1;

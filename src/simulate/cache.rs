@@ -1,18 +1,18 @@
-//! Caches of one node, decision by decision: LRU, never-evict, Belady, and what [`store::tier::plan`] does.
+//! Caches of one node, decision by decision: LRU, never-evict, Belady, and the plan of [`store::tier::plan`].
 
 use super::access::{AccessTrace, NEVER};
 use super::scenario::Scenario;
 use std::collections::{BTreeMap, BinaryHeap};
 use store::tier::plan::{Admission, GroupId, RetentionRule, TierPlan};
 
-/// A cache that one node fills with what it reads.
+/// A cache that one node fills with the samples that it reads.
 pub trait NodeCache {
-    /// Uses the sample of access `access`. Returns the cache that has it, or `None` when it comes from the slow tier,
-    /// and decides what stays and what leaves.
+    /// Processes access `access`: decides what is kept and evicted. Returns the cache that has the sample, or `None` if
+    /// it comes from the slow tier.
     fn access(&mut self, trace: &AccessTrace, access: usize) -> Option<u8>;
 }
 
-/// The free space in a node's caches, the preferred cache first.
+/// Free space in a node's caches, the preferred cache first.
 #[derive(Debug, Clone)]
 pub struct Shelves {
     free: Vec<f64>,
@@ -37,12 +37,12 @@ impl Shelves {
         Some(cache as u8)
     }
 
-    /// Gives the space of `bytes` back to a cache.
+    /// Frees `bytes` of a cache.
     pub fn take(&mut self, cache: u8, bytes: f64) {
         self.free[usize::from(cache)] += bytes;
     }
 
-    /// Whether some cache could hold `bytes` at all.
+    /// Whether some cache could hold `bytes` if it were empty.
     fn fits(&self, bytes: f64) -> bool {
         bytes <= self.largest
     }
@@ -52,14 +52,14 @@ impl Shelves {
     }
 }
 
-/// Stands for a sample that no cache holds.
+/// Marks a sample that no cache holds.
 const OUT: u8 = u8::MAX;
 
 fn held(place: u8) -> Option<u8> {
     (place != OUT).then_some(place)
 }
 
-/// A cache that keeps what came first until it is full, and evicts nothing.
+/// A cache that keeps the first samples until it is full, and evicts nothing.
 #[derive(Debug)]
 pub struct NeverEvict {
     shelves: Shelves,
@@ -84,14 +84,14 @@ impl NodeCache for NeverEvict {
     }
 }
 
-/// A cache that evicts the sample whose last use is the longest ago (LRU).
+/// A cache that evicts the least recently used sample (LRU).
 #[derive(Debug)]
 pub struct Lru {
     shelves: Shelves,
     places: Vec<u8>,
-    /// The last access, by id. A sample's entry in the queue counts only if it is that access.
+    /// Last access, by id. An entry in the queue is current only if it is its sample's last access.
     used: Vec<u32>,
-    /// The oldest access whose sample might still be held.
+    /// Oldest access whose sample might still be held.
     oldest: usize,
 }
 
@@ -125,15 +125,15 @@ impl NodeCache for Lru {
     }
 }
 
-/// A cache that evicts the sample whose next use is the furthest away, unless the new sample's is further still
-/// (Belady, "A study of replacement algorithms for a virtual-storage computer", 1966, with bypass).
+/// A cache that evicts the sample with the most distant next use, unless the new sample's is more distant still. See
+/// Belady, "A study of replacement algorithms for a virtual-storage computer", 1966, here with bypass.
 #[derive(Debug)]
 pub struct Belady {
     shelves: Shelves,
     places: Vec<u8>,
-    /// The next use of each held sample, by id.
+    /// Next use of each held sample, by id.
     next: Vec<u32>,
-    /// (Next use, id) with the latest on top; outdated entries are skipped.
+    /// Pairs of (next use, id), the most distant on top. Outdated entries are skipped.
     farthest: BinaryHeap<(u32, u32)>,
 }
 
@@ -148,7 +148,7 @@ impl Belady {
         self.shelves.take(std::mem::replace(&mut self.places[id], OUT), f64::from(bytes));
     }
 
-    /// Makes space for `bytes` that are used at `next`, if the samples that are used later take enough space.
+    /// Frees space for `bytes` that are used at `next`, if samples with later uses occupy enough.
     fn make_room(&mut self, trace: &AccessTrace, bytes: f64, next: u32) -> bool {
         while !self.shelves.has_room(bytes) {
             let Some(&(when, id)) = self.farthest.peek() else { return false };
@@ -187,33 +187,32 @@ impl NodeCache for Belady {
     }
 }
 
-/// A cache that does what the pipeline does: it follows the decisions of [`TierPlan`], where whole groups leave
-/// together.
+/// A cache that works as in the pipeline: it follows the decisions of [`TierPlan`], where whole groups leave together.
 #[derive(Debug)]
 pub struct PlannedCache {
     plan: TierPlan,
     rule: RetentionRule,
     capacities: Vec<f64>,
     used: Vec<f64>,
-    /// The group, the number of its batch, and the cache of each sample, by id.
+    /// Group, batch number and cache of each sample, by id.
     places: Vec<(GroupId, u32, u8)>,
     batches: BTreeMap<GroupId, GroupBytes>,
-    /// The number of batches made so far.
+    /// Number of batches made so far.
     made: u32,
     written: f64,
 }
 
-/// The samples of a group that are held. When the same group comes again after it has left, it is another batch.
+/// Samples of a group that are held. If a group returns after it was evicted, it is a new batch.
 #[derive(Debug)]
 struct GroupBytes {
     number: u32,
-    /// The bytes held in each cache.
+    /// Bytes held in each cache.
     bytes: Vec<f64>,
 }
 
 impl PlannedCache {
-    /// Makes empty caches of `capacities` bytes, the preferred first, whose samples are kept by `rule`. Its moments are
-    /// accesses.
+    /// Makes empty caches of `capacities` bytes, the preferred one first, with the retention rule `rule`. The rule's
+    /// time unit is one access.
     pub fn new(rule: RetentionRule, capacities: Vec<f64>, trace: &AccessTrace) -> Self {
         Self {
             plan: TierPlan::new(rule, capacities.iter().sum::<f64>() as u64),
@@ -227,20 +226,20 @@ impl PlannedCache {
         }
     }
 
-    /// The number of bytes written into the caches so far. What is kept for a later use is written again, into the
-    /// group of that use.
+    /// Returns the number of bytes written into the caches so far. A sample that is kept for a later use is written
+    /// again, into the group of that use.
     pub fn written(&self) -> f64 {
         self.written
     }
 
-    /// The cache that has the sample of this id.
+    /// Returns the cache that has the sample of this id.
     pub fn find(&self, id: usize) -> Option<u8> {
         let (group, number, cache) = self.places[id];
         held(cache).filter(|_| self.batches.get(&group).is_some_and(|batch| batch.number == number))
     }
 
-    /// Puts a sample into the first cache with enough space, or else into the one with the most, since the plan counts
-    /// all caches together.
+    /// Puts a sample into the first cache with enough space, or else into the one with the most space, since the plan
+    /// counts all caches together.
     fn put(&mut self, id: usize, group: GroupId, bytes: f64) {
         let free = |cache: &usize| self.capacities[*cache] - self.used[*cache];
         let caches = 0..self.capacities.len();
@@ -266,7 +265,8 @@ impl NodeCache for PlannedCache {
     fn access(&mut self, trace: &AccessTrace, access: usize) -> Option<u8> {
         let id = trace.ids[access] as usize;
         let found = self.find(id);
-        // What stays for ever is not put a second time; what is used again leaves with its new group.
+        // Samples that stay for ever are not put a second time. A sample that is used again moves to the group of its
+        // next use.
         if found.is_none() || self.rule != RetentionRule::Keep {
             let next = Some(trace.next[access]).filter(|next| *next != NEVER).map(u64::from);
             let bytes = f64::from(trace.bytes[id]);

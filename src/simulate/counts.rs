@@ -1,15 +1,15 @@
-//! How often a node uses a sample: the binomial distribution that placement by frequency builds on (Dryden et al.,
-//! SC'21, section 3). A node that repeats samples uses as few of them in an epoch as one of as many nodes would.
+//! How often a node uses a sample: the binomial distribution on which placement by frequency is based (Dryden et al.,
+//! SC'21, section 3). A node with `repeats` uses as few samples in an epoch as one of `repeats` nodes would.
 
 use super::access::{AccessSchedule, Sizes};
 
-/// The probabilities P(X = k) for X ~ Bin(`epochs`, 1/`nodes`) and k = 0 … `epochs`.
+/// Returns the probabilities P(X = k) for X ~ Bin(`epochs`, 1/`nodes`) and k = 0 … `epochs`.
 pub fn distribution(epochs: u32, nodes: u32) -> Vec<f64> {
     let (n, p) = (epochs as usize, 1.0 / f64::from(nodes.max(1)));
     if nodes <= 1 {
         return (0..=n).map(|k| if k == n { 1.0 } else { 0.0 }).collect();
     }
-    // Computed in logarithms, because (1-p)^n is too small a number for many epochs.
+    // Use logarithms, because (1-p)^n underflows for many epochs.
     let mut log = n as f64 * (1.0 - p).ln();
     let mut probabilities = vec![log.exp()];
     for k in 1..=n {
@@ -19,19 +19,19 @@ pub fn distribution(epochs: u32, nodes: u32) -> Vec<f64> {
     probabilities
 }
 
-/// How many of `samples` samples a node is expected to use more than `above` times.
+/// Returns the expected number of samples, of `samples`, that a node uses more than `above` times.
 pub fn expected_above(epochs: u32, nodes: u32, samples: u64, above: u32) -> f64 {
     let more: f64 = distribution(epochs, nodes).iter().skip(above as usize + 1).sum();
     more * samples as f64
 }
 
-/// How many samples the first node uses more than `above` times in this schedule.
+/// Returns how many samples the first node uses more than `above` times in this schedule.
 pub fn counted_above(accesses: &AccessSchedule, sizes: &Sizes, above: u32) -> u64 {
     accesses.trace(0, sizes).uses.iter().filter(|&&uses| uses > above).count() as u64
 }
 
-/// The share of its accesses that a node finds in a cache of the fraction `cached` of the dataset when the cache holds
-/// the samples that the node uses most often. Samples chosen at random would give `cached`.
+/// Returns the hit rate of a node's cache that holds the fraction `cached` of the dataset, namely the samples that the
+/// node uses most often. Samples chosen at random would give `cached`.
 pub fn frequency_hits(epochs: u32, nodes: u32, cached: f64) -> f64 {
     let (mut left, mut hits) = (cached.clamp(0.0, 1.0), 0.0);
     for (uses, probability) in distribution(epochs, nodes).into_iter().enumerate().rev() {

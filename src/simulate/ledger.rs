@@ -1,10 +1,11 @@
-//! What each node reads from where in each step. The policies write it, and the clock turns it into seconds.
+//! Counts the bytes that each node reads from each source in each step. Policies fill it, and the clock converts it to
+//! seconds.
 
 use super::access::AccessSchedule;
 use super::scenario::{MOST_CACHES, Scenario};
 use std::ops::Range;
 
-/// Where bytes come from, as a column of a [`Ledger`].
+/// Source of bytes, a column of a [`Ledger`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ByteSource {
     /// The slow tier.
@@ -25,26 +26,26 @@ impl ByteSource {
     }
 }
 
-/// The counts of an epoch.
+/// Counts of an epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct EpochCounts {
-    /// The number of samples used, each once a step and node.
+    /// Number of samples used, each counted once per step and node.
     pub uses: u64,
-    /// The number of used samples that came from the node's own caches.
+    /// Number of used samples that came from the node's own caches.
     pub local: u64,
-    /// The number of used samples that came from other nodes' caches.
+    /// Number of used samples that came from other nodes' caches.
     pub peer: u64,
-    /// The number of bytes that left the slow tier, with those prefetched for later.
+    /// Number of bytes read from the slow tier, including those prefetched for later.
     pub slow_bytes: f64,
 }
 
 impl EpochCounts {
-    /// The share of the uses that a cache served.
+    /// Returns the share of the uses that a cache served.
     pub fn hits(&self) -> f64 {
         (self.local + self.peer) as f64 / self.uses.max(1) as f64
     }
 
-    /// Counts the use of a sample of `bytes` that comes from `source`.
+    /// Counts the use of a sample of `bytes` from `source`.
     fn read(&mut self, source: ByteSource, bytes: f32) {
         self.uses += 1;
         match source {
@@ -63,21 +64,21 @@ impl EpochCounts {
     }
 }
 
-/// How epochs are divided into cells: one cell a step, or as many steps as keep the ledger small.
+/// How epochs are divided into cells: one cell a step, or several steps a cell to keep the ledger small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LedgerCells {
-    /// The number of steps of a cell; the last cell of an epoch may have fewer.
+    /// Number of steps of a cell. The last cell of an epoch may have fewer.
     pub steps: u64,
-    /// The number of cells of an epoch.
+    /// Number of cells of an epoch.
     pub per_epoch: u64,
-    /// The number of steps of an epoch.
+    /// Number of steps of an epoch.
     epoch_steps: u64,
-    /// The number of epochs.
+    /// Number of epochs.
     pub epochs: u64,
     columns: usize,
 }
 
-/// The most numbers that a ledger holds: 400 MB.
+/// Maximum number of values in a ledger: 400 MB.
 const MOST: u64 = 100_000_000;
 
 impl LedgerCells {
@@ -90,76 +91,76 @@ impl LedgerCells {
         Self { steps, per_epoch, epoch_steps: accesses.steps(), epochs: accesses.epochs(), columns }
     }
 
-    /// The number of cells of all epochs.
+    /// Returns the number of cells of all epochs.
     pub fn count(&self) -> usize {
         (self.per_epoch * self.epochs) as usize
     }
 
-    /// The cell of a step that is counted through all epochs.
+    /// Returns the cell of a step, which is counted through all epochs.
     pub fn of_step(&self, step: u64) -> usize {
         (step / self.epoch_steps * self.per_epoch + step % self.epoch_steps / self.steps) as usize
     }
 
-    /// The first step of a cell, counted through all epochs.
+    /// Returns the first step of a cell, counted through all epochs.
     pub fn first_step(&self, cell: usize) -> u64 {
         let (epoch, cell) = (cell as u64 / self.per_epoch, cell as u64 % self.per_epoch);
         epoch * self.epoch_steps + cell * self.steps
     }
 
-    /// The cells of an epoch.
+    /// Returns the cells of an epoch.
     pub fn of_epoch(&self, epoch: usize) -> Range<usize> {
         let each = self.per_epoch as usize;
         epoch * each..(epoch + 1) * each
     }
 
-    /// The steps of a cell, counted within its epoch.
+    /// Returns the steps of a cell, counted within its epoch.
     pub fn steps_of(&self, cell: usize) -> Range<u64> {
         let first = cell as u64 % self.per_epoch * self.steps;
         first..(first + self.steps).min(self.epoch_steps)
     }
 
-    /// The epoch of a cell.
+    /// Returns the epoch of a cell.
     pub fn epoch(&self, cell: usize) -> usize {
         cell / self.per_epoch as usize
     }
 }
 
-/// What one node reads, by cell and source.
+/// Byte counts of one node, by cell and source.
 #[derive(Debug, Clone)]
 pub struct NodeLedger {
     cells: LedgerCells,
     bytes: Vec<f32>,
-    /// The bytes of each cell that are used again; empty where none are.
+    /// Bytes of each cell that are used again; empty if there are none.
     again: Vec<f32>,
     epochs: Vec<EpochCounts>,
-    /// The bytes that other nodes give to this one to keep, by cell; empty where they give none.
+    /// Bytes that other nodes send to this node to keep, by cell; empty if there are none.
     pushed: Vec<f32>,
-    /// The bytes that this node gives to others, by cell; empty where that is not known.
+    /// Bytes that this node sends to others, by cell; empty if unknown.
     sent: Vec<f32>,
-    /// The cell up to which the node also reads the slow tier for later.
+    /// Cell up to which the node also reads the slow tier to prefetch.
     filling_until: usize,
 }
 
-/// What one node reads in one cell, to be added to its ledger.
+/// Byte counts of one node in one cell, to be added to its ledger.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CellReads {
     bytes: [f32; 1 + 2 * MOST_CACHES],
     again: f32,
-    /// The bytes that other nodes give to this one to keep.
+    /// Bytes that other nodes send to this node to keep.
     pub pushed: f32,
-    /// The bytes that this node gives to others.
+    /// Bytes that this node sends to others.
     pub sent: f32,
     counts: EpochCounts,
 }
 
 impl CellReads {
-    /// Notes that a sample of `bytes` comes from `source`.
+    /// Counts a sample of `bytes` from `source`.
     pub fn read(&mut self, source: ByteSource, bytes: f32) {
         self.bytes[source.column()] += bytes;
         self.counts.read(source, bytes);
     }
 
-    /// Notes that a sample of `bytes` is used once more, where the node has it.
+    /// Counts another use of a sample of `bytes` that the node already has.
     pub fn used_again(&mut self, bytes: f32) {
         self.again += bytes;
     }
@@ -174,7 +175,7 @@ impl NodeLedger {
         Self { cells, bytes, again: none(), epochs, pushed: none(), sent: none(), filling_until: 0 }
     }
 
-    /// Adds what was read in a cell.
+    /// Adds the counts of a cell.
     pub fn add(&mut self, cell: usize, reads: &CellReads) {
         let columns = self.cells.columns;
         let bytes = &mut self.bytes[cell * columns..(cell + 1) * columns];
@@ -190,27 +191,27 @@ impl NodeLedger {
         }
     }
 
-    /// Notes that a sample of `bytes`, used in `step` (counted through all epochs), comes from `source`.
+    /// Counts a sample of `bytes` from `source`, used in `step` (counted through all epochs).
     pub fn read(&mut self, step: u64, source: ByteSource, bytes: f32) {
         let cell = self.cells.of_step(step);
         self.bytes[cell * self.cells.columns + source.column()] += bytes;
         self.epochs[self.cells.epoch(cell)].read(source, bytes);
     }
 
-    /// Notes that a sample of `bytes` is used once more in `step`, where the node has it.
+    /// Counts another use in `step` of a sample of `bytes` that the node already has.
     pub fn used_again(&mut self, step: u64, bytes: f32) {
         self.again.resize(self.cells.count(), 0.0);
         self.again[self.cells.of_step(step)] += bytes;
     }
 
-    /// Notes that a sample of `bytes` was brought into a cache ahead of its use, in cell `cell`.
+    /// Counts a sample of `bytes` that was prefetched into a cache in cell `cell`.
     pub fn prefetched(&mut self, cell: usize, bytes: f32) {
         self.epochs[self.cells.epoch(cell)].slow_bytes += f64::from(bytes);
         self.filling_until = self.filling_until.max(cell);
     }
 }
 
-/// What all nodes read.
+/// Byte counts of all nodes.
 #[derive(Debug)]
 pub struct Ledger {
     /// How epochs are divided into cells.
@@ -219,46 +220,46 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// The ledgers of all nodes, in any order.
+    /// Combines the ledgers of all nodes, in any order.
     pub fn new(cells: LedgerCells, nodes: Vec<NodeLedger>) -> Self {
         Self { cells, nodes }
     }
 
-    /// The number of nodes.
+    /// Returns the number of nodes.
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The bytes that `node` takes from `source` in `cell`.
+    /// Returns the bytes that `node` reads from `source` in `cell`.
     pub fn bytes(&self, node: usize, cell: usize, source: ByteSource) -> f64 {
         f64::from(self.nodes[node].bytes[cell * self.cells.columns + source.column()])
     }
 
-    /// The bytes that `node` uses again in `cell`, which it has.
+    /// Returns the bytes that `node` uses again in `cell`, without reading them.
     pub fn again(&self, node: usize, cell: usize) -> f64 {
         self.nodes[node].again.get(cell).map_or(0.0, |&bytes| bytes.into())
     }
 
-    /// The bytes that `node` uses in `cell`, from all sources and again.
+    /// Returns the bytes that `node` uses in `cell`, from all sources and again.
     pub fn all_bytes(&self, node: usize, cell: usize) -> f64 {
         let first = cell * self.cells.columns;
         let fetched = &self.nodes[node].bytes[first..first + self.cells.columns];
         fetched.iter().map(|&bytes| f64::from(bytes)).sum::<f64>() + self.again(node, cell)
     }
 
-    /// The bytes that come to `node` from others in `cell`: what it uses, and what it keeps for all.
+    /// Returns the bytes that `node` receives from others in `cell`: those it uses, and those it keeps for all.
     pub fn received(&self, node: usize, cell: usize) -> f64 {
         let caches = (0..(self.cells.columns / 2) as u8).map(ByteSource::Peer);
         let read: f64 = caches.map(|source| self.bytes(node, cell, source)).sum();
         read + self.nodes[node].pushed.get(cell).map_or(0.0, |&bytes| bytes.into())
     }
 
-    /// The bytes that `node` gives to others in `cell`, as far as that is known.
+    /// Returns the bytes that `node` sends to others in `cell`; 0 if unknown.
     pub fn sent(&self, node: usize, cell: usize) -> f64 {
         self.nodes[node].sent.get(cell).map_or(0.0, |&bytes| bytes.into())
     }
 
-    /// The bytes that `node` takes from the slow tier in an epoch, with those prefetched for later.
+    /// Returns the bytes that `node` reads from the slow tier in an epoch, including those prefetched for later.
     pub fn slow_bytes(&self, node: usize, epoch: usize) -> f64 {
         self.nodes[node].epochs[epoch].slow_bytes
     }
@@ -268,7 +269,7 @@ impl Ledger {
         self.bytes(node, cell, ByteSource::Slow) > 0.0 || cell < self.nodes[node].filling_until
     }
 
-    /// The counts of an epoch, over all nodes.
+    /// Returns the counts of an epoch over all nodes.
     pub fn count(&self, epoch: usize) -> EpochCounts {
         let mut sum = EpochCounts::default();
         self.nodes.iter().for_each(|node| sum.add(&node.epochs[epoch]));

@@ -1,11 +1,15 @@
-//! What a job would cost: the performance model of Dryden, Böhringer, Ben-Nun and Hoefler, "Clairvoyant Prefetching for
-//! Distributed Machine Learning I/O" (SC'21), over the plans of [`store::tier`]. All of it is pure but for reading a
-//! scenario's file.
+//! Simulates what a training job would cost, for the plans of [`store::tier`] and others. Pure except for reading
+//! files.
 //!
-//! A [`Scenario`] says what is trained on which machine, and [`access`] which node uses which sample when; a [`Policy`]
-//! decides what each node's caches hold ([`cache`], [`shared`], [`next_use`], [`owner`]) and writes down what comes
-//! from where in each step ([`ledger`]); the [`clock`] makes seconds of that, and an [`outcome`] says both by tier,
-//! node and epoch. [`predict`] answers for one job on one kind of machine, from measured rates.
+//! It uses the performance model of NoPFS: Dryden, Böhringer, Ben-Nun and Hoefler, "Clairvoyant Prefetching for
+//! Distributed Machine Learning I/O" (SC'21).
+//!
+//! 1. A [`Scenario`] describes the training and the machine, and [`access`] which node uses which sample when.
+//! 2. A [`Policy`] decides what each node's caches hold ([`cache`], [`shared`], [`next_use`], [`owner`]), and counts
+//!    the bytes of each step by source ([`ledger`]).
+//! 3. The [`clock`] converts these bytes to seconds, and [`outcome`] reports both by tier, node and epoch.
+//!
+//! [`predict`] answers for one job on one kind of machine, from measured rates.
 
 #![warn(missing_docs, unreachable_pub)]
 

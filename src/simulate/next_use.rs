@@ -1,6 +1,6 @@
-//! Caches that keep what their own node uses soonest, and that nodes read from each other.
+//! Caches that keep the samples their own node uses soonest, and that other nodes can read.
 //!
-//! Who holds a sample changes with each step, so all nodes' accesses are in memory at once.
+//! The node that holds a sample changes from step to step, so all nodes' accesses are in memory at once.
 
 use super::access::AccessTrace;
 use super::cache::{NodeCache, PlannedCache};
@@ -10,8 +10,8 @@ use super::shared::SimulationWorld;
 use std::collections::HashMap;
 use store::tier::plan::RetentionRule;
 
-/// The ledger of private caches by `rule`, where a sample that a node does not have comes from any other that has it at
-/// that step.
+/// Returns the byte counts of private caches with `rule`. A sample that is missing on a node comes from any other node
+/// that has it at that step.
 pub(crate) fn ledger(world: SimulationWorld, rule: impl Fn(u32) -> RetentionRule + Sync) -> Ledger {
     let SimulationWorld { scenario, sizes, accesses, cells, .. } = world;
     let mut all: Vec<PeeredNode> = nodes::each(scenario.nodes, |node| {
@@ -19,12 +19,12 @@ pub(crate) fn ledger(world: SimulationWorld, rule: impl Fn(u32) -> RetentionRule
         let cache = PlannedCache::new(rule(node), scenario.capacities(node), &trace);
         PeeredNode { cache, trace, ledger: NodeLedger::new(cells) }
     });
-    // The nodes that kept a sample at some time; some may have it no more.
+    // Nodes that have kept a sample at some time, and perhaps evicted it since.
     let mut keepers: HashMap<u32, Vec<usize>> = HashMap::new();
     let batch = scenario.node_batch() as usize;
     for step in 0..(accesses.steps() * accesses.epochs()) as usize {
         let of_step = step * batch..(step + 1) * batch;
-        // What a peer has is what it had before the step.
+        // A peer can only serve samples that it had before the step.
         let peers: Vec<Vec<Option<u8>>> = all
             .iter()
             .map(|node| {
@@ -58,14 +58,14 @@ pub(crate) fn ledger(world: SimulationWorld, rule: impl Fn(u32) -> RetentionRule
     Ledger::new(cells, all.into_iter().map(|node| node.ledger).collect())
 }
 
-/// A node with its cache and all of its accesses.
+/// A node with its cache and all its accesses.
 struct PeeredNode {
     cache: PlannedCache,
     trace: AccessTrace,
     ledger: NodeLedger,
 }
 
-/// The cache of a node that has `sample`, of those that kept it; those that have it no more are struck off.
+/// Returns the cache of the first keeper that has `sample`. Keepers that have evicted it are removed from the list.
 fn at_a_peer(all: &[PeeredNode], keepers: Option<&mut Vec<usize>>, sample: u32) -> Option<u8> {
     let keepers = keepers?;
     let find = |node: &PeeredNode| node.cache.find(node.trace.samples.binary_search(&sample).ok()?);

@@ -1,9 +1,9 @@
-//! Works on nodes one by one, as many at once as there are processors: a node's caches need memory, and those of a
-//! thousand nodes would need too much.
+//! Processes nodes in parallel, one per processor at a time: the caches of a thousand nodes at once would need too much
+//! memory.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Does `work` for each of `nodes`, with its number.
+/// Calls `work` for each of `nodes`, with its number.
 pub(crate) fn each_mut<T: Send>(nodes: &mut [T], work: impl Fn(u32, &mut T) + Sync) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(nodes.len());
     let queue = Mutex::new((0u32..).zip(nodes));
@@ -19,7 +19,7 @@ pub(crate) fn each_mut<T: Send>(nodes: &mut [T], work: impl Fn(u32, &mut T) + Sy
     });
 }
 
-/// Returns what `work` makes of each of `nodes` nodes, in order.
+/// Returns the results of `work` for `nodes` nodes, in order.
 pub(crate) fn each<T: Send>(nodes: u32, work: impl Fn(u32) -> T + Sync) -> Vec<T> {
     let mut results: Vec<Option<T>> = (0..nodes).map(|_| None).collect();
     each_mut(&mut results, |node, result| *result = Some(work(node)));

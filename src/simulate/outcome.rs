@@ -1,4 +1,4 @@
-//! What a policy costs: seconds, and bytes by tier, by node and by epoch.
+//! Cost of a policy: seconds, and bytes by tier, node and epoch.
 
 use super::clock::{self, Reading};
 use super::ledger::{ByteSource, EpochCounts, Ledger};
@@ -7,72 +7,71 @@ use super::scenario::Scenario;
 use serde::Serialize;
 use std::ops::Range;
 
-/// What a policy costs.
+/// Cost of a policy.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PolicyOutcome {
     /// The policy.
     pub policy: Policy,
-    /// The seconds of all epochs.
+    /// Duration of all epochs in seconds.
     pub seconds: f64,
-    /// The seconds more than the lower bound: how long storage holds the consumers up.
+    /// Seconds beyond the lower bound, in which consumers wait for storage.
     pub stall_seconds: f64,
-    /// The share of all used samples that a cache served, on the node or on another; a step's repeats on a node count
+    /// Share of the used samples that a cache served, on the node or on another. Repeats in a step on a node count
     /// once.
     pub hits: f64,
-    /// The share that a cache of the node itself served.
+    /// Share of the used samples that the node's own caches served.
     pub local_hits: f64,
-    /// The bytes that left the slow tier.
+    /// Bytes read from the slow tier.
     pub slow_bytes: u64,
-    /// What each of the caches served, in the scenario's order.
+    /// Bytes that each cache served, in the scenario's order.
     pub tiers: Vec<TierBytes>,
-    /// The bytes that nodes received from others; the most is of those that a node received or, where that is known,
-    /// gave to others.
+    /// Bytes that nodes received from others. The maximum is over the bytes that a node received or, if known, sent.
     pub network: NodeBytes,
-    /// The bytes that nodes took from the slow tier.
+    /// Bytes that nodes read from the slow tier.
     pub slow: NodeBytes,
-    /// The epochs one by one.
+    /// Costs of the epochs.
     pub epochs: Vec<EpochOutcome>,
-    /// Which placement was chosen, and why; only for `foreload`.
+    /// The chosen placement, and why; only for `foreload`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chosen: Option<String>,
 }
 
-/// What one epoch costs.
+/// Cost of one epoch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EpochOutcome {
-    /// The seconds of the epoch.
+    /// Duration of the epoch in seconds.
     pub seconds: f64,
-    /// The seconds more than the lower bound.
+    /// Seconds beyond the lower bound.
     pub stall_seconds: f64,
-    /// The share of the used samples that a cache served.
+    /// Share of the used samples that a cache served.
     pub hits: f64,
-    /// The bytes that left the slow tier.
+    /// Bytes read from the slow tier.
     pub slow_bytes: u64,
-    /// What each of the caches served, in the scenario's order.
+    /// Bytes that each cache served, in the scenario's order.
     pub tiers: Vec<TierBytes>,
-    /// The bytes that went over the nodes' networks, as for all epochs.
+    /// Bytes over the nodes' networks, counted as for all epochs.
     pub network: NodeBytes,
-    /// The bytes that nodes took from the slow tier.
+    /// Bytes that nodes read from the slow tier.
     pub slow: NodeBytes,
 }
 
-/// The bytes that the caches of one name served, on all nodes.
+/// Bytes that the caches of one name served, on all nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TierBytes {
-    /// The cache's name.
+    /// Name of the cache.
     pub name: String,
-    /// The bytes that nodes read from their own.
+    /// Bytes that nodes read from their own cache.
     pub local_bytes: u64,
-    /// The bytes that nodes read from others'.
+    /// Bytes that nodes read from the caches of other nodes.
     pub peer_bytes: u64,
 }
 
-/// Bytes of single nodes.
+/// Bytes per node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct NodeBytes {
-    /// The mean of all nodes.
+    /// Mean over all nodes.
     pub mean: u64,
-    /// The most of any node.
+    /// Maximum over all nodes.
     pub max: u64,
 }
 
@@ -86,15 +85,15 @@ impl NodeBytes {
     }
 }
 
-/// What a ledger costs when it is read in one way.
+/// A ledger together with a way of reading, for which to compute the cost.
 pub(crate) struct Price<'a> {
-    /// The nodes, caches and rates.
+    /// Nodes, caches and rates.
     pub scenario: &'a Scenario,
-    /// What nodes read.
+    /// Byte counts of all nodes.
     pub ledger: &'a Ledger,
-    /// How they read.
+    /// How the nodes read.
     pub reading: Reading,
-    /// When the cells end without any stall.
+    /// End of each cell without any stall.
     pub least: &'a [f64],
 }
 
@@ -104,7 +103,7 @@ impl Price<'_> {
         let cells = self.ledger.cells;
         let ends = clock::ends(self.scenario, self.ledger, self.reading);
         let count = |epoch| match (self.ledger.count(epoch as usize), self.reading) {
-            // The bound reads for free: every use counts as served by the node's own cache.
+            // The lower bound reads for free: every use counts as served by the node's own cache.
             (count, Reading::Perfect) => EpochCounts { local: count.uses, slow_bytes: 0.0, ..count },
             (count, _) => count,
         };
@@ -174,7 +173,7 @@ impl Price<'_> {
     }
 }
 
-/// The seconds of some cells.
+/// Returns the duration of a range of cells in seconds.
 fn during(ends: &[f64], cells: &Range<usize>) -> f64 {
     let at = |cell: usize| cell.checked_sub(1).map_or(0.0, |before| ends[before]);
     at(cells.end) - at(cells.start)

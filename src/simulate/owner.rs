@@ -1,7 +1,7 @@
-//! Caches that nodes read from each other where each sample has a home, which every node computes: what the runtime
-//! does, by the same [`Placement`] and the same [`Locality`].
+//! Caches that all nodes can read, with an owner node for each sample that every node computes: as at run time, by the
+//! same [`Placement`] and the same [`Locality`].
 //!
-//! The node that uses a sample first reads it from the slow tier and gives it to its home; from the next epoch on all
+//! The node that uses a sample first reads it from the slow tier and sends it to its owner. From the next epoch on, all
 //! nodes read it there.
 
 use super::cache::Shelves;
@@ -13,12 +13,12 @@ use data::schedule::Assignment;
 use data::schedule::locality::Locality;
 use store::tier::placement::{NodeShare, Placement};
 
-/// Stands for a sample that was not used yet.
+/// Marks a sample that has not been used yet.
 const UNUSED: u8 = u8::MAX;
-/// Stands for a sample that its home has no room for, or that has none.
+/// Marks a sample without an owner, or without space on its owner.
 const REFUSED: u8 = u8::MAX - 1;
 
-/// Goes through all steps of all epochs, once for all of `assignments`, and writes a ledger for each.
+/// Passes over all steps of all epochs, once for all `assignments`, and returns the byte counts for each.
 ///
 /// # Errors
 /// The errors of [`Placement::new`].
@@ -49,7 +49,7 @@ pub(crate) fn ledgers(world: SimulationWorld, assignments: &[Assignment]) -> Res
         let walked = nodes::each(of_epoch.len() as u32, |number| {
             walk.cell(epoch, of_epoch.start + number as usize, assignments)
         });
-        // As with other caches that are shared, what is kept is there at the epoch's end.
+        // As with other shared caches, samples that are kept become available at the end of the epoch.
         for (cell, walked) in of_epoch.zip(walked) {
             for (ledger, reads) in ledgers.iter_mut().zip(&walked.reads) {
                 ledger.iter_mut().zip(reads).for_each(|(node, reads)| node.add(cell, reads));
@@ -63,16 +63,16 @@ pub(crate) fn ledgers(world: SimulationWorld, assignments: &[Assignment]) -> Res
     Ok(ledgers.into_iter().map(|nodes| Ledger::new(cells, nodes)).collect())
 }
 
-/// Where samples are kept, and in which cache.
+/// The owner node of each sample, and the cache that holds it.
 struct Homes {
     placement: Placement,
-    /// The cache of its home that holds a sample, or why none does.
+    /// Cache of its owner that holds a sample, or why none does.
     held: Vec<u8>,
     shelves: Vec<Shelves>,
 }
 
 impl Homes {
-    /// Keeps a sample of `bytes` that was used for the first time.
+    /// Keeps a sample of `bytes` on its owner after its first use.
     fn keep(&mut self, sample: u32, bytes: f64) {
         let held = &mut self.held[sample as usize];
         if *held == UNUSED {
@@ -86,15 +86,15 @@ struct StepWalk<'a> {
     world: SimulationWorld<'a>,
     homes: Homes,
     locality: Locality,
-    /// The number of places of a global batch that each node takes.
+    /// Number of places of a global batch that each node takes.
     node_batches: Vec<u32>,
 }
 
-/// What happened in a cell.
+/// Events of a cell.
 struct WalkedCell {
-    /// What each node reads, for each assignment.
+    /// Byte counts of each node, for each assignment.
     reads: Vec<Vec<CellReads>>,
-    /// The samples used for the first time, in order.
+    /// Samples used for the first time, in order.
     first_used: Vec<u32>,
 }
 
@@ -132,7 +132,7 @@ impl StepWalk<'_> {
         walked
     }
 
-    /// The node that takes each place of a global batch.
+    /// Returns the node that takes each place of a global batch.
     fn takers(&self, assignment: Assignment, places: &[UsedPlace]) -> Vec<u32> {
         let each = self.node_batches[0];
         if assignment == Assignment::Order {
@@ -149,9 +149,9 @@ impl StepWalk<'_> {
     }
 }
 
-/// Adds what nodes read in a step, where `takers` says which node takes each place.
+/// Adds the byte counts of a step. `takers` has the node of each place.
 fn step_reads(places: &[UsedPlace], takers: &[u32], reads: &mut [CellReads]) {
-    // The nodes that use the sample of the place before this one, and so on, as long as it is the same.
+    // Nodes that have used this sample at the places just before this one.
     let mut nodes: Vec<usize> = Vec::new();
     let mut before = None;
     for used in places {
@@ -169,7 +169,7 @@ fn step_reads(places: &[UsedPlace], takers: &[u32], reads: &mut [CellReads]) {
                 reads[home].sent += used.bytes;
                 ByteSource::Peer(cache)
             }
-            // The first of the sample's readers gives it to its home.
+            // The first reader of the sample sends it to its owner.
             (UNUSED, Some(home)) if home != node && nodes.is_empty() => {
                 reads[node].sent += used.bytes;
                 reads[home].pushed += used.bytes;

@@ -1,38 +1,39 @@
-//! The policies: which samples are kept where, and how they are read.
+//! The policies to compare: where samples are kept, and how they are read.
 
 use base::error::{Error, Result};
 use serde::Serialize;
 
-/// Which samples are kept where, and how they are read.
+/// Where samples are kept, and how they are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// Reading takes no time: Σ over steps of the slowest node's bytes / c. Nothing can be faster.
+    /// Lower bound: reading takes no time. The cost is Σ over steps of the slowest node's bytes / c. Nothing can be
+    /// faster.
     LowerBound,
-    /// Every sample comes from the slow tier when it is needed, one after the other.
+    /// Every sample comes from the slow tier when it is needed, one after another.
     Naive,
-    /// Every sample comes from the slow tier, read ahead by the staging threads as far as the staging buffer reaches.
+    /// Every sample comes from the slow tier, read ahead by the staging threads up to the size of the staging buffer.
     StagingPool,
-    /// Private caches are filled with what is read, and evict the least recently used sample.
+    /// Private caches are filled with the samples that are read, and evict the least recently used sample.
     Lru,
-    /// Private caches are filled with what is read until they are full.
+    /// Private caches are filled with the samples that are read until they are full.
     NeverEvict,
-    /// Private caches are filled with what is read, and evict the sample whose next use is the furthest away.
+    /// Private caches are filled with the samples that are read, and evict the sample with the most distant next use.
     Belady,
-    /// Private caches keep what their node uses soonest, in groups that leave together, as Foreload does it.
+    /// Private caches keep the samples that their node uses soonest, in groups that leave together, as Foreload does.
     NextUse,
-    /// NoPFS: each node prefetches what it will use most often, and nodes read from each other.
+    /// NoPFS: each node prefetches the samples that it will use most often, and nodes read from each other.
     Frequency,
-    /// As `NextUse`, and nodes read from each other what others happen to have.
+    /// Like `NextUse`, but nodes also read the samples that other nodes happen to keep.
     NextUsePeers,
-    /// The node that uses a sample first keeps it while there is space, and nodes read from each other.
+    /// The node that uses a sample first keeps it if it has space, and nodes read from each other.
     FirstUser,
-    /// Each sample has a home that keeps it, computed by rendezvous hashing, and nodes read from each other.
+    /// Each sample has an owner node that keeps it, computed by rendezvous hashing, and nodes read from each other.
     Owner,
-    /// As `Owner`, and the samples of a global batch are taken by the nodes that keep them, as far as batches stay
+    /// Like `Owner`, but the samples of a global batch are taken by the nodes that keep them, as far as batches stay
     /// equal.
     OwnerLocality,
-    /// Foreload takes, of the placements that a deployment can do, the one with the least predicted time.
+    /// The placement with the least predicted time, of those that a Foreload deployment can use.
     Foreload,
 }
 
@@ -54,7 +55,7 @@ impl Policy {
         Self::Foreload,
     ];
 
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::LowerBound => "lower-bound",
@@ -73,10 +74,10 @@ impl Policy {
         }
     }
 
-    /// Finds the policy of this name.
+    /// Returns the policy of this name.
     ///
     /// # Errors
-    /// [`Error::Config`], which lists the names there are.
+    /// [`Error::Config`] that lists the valid names.
     pub fn parse(name: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|policy| policy.name() == name).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|policy| policy.name()).collect();

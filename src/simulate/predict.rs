@@ -1,9 +1,9 @@
-//! What a job will cost on a machine whose rates are known: the seconds of its epochs, what limits them, and what is
-//! asked of the slow tier.
+//! Predicts the cost of a job on a machine with known rates: the seconds of its epochs, what limits them, and the
+//! traffic to the slow tier.
 //!
-//! Stages work side by side, so an epoch takes as long as its slowest stage, plus the time that one step takes in each
-//! of the others until the first batch is through. The rates of the source are those of all nodes together; NVMe and
-//! decoding are each node's own.
+//! Stages work in parallel. So an epoch takes as long as its slowest stage, plus the time of one step in each other
+//! stage, until the first batch is through. The source's rates are for all nodes together; those of NVMe and decoding
+//! are per node.
 
 use super::access::{AccessTrace, NEVER, Sizes};
 use super::cache::{NodeCache, PlannedCache};
@@ -14,49 +14,50 @@ use store::tier::fill::{self, PIECE};
 use store::tier::plan::RetentionRule;
 use store::tier::{Fill, FillChoice, Machine, TierRates};
 
-/// The job whose cost is predicted.
+/// The job to predict.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PredictedJob {
-    /// The number of samples of the dataset.
+    /// Number of samples of the dataset.
     pub samples: u64,
-    /// The number of bytes of all samples.
+    /// Size of all samples in bytes.
     pub bytes: u64,
-    /// The number of requests that read all samples from the source: one for each, and one for each of its fields that
-    /// lies elsewhere in its shard.
+    /// Number of requests to read all samples from the source: one for each, and one for each of its fields that is
+    /// stored elsewhere in the shard.
     pub requests: u64,
-    /// The number of them where what they bring is kept: a compressed block is read once for all of its samples.
+    /// Number of requests if everything they return is kept: a compressed block is then read once for all of its
+    /// samples.
     pub requests_kept: u64,
-    /// The number of shards that hold them; `None` where each sample is a file of its own.
+    /// Number of shards; `None` if each sample is a file of its own.
     pub shards: Option<u64>,
-    /// Whether each request is charged, as object stores do.
+    /// Whether the source charges for each request, as object stores do.
     pub charged: bool,
-    /// The number of nodes, each with its own cache.
+    /// Number of nodes, each with its own cache.
     pub nodes: u32,
-    /// The number of ranks that share a node's cache.
+    /// Number of ranks that share a node's cache.
     pub ranks_per_node: u32,
-    /// The number of samples that a rank takes in a step.
+    /// Number of samples that a rank takes in a step.
     pub batch_size: u32,
-    /// How many times each sample comes in a global batch.
+    /// How many times each sample occurs in a global batch.
     pub repeats: u32,
-    /// The number of epochs.
+    /// Number of epochs.
     pub epochs: u32,
-    /// The number of reads that a rank has in flight.
+    /// Number of reads that a rank has in flight.
     pub depth: u32,
-    /// The seconds that a step takes the consumer at least.
+    /// Minimum time of a step in the consumer, in seconds.
     pub consume_seconds: f64,
-    /// The size of each node's cache in bytes.
+    /// Size of each node's cache in bytes.
     pub cache_bytes: u64,
     /// How the cache is filled.
     pub fill: FillChoice,
-    /// The bytes per second that a node's network carries in each direction; `None` where nodes do not read from each
-    /// other's caches.
+    /// Rate of a node's network in each direction, in bytes per second; `None` if nodes do not read from each other's
+    /// caches.
     pub network: Option<f64>,
     /// Whether nodes take the samples that they keep, as far as batches stay equal.
     pub by_locality: bool,
 }
 
 impl PredictedJob {
-    /// The share of the dataset that a node finds in caches: its own, or with peers all of them.
+    /// Returns the share of the dataset that a node finds in caches: in its own, or with peers in all of them.
     fn held_together(&self) -> f64 {
         let caches = if self.has_peers() { f64::from(self.nodes) } else { 1.0 };
         (caches * self.cache_bytes as f64 / (self.bytes as f64).max(1.0)).min(1.0)
@@ -66,28 +67,29 @@ impl PredictedJob {
         self.network.is_some() && self.nodes > 1
     }
 
-    /// The share of the samples that come to another node than the one that keeps them.
+    /// Returns the share of the samples that are used on another node than the one that keeps them.
     fn moved(&self) -> f64 {
         let elsewhere = 1.0 - 1.0 / f64::from(self.nodes);
         if !self.by_locality {
             return elsewhere;
         }
-        // Half the mean deviation of a binomial number of samples that a node keeps, of those that it takes in a step.
+        // Among a step's samples, the number that a node keeps is binomial. Half its mean deviation has to move. The
+        // result is relative to the number that the node takes.
         let takes = f64::from(self.batch_size) * f64::from(self.ranks_per_node);
         (elsewhere / (std::f64::consts::TAU * takes)).sqrt()
     }
 }
 
-/// The number of pieces that a node has in flight while it stages ahead.
+/// Number of reads that a node has in flight while it stages ahead.
 const STAGING_READS: f64 = 2.0;
 
-/// What an epoch waits for most.
+/// The stage that limits an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
     /// The bandwidth of the slow tier.
     SourceBandwidth,
-    /// The latency of the slow tier: it answers late, and no more requests are in flight.
+    /// The latency of the slow tier: the number of requests in flight is limited, and answers are slow.
     SourceLatency,
     /// The drives of the cache.
     Nvme,
@@ -95,12 +97,12 @@ pub enum Limit {
     Network,
     /// Decoding and augmenting.
     Decode,
-    /// The consumer; a faster loader would gain nothing.
+    /// The consumer. A faster loader would gain nothing.
     Consumer,
 }
 
 impl Limit {
-    /// The limit in words.
+    /// Returns the limit in words.
     pub fn name(self) -> &'static str {
         match self {
             Self::SourceBandwidth => "the slow tier's bandwidth",
@@ -113,66 +115,66 @@ impl Limit {
     }
 }
 
-/// The seconds that each stage works in an epoch.
+/// Busy time of each stage in an epoch, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct StageSeconds {
-    /// The seconds in which the slow tier reads samples that are waited for.
+    /// Time in which the slow tier reads samples on demand.
     pub source: f64,
-    /// The seconds in which the cache reads and writes.
+    /// Time in which the cache reads and writes.
     pub nvme: f64,
-    /// The seconds in which a node's network receives what other nodes keep, and what it keeps for them.
+    /// Time in which a node's network receives samples that other nodes keep, and samples to keep for them.
     pub network: f64,
-    /// The seconds in which workers decode.
+    /// Time in which workers decode.
     pub decode: f64,
-    /// The seconds in which the consumer works.
+    /// Time in which the consumer works.
     pub consumer: f64,
 }
 
-/// What one epoch costs.
+/// Cost of one epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct EpochCost {
-    /// The seconds of the epoch.
+    /// Duration of the epoch in seconds.
     pub seconds: f64,
-    /// The seconds in which the consumer waits.
+    /// Time in which the consumer waits, in seconds.
     pub wait_seconds: f64,
-    /// What the consumer waits for.
+    /// The stage that the consumer waits for.
     pub limit: Limit,
-    /// The share of the samples that come from a cache; what a rank repeats in a step counts once.
+    /// Share of the samples that come from a cache. Repeats in a step on a rank count once.
     pub hits: f64,
-    /// The bytes that all nodes read from the slow tier.
+    /// Bytes that all nodes read from the slow tier.
     pub slow_bytes: u64,
-    /// The requests for samples and for pieces of shards with which all nodes read them.
+    /// Number of requests for these bytes, for samples and for parts of shards.
     pub slow_requests: u64,
-    /// The seconds that each stage takes by itself.
+    /// Busy time of each stage, in seconds.
     pub stages: StageSeconds,
 }
 
-/// What the whole job costs.
+/// Cost of the whole job.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Prediction {
-    /// The size of each node's cache in bytes.
+    /// Size of each node's cache in bytes.
     pub cache_bytes: u64,
-    /// The largest share of the dataset that a node's cache holds.
+    /// Largest share of the dataset that a node's cache holds.
     pub held: f64,
-    /// The largest share that a node finds in caches, with its peers'.
+    /// Largest share of the dataset that a node finds in caches, including its peers'.
     pub held_together: f64,
     /// Whether shards are staged ahead of their use.
     pub ahead: bool,
     /// Why shards are staged ahead or not.
     pub fill_reason: String,
-    /// What the first epoch costs.
+    /// Cost of the first epoch.
     pub first: EpochCost,
-    /// What a later epoch costs, namely the last.
+    /// Cost of a later epoch, namely the last.
     pub later: EpochCost,
-    /// The seconds of all epochs.
+    /// Duration of all epochs in seconds.
     pub seconds: f64,
-    /// The bytes read from the slow tier in all epochs.
+    /// Bytes read from the slow tier in all epochs.
     pub slow_bytes: u64,
-    /// The requests to the slow tier in all epochs.
+    /// Number of requests to the slow tier in all epochs.
     pub slow_requests: u64,
 }
 
-/// Predicts what `job` will cost on nodes like `machine`.
+/// Predicts the cost of `job` on nodes like `machine`.
 pub fn predict(job: &PredictedJob, machine: &Machine) -> Prediction {
     let work = fill::FillJob {
         samples: job.samples,
@@ -210,26 +212,27 @@ pub fn predict(job: &PredictedJob, machine: &Machine) -> Prediction {
     }
 }
 
-/// What is asked of the slow tier.
+/// Traffic to the slow tier.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct SlowTraffic {
     bytes: f64,
     requests: f64,
 }
 
-/// What the caches serve and take in during an epoch: shares of the samples that ranks fetch, and of the different ones
-/// that nodes use.
+/// Shares that caches serve and store in an epoch: `hits` of the samples that ranks fetch, `written` of the different
+/// samples that nodes use.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct CacheShares {
     hits: f64,
     written: f64,
 }
 
-/// What caches that are filled on use serve and take in during each epoch, or after they have been filled `ahead`, when
-/// each node's cache holds the share `held` of the dataset.
+/// Returns the shares that caches serve and store in each epoch, filled on use or, if `ahead`, by staging. Each node's
+/// cache holds the share `held` of the dataset.
 ///
-/// A node that uses all samples in each epoch finds what it kept. One that uses a part is simulated in small: with
-/// equal samples, few enough that it takes no time and enough that hits are right within a hundredth.
+/// A node that uses all samples in each epoch finds those that it has kept. A node that uses only some of them is
+/// simulated on a smaller scale, with samples of equal size. Their number is small enough to take no time, and large
+/// enough that hit rates are accurate within 0.01.
 fn kept(job: &PredictedJob, held: f64, ahead: bool) -> Vec<CacheShares> {
     let epochs = u64::from(job.epochs.max(1));
     let between = u64::from(job.nodes.max(job.repeats).max(1));
@@ -238,7 +241,8 @@ fn kept(job: &PredictedJob, held: f64, ahead: bool) -> Vec<CacheShares> {
         return std::iter::once(CacheShares { hits: 0.0, written: held }).chain(later).collect();
     }
     if job.has_peers() {
-        // A sample is in its home's cache once it was used: of those that an epoch shows, the ones shown before.
+        // A sample is in its owner's cache after its first use. So an epoch hits the samples that earlier epochs have
+        // shown.
         let new = |epoch: u64| (1.0 - 1.0 / f64::from(job.repeats)).powi(epoch.min(1 << 30) as i32);
         let together = job.held_together();
         let used = f64::from(job.nodes) / f64::from(job.nodes.max(job.repeats));
@@ -271,16 +275,16 @@ fn kept(job: &PredictedJob, held: f64, ahead: bool) -> Vec<CacheShares> {
     (0..used.len()).collect::<Vec<_>>().chunks(each).map(epoch).collect()
 }
 
-/// The seconds that each stage takes for the whole dataset.
+/// Time that each stage needs for the whole dataset, in seconds, and the shares of it that are used.
 struct JobModel<'a> {
     job: &'a PredictedJob,
     machine: &'a Machine,
-    /// The rates of the source when all ranks together have all their reads in flight.
+    /// Rates of the source if all ranks have all their reads in flight.
     source: TierRates,
     nvme: TierRates,
     steps: f64,
-    /// The samples that all ranks fetch in an epoch, and the different ones that nodes use, each as a share of all. A
-    /// rank fetches once what it repeats in a step.
+    /// Samples that all ranks fetch in an epoch (`fetched`), and different samples that nodes use (`used`), as shares
+    /// of the dataset. A rank fetches a sample once for all its repeats in a step.
     fetched: f64,
     used: f64,
     decode: f64,
@@ -309,14 +313,14 @@ impl<'a> JobModel<'a> {
         }
     }
 
-    /// The seconds in which the source reads this share of the samples that are fetched, in random order.
+    /// Returns the seconds in which the source reads this share of the fetched samples, in random order.
     fn source_seconds(&self, share: f64) -> f64 {
         let share = share * self.fetched;
         let (samples, bytes) = (share * self.job.samples as f64, share * self.job.bytes as f64);
         self.source.random_seconds(samples as u64, bytes as u64, self.job.shards.is_none())
     }
 
-    /// The seconds in which the cache of a node serves and takes in these shares of the node's samples.
+    /// Returns the seconds in which a node's cache serves and stores these shares of the node's samples.
     fn nvme_seconds(&self, kept: &CacheShares) -> f64 {
         let part = |share: f64, all: u64| share * all as f64 / f64::from(self.job.nodes);
         let hits = kept.hits * self.fetched;
@@ -328,7 +332,8 @@ impl<'a> JobModel<'a> {
         self.nvme.random_seconds(samples as u64, bytes as u64, false) + write
     }
 
-    /// The seconds in which a node's network carries what the node reads of these shares, and what it is given to keep.
+    /// Returns the seconds in which a node's network carries the part of these shares that the node reads from others
+    /// or stores for them.
     fn network_seconds(&self, kept: &CacheShares) -> f64 {
         let carried = kept.hits * self.fetched + kept.written * self.used;
         let bytes = self.job.moved() * carried * self.job.bytes as f64 / f64::from(self.job.nodes);
@@ -338,8 +343,8 @@ impl<'a> JobModel<'a> {
         }
     }
 
-    /// What all ranks ask of the source for this share of the samples that they fetch in an epoch, of which the share
-    /// `kept` is kept by caches.
+    /// Returns the source traffic of all ranks for this share of the samples that they fetch in an epoch. Caches keep
+    /// the share `kept` of them.
     fn asked(&self, share: f64, kept: f64) -> SlowTraffic {
         let (share, kept) = (share * self.fetched, kept.min(share) * self.fetched);
         let requests = (share - kept) * self.job.requests as f64 + kept * self.job.requests_kept as f64;
@@ -356,15 +361,15 @@ impl<'a> JobModel<'a> {
         }
     }
 
-    /// The cost of an epoch with the same hits throughout.
+    /// Returns the cost of an epoch with a constant hit rate.
     fn steady(&self, kept: &CacheShares) -> EpochCost {
         let asked = self.asked(1.0 - kept.hits, kept.written * self.used / self.fetched);
         self.cost(self.stages(kept), kept.hits, asked)
     }
 
-    /// The cost of an epoch during which the staged share of the dataset grows from `staged` to `held`, in large
-    /// pieces, with the bandwidth that reads on demand leave. It is computed in small parts of the epoch, because what
-    /// is staged by then is not asked of the source.
+    /// Returns the cost of an epoch in which the staged share of the dataset grows from `staged` to `held`. Staging
+    /// reads large parts of shards, with the bandwidth that reads on demand leave. The epoch is computed in small
+    /// steps, because samples that are staged already are not requested from the source.
     fn staging(&self, staged: &mut f64, held: f64) -> EpochCost {
         const PARTS: u32 = 1000;
         let part = 1.0 / f64::from(PARTS);
@@ -393,13 +398,13 @@ impl<'a> JobModel<'a> {
             requests: on_demand.requests + written * bytes / PIECE as f64,
         };
         let mut cost = self.cost(self.stages(&kept), kept.hits, slow);
-        // Where the source is the limit only at first, the sum of the parts is more exact than the mean.
+        // If the source is the limit only at first, the sum of the steps is more exact than the mean.
         cost.seconds = cost.seconds.max(seconds);
         cost.wait_seconds = (cost.seconds - self.consumer).max(0.0);
         cost
     }
 
-    /// Adds the time in which every rank opens every shard, as the first epoch does.
+    /// Adds the time to open every shard on every rank, which the first epoch needs.
     fn with_opens(&self, mut cost: EpochCost) -> EpochCost {
         let ranks = f64::from(self.job.nodes) * f64::from(self.job.ranks_per_node);
         let opens = self.job.shards.unwrap_or(0) as f64 * ranks;
@@ -413,7 +418,7 @@ impl<'a> JobModel<'a> {
         let StageSeconds { source, nvme, network, decode, consumer } = stages;
         let waits = slow.bytes / self.source.read_bandwidth < 0.99 * source;
         let source_limit = if waits { Limit::SourceLatency } else { Limit::SourceBandwidth };
-        // Of equal stages the later one is named, since what that one waits for does not matter.
+        // If stages are equal, name the later one: waiting for the earlier one then has no effect.
         let limits = [
             (source, source_limit),
             (nvme, Limit::Nvme),
@@ -422,7 +427,7 @@ impl<'a> JobModel<'a> {
             (consumer, Limit::Consumer),
         ];
         let (longest, limit) = limits.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or(limits[3]);
-        // Until the first batch is through, each other stage takes one step; no read is quicker than a single one.
+        // Until the first batch is through, each other stage takes one step; that is at least as long as a single read.
         let step = (source + nvme + network + decode + consumer - longest) / self.steps;
         let first_read = if hits < 1.0 { self.source.read_seconds + self.source.open_seconds } else { 0.0 };
         let seconds = longest + step.max(first_read);

@@ -1,11 +1,11 @@
-//! What is simulated: nodes, caches, rates, dataset and epochs, from a TOML file or one of the built-in scenarios.
+//! The input of a simulation: nodes, caches, rates, dataset and epochs, from a TOML file or a built-in scenario.
 
 use base::error::{Error, Result};
 use engine::config::parse_bytes;
 use serde::{Deserialize, Deserializer};
 use std::path::{Path, PathBuf};
 
-/// The scenarios of Dryden et al. (SC'21), by the names of `--scenario`.
+/// Scenarios of Dryden et al. (SC'21), by the names for `--scenario`.
 pub const BUILT_IN: &[(&str, &str)] = &[
     ("nopfs-1", include_str!("scenarios/nopfs-1.toml")),
     ("nopfs-2", include_str!("scenarios/nopfs-2.toml")),
@@ -43,32 +43,32 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-/// One training on one machine, with all that its time depends on. Rates are in bytes per second.
+/// One training job on one machine, with everything that its duration depends on. Rates are in bytes per second.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// The name in tables.
+    /// Name in tables.
     pub name: String,
-    /// The number of nodes, each with its own staging buffer and caches.
+    /// Number of nodes, each with a staging buffer and caches of its own.
     pub nodes: u32,
-    /// The number of ranks that share a node's threads and caches.
+    /// Number of ranks that share a node's threads and caches.
     #[serde(default = "one")]
     pub ranks_per_node: u32,
-    /// The number of samples that a rank takes in a step.
+    /// Number of samples that a rank takes in a step.
     pub batch_size: u32,
-    /// How many times each sample comes in a global batch, as the setting `repeats` of a loader.
+    /// How many times each sample occurs in a global batch, like a loader's setting `repeats`.
     #[serde(default = "one")]
     pub repeats: u32,
-    /// The number of epochs of the training.
+    /// Number of epochs of the training.
     pub epochs: u32,
-    /// The seed of the order.
+    /// Seed of the sample order.
     #[serde(default)]
     pub seed: u64,
-    /// The rate at which the consumers of a node use samples.
+    /// Rate at which the consumers of a node use samples.
     pub compute: Bytes,
-    /// The rate at which one thread decodes and augments.
+    /// Rate at which one thread decodes and augments.
     pub preprocess: Bytes,
-    /// The rate at which a node reads from the caches of others and, at the same time, gives to them; without it caches
+    /// Rate at which a node reads from the caches of other nodes, and at the same time serves them. Without it, caches
     /// are private.
     #[serde(default)]
     pub network: Option<Bytes>,
@@ -76,56 +76,57 @@ pub struct Scenario {
     pub dataset: DatasetSpec,
     /// The slow tier.
     pub slow: SlowTierSpec,
-    /// The buffer in which samples wait for their step.
+    /// Buffer in which samples wait for their step.
     pub staging: StagingSpec,
-    /// The caches of a node, the preferred first.
+    /// Caches of a node, the preferred one first.
     #[serde(default)]
     pub cache: Vec<CacheSpec>,
-    /// Nodes whose caches have other sizes, from the first node on.
+    /// Nodes with caches of other sizes, from the first node on.
     #[serde(default)]
     pub group: Vec<NodeGroup>,
 }
 
-/// Some nodes whose caches have sizes of their own.
+/// A group of nodes with cache sizes of their own.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeGroup {
-    /// The number of these nodes.
+    /// Number of these nodes.
     pub nodes: u32,
-    /// The size of each cache on each of them, in the order of the caches.
+    /// Size of each cache on each of these nodes, in the order of the caches.
     pub capacity: Vec<Bytes>,
 }
 
-/// The samples of a dataset: their sizes are normally distributed, or those of a real dataset.
+/// The samples of a dataset. Their sizes are normally distributed, or those of a real dataset.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DatasetSpec {
-    /// The number of samples; with an index, as many as it has.
+    /// Number of samples. Must be absent with an index, which has its own.
     #[serde(default)]
     pub samples: u64,
-    /// The mean size.
+    /// Mean size.
     #[serde(default)]
     pub mean: Bytes,
-    /// The standard deviation of the sizes; no sample is smaller than a tenth of the mean.
+    /// Standard deviation of the sizes. No sample is smaller than a tenth of the mean.
     #[serde(default)]
     pub sigma: Bytes,
-    /// The seed of the sizes.
+    /// Seed of the sizes.
     #[serde(default)]
     pub seed: u64,
-    /// The dataset whose samples' sizes are taken instead.
+    /// Dataset whose sample sizes are used instead.
     #[serde(default)]
     pub index: Option<PathBuf>,
 }
 
-/// The slow tier. One reading thread gets its share of it: `t(γ)/γ` with γ nodes reading.
+/// The slow tier. One reading thread gets its share of the tier's rate: `t(γ)/γ` if γ nodes read.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlowTierSpec {
-    /// The highest rate that one reader gets.
+    /// Highest rate that one reader gets.
     pub client: Bytes,
-    /// t(γ), the rate that γ clients get together: linear between the given points, constant beyond them.
+    /// t(γ), the total rate of γ clients: linear between the given points, constant beyond the last, proportional to γ
+    /// below the first.
     pub rates: Vec<ClientRate>,
-    /// The rate that all nodes get together at most, however many threads of each of them read.
+    /// Maximum total rate of all nodes, however many threads read.
     #[serde(default)]
     pub total: Option<Bytes>,
 }
@@ -134,9 +135,9 @@ pub struct SlowTierSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientRate {
-    /// The number of nodes that read.
+    /// Number of nodes that read.
     pub clients: u32,
-    /// The rate that all of them get together.
+    /// Their total rate.
     pub rate: Bytes,
 }
 
@@ -144,9 +145,9 @@ pub struct ClientRate {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StagingSpec {
-    /// The size of the buffer: how far reading is ahead of the consumer at most.
+    /// Size of the buffer: the maximum distance between reading and the consumer.
     pub capacity: Bytes,
-    /// The number of threads that fetch and preprocess.
+    /// Number of threads that fetch and preprocess.
     pub threads: u32,
 }
 
@@ -154,15 +155,15 @@ pub struct StagingSpec {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CacheSpec {
-    /// The name of the cache, such as "NVMe".
+    /// Name of the cache, for example "NVMe".
     pub name: String,
-    /// The size of the cache on each node.
+    /// Size of the cache on each node.
     pub capacity: Bytes,
-    /// The number of threads that fill it ahead.
+    /// Number of threads that prefetch into it.
     pub threads: u32,
-    /// r(p), the rate at which p threads read together.
+    /// r(p), the total read rate of p threads.
     pub read: Vec<ThreadRate>,
-    /// w(p), the rate at which p threads write together.
+    /// w(p), the total write rate of p threads.
     pub write: Vec<ThreadRate>,
 }
 
@@ -170,9 +171,9 @@ pub struct CacheSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThreadRate {
-    /// The number of threads.
+    /// Number of threads.
     pub threads: u32,
-    /// The rate of all of them together.
+    /// Their total rate.
     pub rate: Bytes,
 }
 
@@ -181,10 +182,10 @@ fn one() -> u32 {
 }
 
 impl Scenario {
-    /// Loads the built-in scenario of this name, or else the one in the file at this path.
+    /// Loads the built-in scenario `name`, or else the file at this path.
     ///
     /// # Errors
-    /// [`Error::Io`] for a file that cannot be read, [`Error::Config`] for one that is no scenario, naming the key.
+    /// [`Error::Io`] for a file that cannot be read, [`Error::Config`] for an invalid scenario, naming the key.
     pub fn load(name: &str) -> Result<Self> {
         if let Some((_, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
             return Self::parse(name, text);
@@ -197,14 +198,14 @@ impl Scenario {
         }
         let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, error))?;
         let mut scenario = Self::parse(name, &text)?;
-        // The path in a scenario is relative to the scenario's file.
+        // An index path in a scenario is relative to the scenario's file.
         if let (Some(index), Some(parent)) = (&mut scenario.dataset.index, path.parent()) {
             *index = parent.join(&*index);
         }
         Ok(scenario)
     }
 
-    /// Parses the scenario of a TOML text; `name` is what errors call it.
+    /// Parses a scenario from TOML text. `name` is for error messages.
     ///
     /// # Errors
     /// [`Error::Config`] naming the key.
@@ -215,7 +216,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Checks that all numbers make sense together.
+    /// Checks that all numbers are valid and consistent.
     ///
     /// # Errors
     /// [`Error::Config`] naming the key.
@@ -294,7 +295,7 @@ impl Scenario {
         }
     }
 
-    /// The size of each cache of a node, in bytes.
+    /// Returns the size of each cache of a node, in bytes.
     pub fn capacities(&self, node: u32) -> Vec<f64> {
         let mut before = 0;
         let group = self.group.iter().find(|group| {
@@ -307,37 +308,37 @@ impl Scenario {
         }
     }
 
-    /// The bytes that all caches of a node hold.
+    /// Returns the size of all caches of a node together, in bytes.
     pub fn node_cache(&self, node: u32) -> f64 {
         self.capacities(node).iter().sum()
     }
 
-    /// The bytes that all caches of all nodes hold.
+    /// Returns the size of all caches of all nodes together, in bytes.
     pub fn all_caches(&self) -> f64 {
         (0..self.nodes).map(|node| self.node_cache(node)).sum()
     }
 
-    /// In how many epochs a node uses a sample once, on average.
+    /// Returns the average number of epochs in which a node uses a sample once.
     pub fn epochs_between_uses(&self) -> u32 {
         self.nodes.max(self.repeats)
     }
 
-    /// The number of samples of a global batch.
+    /// Returns the number of samples of a global batch.
     pub fn global_batch(&self) -> u64 {
         u64::from(self.node_batch()) * u64::from(self.nodes)
     }
 
-    /// The number of samples that a node takes in a step.
+    /// Returns the number of samples that a node takes in a step.
     pub fn node_batch(&self) -> u32 {
         self.ranks_per_node * self.batch_size
     }
 }
 
-/// The most caches of a node: a cache's number and a step fit into one word.
+/// Maximum number of caches of a node: a cache's number and a step must fit into one word.
 pub(super) const MOST_CACHES: usize = 7;
 
 impl SlowTierSpec {
-    /// The rate of one reader when `clients` nodes read: min(b_fs, t(γ)/γ).
+    /// Returns the rate of one reader when `clients` nodes read: min(b_fs, t(γ)/γ).
     pub fn share(&self, clients: u32) -> f64 {
         let points: Vec<_> = self.rates.iter().map(|point| (point.clients, point.rate.0)).collect();
         (between(&points, clients) / f64::from(clients.max(1))).min(self.client.0)
@@ -345,12 +346,12 @@ impl SlowTierSpec {
 }
 
 impl CacheSpec {
-    /// The rate at which one of the cache's threads reads: r(p)/p.
+    /// Returns the rate at which one of the cache's threads reads: r(p)/p.
     pub fn read_share(&self) -> f64 {
         between(&points(&self.read), self.threads) / f64::from(self.threads)
     }
 
-    /// The rate at which one of the cache's threads writes: w(p)/p.
+    /// Returns the rate at which one of the cache's threads writes: w(p)/p.
     pub fn write_share(&self) -> f64 {
         between(&points(&self.write), self.threads) / f64::from(self.threads)
     }
@@ -360,7 +361,7 @@ fn points(rates: &[ThreadRate]) -> Vec<(u32, f64)> {
     rates.iter().map(|point| (point.threads, point.rate.0)).collect()
 }
 
-/// The value at `x`: linear between points, constant beyond the last, in proportion below the first.
+/// Returns the value at `x`: linear between points, constant beyond the last, in proportion below the first.
 fn between(points: &[(u32, f64)], x: u32) -> f64 {
     let after = points.partition_point(|(at, _)| *at < x);
     match (after.checked_sub(1).map(|before| points[before]), points.get(after)) {

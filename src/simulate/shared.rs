@@ -1,5 +1,5 @@
-//! Caches that nodes read from each other: filled by frequency as NoPFS does it, and with one copy of each sample where
-//! it was used first.
+//! Caches that all nodes can read: filled by frequency as in NoPFS, or with one copy of each sample on the node that
+//! used it first.
 
 use super::access::{AccessSchedule, AccessTrace, CachedCopy, NodeUse, PublishedCopies, Sizes};
 use super::cache::Shelves;
@@ -10,37 +10,39 @@ use data::dataset::Fingerprint;
 use std::sync::atomic::{AtomicU32, Ordering};
 use store::tier::plan::{Admission, RetentionRule, TierPlan};
 
-/// What a policy works on.
+/// Input of a policy.
 #[derive(Debug, Clone, Copy)]
 pub struct SimulationWorld<'a> {
-    /// The nodes, caches and rates.
+    /// Nodes, caches and rates.
     pub scenario: &'a Scenario,
-    /// The sizes of the samples.
+    /// Sizes of the samples.
     pub sizes: &'a Sizes,
     /// Which node uses which sample when.
     pub accesses: &'a AccessSchedule,
     /// How epochs are divided into cells.
     pub cells: LedgerCells,
-    /// Which dataset it is.
+    /// Fingerprint of the dataset.
     pub fingerprint: Fingerprint,
 }
 
-/// Placement by frequency, as NoPFS does it. Each node keeps what it will use most often, the most frequent samples in
-/// the first cache. The threads of each cache bring them there from the slow tier beside the training, in the order of
-/// first use. What a node does not have (yet) it reads from a node that has it, or else from the slow tier.
+/// Placement by frequency, as in NoPFS.
 ///
-/// Prefetching is measured against a consumer that never waits.
+/// Each node keeps the samples that it will use most often, the most frequent ones in the first cache. The threads of
+/// each cache fetch them from the slow tier during training, in the order of first use. A node reads samples that it
+/// does not have yet from a node that has them, or else from the slow tier.
+///
+/// The speed of prefetching is relative to a consumer that never waits.
 #[derive(Debug)]
 pub struct FrequencyPlacement<'a> {
     world: SimulationWorld<'a>,
-    /// The copies that peers can read; `None` without a network.
+    /// Copies that peers can read; `None` without a network.
     held: Option<PublishedCopies>,
-    /// The seconds of a cell.
+    /// Duration of a cell in seconds.
     cell_seconds: f64,
 }
 
 impl<'a> FrequencyPlacement<'a> {
-    /// Makes a placement in which nothing is held yet.
+    /// Makes a placement without any copy.
     pub fn new(world: SimulationWorld<'a>) -> Self {
         let held = world.scenario.network.map(|_| PublishedCopies::none(world.sizes.samples()));
         let cell_bytes =
@@ -48,7 +50,7 @@ impl<'a> FrequencyPlacement<'a> {
         Self { world, held, cell_seconds: cell_bytes / world.scenario.compute.0 }
     }
 
-    /// Tells all nodes what the node of `trace` will hold and from when on.
+    /// Publishes the samples that the node of `trace` will hold, and the steps from which they can be read.
     pub fn publish(&self, node: u32, trace: &AccessTrace) {
         let Some(held) = &self.held else { return };
         for (&sample, copy) in trace.samples.iter().zip(FrequentCopies::new(self, node, trace).copies) {
@@ -58,7 +60,7 @@ impl<'a> FrequencyPlacement<'a> {
         }
     }
 
-    /// What all nodes read; called when all have published.
+    /// Returns the byte counts of all nodes. All nodes must have published before.
     pub fn ledger(&self) -> Ledger {
         let read = |node| {
             let trace = self.world.accesses.trace(node, self.world.sizes);
@@ -85,11 +87,11 @@ impl<'a> FrequencyPlacement<'a> {
     }
 }
 
-/// What a node keeps and from when on.
+/// The copies that a node keeps, and from when on.
 struct FrequentCopies {
-    /// The copy of each sample, by id.
+    /// Copy of each sample, by id.
     copies: Vec<Option<CachedCopy>>,
-    /// Pairs of (cell, bytes) of what was prefetched.
+    /// Pairs of (cell, bytes) of the samples that were prefetched.
     prefetched: Vec<(usize, f32)>,
 }
 
@@ -118,7 +120,7 @@ impl FrequentCopies {
         kept
     }
 
-    /// Brings `ids` into a cache, one after the other.
+    /// Prefetches `ids` into a cache, one after another.
     fn bring(
         &mut self,
         frequency: &FrequencyPlacement,
@@ -135,22 +137,23 @@ impl FrequentCopies {
             if cell >= cells.count() {
                 return;
             }
-            // The copy came during this cell, so it can be used in the next.
+            // The copy arrives during this cell, so it can be used from the next one on.
             self.copies[id as usize] = Some(CachedCopy { step: cells.first_step(cell + 1), cache });
             self.prefetched.push((cell, bytes));
         }
     }
 }
 
-/// The ledger of one copy of each sample among all nodes: the node that uses a sample first keeps it, by the plan of
-/// its caches, and gives it to the others. While the caches have space no sample is read twice from the slow tier.
+/// Returns the byte counts with one copy of each sample among all nodes. The node that uses a sample first keeps it, by
+/// the plan of its caches, and serves it to the others. While the caches have space, no sample is read twice from the
+/// slow tier.
 pub fn first_user(world: SimulationWorld) -> Ledger {
     let SimulationWorld { scenario, sizes, accesses, cells, .. } = world;
     let owners = Owners::none(sizes.samples());
     let mut nodes: Vec<Keeper> = (0..scenario.nodes).map(|node| Keeper::new(scenario, node, cells)).collect();
     for epoch in 0..accesses.epochs() {
-        // What nodes keep is known to all at the epoch's end: so they may go through it in any order. Other nodes use a
-        // sample in the same epoch only to repeat it, at about the same time.
+        // Owners are published at the end of the epoch, so nodes can be processed in any order. Within an epoch, other
+        // nodes use a sample only to repeat it, at about the same time.
         nodes::each_mut(&mut nodes, |number, node| {
             for NodeUse { step, sample, keeps, again } in accesses.of_node(epoch, number) {
                 let step = epoch * accesses.steps() + step;
@@ -175,12 +178,12 @@ pub fn first_user(world: SimulationWorld) -> Ledger {
     Ledger::new(cells, nodes.into_iter().map(|node| node.ledger).collect())
 }
 
-/// A node that keeps the samples that it was first to use.
+/// A node that keeps the samples that it used first.
 struct Keeper {
     ledger: NodeLedger,
-    /// The plan of each cache, the preferred first.
+    /// Plan of each cache, the preferred one first.
     plans: Vec<TierPlan>,
-    /// The samples that it has kept in this epoch, each with the number of its cache.
+    /// Samples that it has kept in this epoch, each with the number of its cache.
     kept: Vec<(u64, u8)>,
 }
 
@@ -191,7 +194,7 @@ impl Keeper {
         Self { ledger: NodeLedger::new(cells), plans, kept: Vec::new() }
     }
 
-    /// Keeps a sample of `bytes` in the first cache that takes it.
+    /// Keeps a sample of `bytes` in the first cache that admits it.
     fn keep(&mut self, sample: u64, bytes: f64, step: u64) {
         let admits = |plan: &mut TierPlan| plan.admit(bytes as u64, None, step) != Admission::Bypass;
         let cache = self.plans.iter_mut().position(admits);
@@ -199,7 +202,7 @@ impl Keeper {
     }
 }
 
-/// Which node has a sample, and in which of its caches. Many threads fill it at once.
+/// The node that has each sample, with the number of the cache. Several threads fill it concurrently.
 struct Owners(Vec<AtomicU32>);
 
 impl Owners {

@@ -1,4 +1,4 @@
-//! The simulation of a scenario: one walk over the nodes for all policies, and what each of them costs.
+//! Simulates a scenario: one pass over the nodes for all policies, and the cost of each policy.
 
 use super::access::{AccessSchedule, AccessTrace, Sizes};
 use super::cache::{Belady, Lru, NeverEvict, NodeCache, PlannedCache, Shelves};
@@ -15,7 +15,7 @@ use data::dataset::{DatasetIndex, Fingerprint, IndexOptions};
 use data::schedule::Assignment;
 use store::tier::plan::RetentionRule;
 
-/// A scenario that is ready to run, with its sizes and its order.
+/// A scenario ready to run, with sample sizes and order.
 #[derive(Debug)]
 pub struct Simulation {
     scenario: Scenario,
@@ -25,24 +25,24 @@ pub struct Simulation {
     cells: LedgerCells,
 }
 
-/// A cache that one node has for itself.
+/// A cache that only its own node uses.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum PrivateCache {
-    /// There is no cache: every byte comes from the slow tier.
+    /// No cache: every byte comes from the slow tier.
     Direct,
     Lru,
     NeverEvict,
     Belady,
-    /// The cache of Foreload.
+    /// Foreload's cache.
     Planned,
 }
 
-/// What nodes read, by kind of cache, for all that some policy asks for.
+/// Byte counts of all nodes, by kind of cache, for the requested policies.
 struct Ledgers<'a> {
     private: Vec<(PrivateCache, Ledger)>,
     by_home: Vec<(Assignment, Ledger)>,
     frequency: Option<FrequencyPlacement<'a>>,
-    /// When the cells end without any stall.
+    /// End of each cell without any stall.
     least: Vec<f64>,
 }
 
@@ -58,14 +58,14 @@ impl Ledgers<'_> {
     }
 }
 
-/// The most accesses that [`Policy::NextUsePeers`] keeps in memory: some 2 GB.
+/// Maximum number of accesses that [`Policy::NextUsePeers`] keeps in memory: some 2 GB.
 const MOST_ACCESSES: u64 = 100_000_000;
 
 impl Simulation {
-    /// Prepares `scenario`; opens (or builds) the index of its dataset if it names one.
+    /// Prepares `scenario`. If it names a dataset, opens or builds that dataset's index.
     ///
     /// # Errors
-    /// The errors of [`DatasetIndex::open`]; [`Error::Config`] when the dataset is smaller than a global batch.
+    /// The errors of [`DatasetIndex::open`]; [`Error::Config`] if the dataset is smaller than a global batch.
     pub fn new(scenario: Scenario) -> Result<Self> {
         scenario.check()?;
         let (sizes, fingerprint) = dataset(&scenario.dataset)?;
@@ -74,25 +74,25 @@ impl Simulation {
         Ok(Self { scenario, sizes, fingerprint, accesses, cells })
     }
 
-    /// The scenario.
+    /// Returns the scenario.
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
     }
 
-    /// The sizes of the samples.
+    /// Returns the sizes of the samples.
     pub fn sizes(&self) -> &Sizes {
         &self.sizes
     }
 
-    /// Which node uses which sample when.
+    /// Returns which node uses which sample when.
     pub fn accesses(&self) -> &AccessSchedule {
         &self.accesses
     }
 
-    /// Whether a policy can be simulated in this scenario.
+    /// Checks that a policy can be simulated in this scenario.
     ///
     /// # Errors
-    /// [`Error::Config`] that says why not.
+    /// [`Error::Config`] with the reason.
     pub fn can(&self, policy: Policy) -> Result<()> {
         use Policy::{FirstUser, NextUsePeers, Owner, OwnerLocality};
         let bad =
@@ -110,7 +110,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Computes what each of `policies` costs.
+    /// Computes the cost of each of `policies`.
     ///
     /// # Errors
     /// The errors of [`Simulation::can`].
@@ -151,8 +151,8 @@ impl Simulation {
         }
     }
 
-    /// Goes once through the accesses of every node for all `policies` with private caches together, because finding
-    /// the accesses is most of the work, and once through all steps for those with homes.
+    /// Passes once over the accesses of every node for all `policies` with private caches, because finding the accesses
+    /// is most of the work. Passes once over all steps for the policies with owner nodes.
     fn ledgers(&self, policies: &[Policy]) -> Result<Ledgers<'_>> {
         let frequency = policies.contains(&Policy::Frequency).then(|| FrequencyPlacement::new(self.world()));
         let kind = |policy: &Policy| match policy {
@@ -196,7 +196,7 @@ impl Simulation {
         Ok(Ledgers { private, by_home: wanted.into_iter().zip(by_home).collect(), frequency, least })
     }
 
-    /// The ledger of a node with a private cache of this kind.
+    /// Returns the byte counts of a node with a private cache of this kind.
     fn private(&self, kind: PrivateCache, node: u32, trace: &AccessTrace) -> NodeLedger {
         let shelves = || Shelves::of(&self.scenario, node);
         let mut cache: Box<dyn NodeCache> = match kind {
@@ -220,8 +220,8 @@ impl Simulation {
         ledger
     }
 
-    /// The rule of a node's private caches. Groups are as long as those of [`RetentionRule::best`], counted in accesses
-    /// of the node.
+    /// Returns the retention rule of a node's private caches. Groups are as long as those of [`RetentionRule::best`],
+    /// but counted in accesses of the node.
     fn rule(&self, node: u32) -> RetentionRule {
         let each = self.accesses.steps() * u64::from(self.scenario.node_batch());
         if self.scenario.epochs_between_uses() == 1 || self.scenario.node_cache(node) >= self.sizes.total() {
@@ -231,26 +231,26 @@ impl Simulation {
         }
     }
 
-    /// Whether the policy `foreload` is asked for, and nodes can read from each other.
+    /// Whether the policy `foreload` is requested, and nodes can read from each other.
     fn has_peers(&self, policies: &[Policy]) -> bool {
         policies.contains(&Policy::Foreload) && self.scenario.network.is_some() && self.scenario.nodes > 1
     }
 
-    /// Whether the caches of all nodes hold the dataset and peers are no slower than the slow tier that they spare.
-    /// Then nothing is read twice from the slow tier, and no other placement needs a price.
+    /// Whether the caches of all nodes hold the dataset, and peers are no slower than the slow tier. Then nothing is
+    /// read twice from the slow tier, and no other placement has to be computed.
     fn peers_suffice(&self) -> bool {
         let Scenario { nodes, slow, network, .. } = &self.scenario;
         let all = self.held_together() >= 1.0;
         *nodes > 1 && all && network.is_some_and(|network| network.0 >= slow.share(*nodes))
     }
 
-    /// The share of the dataset that the caches of all nodes hold.
+    /// Returns the share of the dataset that the caches of all nodes hold.
     fn held_together(&self) -> f64 {
         self.scenario.all_caches() / self.sizes.total()
     }
 
-    /// Computes the cost of each placement that a deployment can do, and takes the cheapest. Between equal costs it
-    /// takes the one that reads less from the slow tier.
+    /// Returns the cheapest placement that a deployment can use. If costs are equal, the one that reads less from the
+    /// slow tier.
     fn cheapest(&self, ledgers: &Ledgers) -> PolicyOutcome {
         let price = |ledger: &Ledger, chosen: String| {
             let outcome = self.priced(Policy::Foreload, &ledgers.least, ledger, Reading::AllAhead);
@@ -278,13 +278,13 @@ impl Simulation {
         candidates.into_iter().min_by(order).expect("there is always one")
     }
 
-    /// What `ledger` costs when it is read like `reading`; `least` says when the cells end without any stall.
+    /// Returns the cost of `ledger` for this way of reading. `least` is the end of each cell without any stall.
     fn priced(&self, policy: Policy, least: &[f64], ledger: &Ledger, reading: Reading) -> PolicyOutcome {
         Price { scenario: &self.scenario, ledger, reading, least }.outcome(policy)
     }
 }
 
-/// The sizes and the fingerprint of the dataset that a scenario names.
+/// Returns the sample sizes and the fingerprint of a scenario's dataset.
 fn dataset(dataset: &scenario::DatasetSpec) -> Result<(Sizes, Fingerprint)> {
     let Some(root) = &dataset.index else {
         return Ok((Sizes::normal(dataset), Fingerprint([0; 32])));

@@ -1,8 +1,10 @@
-//! Reading: from drives, from other nodes, and from copies that are kept.
+//! Reads samples from drives, from servers, from other nodes, and from cached copies.
 //!
-//! `io` reads extents of files by io_uring or threads, and of remote objects. `peers` serves what a node keeps to
-//! others, and reads from them. `segments` writes the files that copies lie in. `tier` plans from the schedule what is
-//! worth keeping in memory and on NVMe, keeps it, and reads each sample from where it is cheapest.
+//! - `io` reads extents of files, by io_uring or threads, and extents of files on servers.
+//! - `segments` writes the files that hold cached copies.
+//! - `peers` serves a node's cached samples to other nodes, and reads samples from them.
+//! - `tier` plans from the schedule which samples to keep in memory and on NVMe, keeps them, and reads each sample from
+//!   the cheapest place.
 
 #![warn(missing_docs, unreachable_pub)]
 

@@ -1,42 +1,42 @@
-//! The account of a stream: what became of every sample that was received.
+//! The sample counters of a stream: what became of every sample that was received.
 
 use serde::{Deserialize, Serialize};
 
-/// Counters of samples. At every instant what was received is in one of the places below it, and in no two.
+/// Counters of samples. At every instant each received sample is counted in exactly one of `delivered` to `lost`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamAccount {
-    /// The samples that sources gave.
+    /// Samples that the sources gave.
     pub received: u64,
-    /// Those that were handed over in batches for the first time.
+    /// Samples that were handed over in batches for the first time.
     pub delivered: u64,
-    /// Those that wait in memory, or are on the way to a batch.
+    /// Samples that wait in memory or are on their way to a batch.
     pub queued: u64,
-    /// Those that wait in the directory, because memory is full of those before them.
+    /// Samples that wait in the spill directory because memory is full.
     pub spilled: u64,
-    /// Those that the policy dropped.
+    /// Samples that the overflow policy dropped.
     pub dropped: u64,
-    /// Those that could not be read or decoded.
+    /// Samples that could not be read or decoded.
     pub failed: u64,
-    /// Those that were withdrawn before they were used.
+    /// Samples that were withdrawn before they were used.
     pub withdrawn: u64,
-    /// Those that had been received when a former run ended, and cannot be had again.
+    /// Samples that a former run had received and not used, and that their source cannot give again.
     pub lost: u64,
-    /// The samples that were handed over once more, from the rehearsal buffer. They count each time.
+    /// Samples of the rehearsal buffer that were handed over again. Each use counts.
     pub rehearsed: u64,
-    /// The samples that sources gave once more while the first ones were still waiting; they were left out and count
-    /// nowhere else.
+    /// Samples that a source gave again while the first copy was still waiting. They are skipped and counted nowhere
+    /// else.
     pub repeated: u64,
-    /// The numbers that are missing in the sources' own numbering: samples that never arrived here.
+    /// Gaps in the sources' own numbering: samples that never arrived.
     pub missing: u64,
 }
 
 impl StreamAccount {
-    /// The samples that are somewhere, which must be as many as were received.
+    /// The sum of the counters `delivered` to `lost`, which must equal `received`.
     pub fn accounted(&self) -> u64 {
         self.delivered + self.queued + self.spilled + self.dropped + self.failed + self.withdrawn + self.lost
     }
 
-    /// Whether every sample that was received is somewhere.
+    /// Whether the counters add up to the number of received samples.
     pub fn balances(&self) -> bool {
         self.received == self.accounted()
     }

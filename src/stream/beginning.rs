@@ -1,4 +1,8 @@
-//! Where a run begins: with nothing, where this rank's state was saved, or with its part of the states of former ranks.
+//! Where a run begins: empty, at this rank's saved state, or with its share of the states of former ranks.
+//!
+//! A run may have more or fewer ranks than the run that saved the states. Then each source says which part of the
+//! former positions belongs to this rank, and the rehearsal buffer takes its samples from the directories of all former
+//! ranks, which it only reads.
 
 use super::account::StreamAccount;
 use super::buffer::RehearsalBuffer;
@@ -9,27 +13,27 @@ use base::error::{Error, Result};
 use base::notices::Notices;
 use std::collections::BTreeSet;
 
-/// What a run begins with.
+/// The position from which a run begins.
 #[derive(Debug, Default)]
 pub(super) struct Beginning {
     /// The first step.
     pub step: u64,
-    /// The samples that were used before, and those among them that were new.
+    /// The samples that were used before, and how many of them were new.
     pub counts: (u64, u64),
     pub account: StreamAccount,
-    /// How far each source is.
+    /// The position of each source.
     pub positions: Vec<SourcePosition>,
     /// The samples that were withdrawn, by their ids.
     pub withdrawn: Vec<u64>,
-    /// The bytes of the journal that it goes on with.
+    /// The length in bytes of the journal to resume.
     pub journal: Option<u64>,
 }
 
 impl Beginning {
-    /// Finds the beginning, and has the `buffer` go on with what it had.
+    /// Finds the beginning, and restores the `buffer` to it.
     ///
     /// # Errors
-    /// Those of the buffer and of [`StreamSource::divide_anew`].
+    /// The errors of the buffer and of [`StreamSource::divide_anew`].
     pub(super) fn find(
         loaded: Option<&LoadedState>,
         share: RankShare,
@@ -79,7 +83,8 @@ impl Beginning {
         })
     }
 
-    /// The part of a rank. The first one takes over the account, so that the sum over all ranks stays what it was.
+    /// The beginning of one rank. Rank 0 takes over the counters of all former ranks, so that their sum over all ranks
+    /// stays the same.
     fn with_part(
         states: &[StreamState],
         share: RankShare,
@@ -113,7 +118,7 @@ impl Beginning {
             (Some(buffer), Some(former)) => {
                 let lineage: BTreeSet<u32> =
                     states.iter().flat_map(|state| &state.lineage).copied().collect();
-                // If this start is given up, that rank will look after the directory among as many ranks as before.
+                // If this start is abandoned and the former ranks restart, that rank looks after this directory.
                 let heir = &states[share.rank as usize % states.len()];
                 let runs = (heir.lineage.first().copied(), lineage.into_iter().collect());
                 buffer.take_part(&former, runs, &withdrawn.iter().copied().collect())?;
@@ -140,7 +145,8 @@ impl Beginning {
     }
 }
 
-/// The account with which a run goes on: what sources give once more is received anew, what they cannot is lost.
+/// The counters with which a run begins. Unsettled samples that the source gives again will be received again; the
+/// others are lost.
 fn account_after(state: &StreamState, sources: &[Box<dyn StreamSource>]) -> StreamAccount {
     let mut account = state.account;
     (account.queued, account.spilled) = (0, 0);

@@ -1,4 +1,6 @@
-//! What the ranks that divide a stream agree on before each step, so that all of them take equally many.
+//! The agreement of the ranks that divide a stream: before each step they vote, so that all make equally many steps.
+//!
+//! Each rank gives one byte for a step. While one rank has no batch, all wait, and all ranks end together.
 
 use super::mix::MixDecision;
 use base::error::{Error, Result};
@@ -7,33 +9,33 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// After how long ranks ask one another again, where one of them waits for samples.
+/// How long ranks pause before they vote again, if one of them waits for samples.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Gives a rank's bytes to all ranks, and theirs to it. Every rank asks as often as all others, with as many bytes.
+/// Exchanges bytes among all ranks. Every rank calls it equally often, with equally many bytes.
 pub trait RankVotes: Send + Sync {
-    /// What each rank gave, by rank.
+    /// Gives this rank's bytes to all ranks, and returns those of each rank, in order of rank.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where some do not answer.
+    /// [`Error::Unavailable`] if some ranks do not answer.
     fn gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>>;
 }
 
-/// Where a rank begins: all have to begin alike.
+/// Where a rank begins. All ranks must begin alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct GroupBeginning {
     /// The first step.
     pub step: u64,
-    /// The checksum of the states that each rank loads, where these are those of all ranks.
+    /// The checksum of the loaded states, if they are those of all former ranks.
     pub states: u32,
 }
 
-/// What a rank gives in place of its beginning when it cannot begin.
+/// The bytes that a rank gives instead of its beginning if it cannot begin.
 const CANNOT_BEGIN: [u8; 12] = [u8::MAX; 12];
-/// How long a rank that cannot begin waits until the others have heard of it.
+/// How long a rank that cannot begin waits until it has reported that to the others.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
-/// Tells the other ranks that this one cannot begin, so that they do not wait for it.
+/// Reports to the other ranks that this one cannot begin, so that they do not wait for it.
 pub(super) fn tell_of_failure(votes: &Arc<dyn RankVotes>) {
     let (votes, (told, heard)) = (votes.clone(), bounded::<()>(0));
     let tell = move || {
@@ -46,7 +48,7 @@ pub(super) fn tell_of_failure(votes: &Arc<dyn RankVotes>) {
 }
 
 impl GroupBeginning {
-    /// Asks all ranks where they begin.
+    /// Checks that all ranks begin alike.
     fn agree(self, votes: &dyn RankVotes) -> Result<()> {
         let mine = [&self.step.to_le_bytes()[..], &self.states.to_le_bytes()].concat();
         let all = votes.gather(&mine)?;
@@ -64,38 +66,39 @@ impl GroupBeginning {
     }
 }
 
-/// What a rank could do.
+/// The votes of a rank.
 const WAITS: u8 = 0;
 const HAS_A_BATCH: u8 = 1;
 const HAS_ENDED: u8 = 2;
 
-/// The ranks of a stream, as one of them knows them.
+/// The ranks of a stream, seen from one of them.
 ///
-/// They are asked on a thread of its own. The one that plans also finishes reads, and for those of a step that is
-/// agreed on another rank may be waiting before it asks.
+/// Votes are exchanged on a separate thread. The planning thread also finishes reads, and another rank may wait for the
+/// reads of an agreed step before it votes.
 pub(super) struct RankGroup {
     mine: Sender<u8>,
     round: Arc<Mutex<Round>>,
-    /// The first step that is not agreed on. A rank that plans earlier ones anew asks nobody.
+    /// The first step that is not agreed on. Earlier steps that are planned again need no vote.
     next: u64,
-    /// The number of steps, once it is agreed that no more come.
+    /// The number of steps, once the ranks have agreed that no more come.
     end: Option<u64>,
 }
 
-/// How far the ranks are with what comes next.
+/// The progress of the vote on the next step.
 #[derive(Debug)]
 enum Round {
-    /// Nobody was asked.
+    /// No vote is under way.
     Open,
     Asked,
     Answered(Result<Vec<u8>>),
 }
 
 impl RankGroup {
-    /// The ranks behind `votes`, of which this one begins there; `wake` is called when they have answered.
+    /// Starts the thread that exchanges votes. `beginning` is where this rank begins, and `wake` is called when a vote
+    /// is complete.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when a thread cannot be started.
+    /// [`Error::Unavailable`] if a thread cannot be started.
     pub(super) fn start(
         votes: Arc<dyn RankVotes>,
         beginning: GroupBeginning,
@@ -124,12 +127,12 @@ impl RankGroup {
         Ok(Self { mine, round, next: beginning.step, end: None })
     }
 
-    /// What this rank does in `step`, which could do what it has `decided`: as long as one waits all do; then all make
-    /// a batch, of which those that have ended make one of up to `rehearsed` samples that are rehearsed, or of none;
-    /// and the stream ends when it has for all.
+    /// Returns what this rank does in `step`, for which its mixer has `decided`. While one rank waits, all wait. Then
+    /// all make a batch. Ranks whose stream has ended make one of up to `rehearsed` rehearsed samples, or an empty one.
+    /// The stream ends when it has ended on all ranks.
     ///
     /// # Errors
-    /// Those of [`RankVotes::gather`].
+    /// The errors of [`RankVotes::gather`].
     pub(super) fn agree(&mut self, step: u64, decided: MixDecision, rehearsed: u32) -> Result<MixDecision> {
         if self.end.is_some_and(|end| step >= end) {
             return Ok(MixDecision::End);
@@ -171,7 +174,7 @@ impl RankGroup {
     }
 }
 
-/// The votes of all ranks.
+/// Checks that each rank gave one byte.
 fn one_byte_each(votes: Vec<Vec<u8>>) -> Result<Vec<u8>> {
     let byte = |vote: Vec<u8>| match vote[..] {
         [byte] => Ok(byte),
@@ -184,7 +187,7 @@ fn one_byte_each(votes: Vec<Vec<u8>>) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// The other ranks, whose votes are these, and where they begin.
+    /// Other ranks with fixed votes, and where they begin.
     struct Fixed(Vec<u8>, Option<GroupBeginning>);
 
     impl RankVotes for Fixed {
@@ -202,7 +205,7 @@ mod tests {
 
     const BEGINNING: GroupBeginning = GroupBeginning { step: 5, states: 7 };
 
-    /// What is agreed for steps 5, 6 and so on, of which this rank has decided these, and how often others were asked.
+    /// The agreements on steps 5, 6 and so on for these decisions of this rank, and how often votes were exchanged.
     fn agreed(others: &[u8], decisions: &[(u64, MixDecision)]) -> (Vec<Result<MixDecision>>, usize) {
         let (answered, answers) = bounded(1);
         let wake = move || answered.send(()).unwrap();

@@ -1,9 +1,9 @@
-//! Tables and sets by samples' ids. These are bits of hashes already, so that nothing is gained by hashing them again.
+//! Hash tables and sets keyed by sample ids. Ids are hashes already, so they are used as hash values unchanged.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Takes an id for its hash.
+/// A hasher that returns the id itself.
 #[derive(Debug, Clone, Default)]
 pub(super) struct IdHasher(u64);
 
@@ -21,7 +21,7 @@ impl Hasher for IdHasher {
     }
 }
 
-/// A table by ids.
+/// A table keyed by sample ids.
 pub(super) type IdTable<V> = HashMap<u64, V, BuildHasherDefault<IdHasher>>;
-/// A set of ids.
+/// A set of sample ids.
 pub(super) type IdSet = HashSet<u64, BuildHasherDefault<IdHasher>>;

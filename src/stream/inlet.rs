@@ -1,7 +1,7 @@
-//! Where samples arrive: what waits, the account, and the ledgers of all sources, which change together.
+//! The ingest queue (`Inlet`): the samples that wait, the sample counters and the progress of all sources.
 //!
-//! Sources' threads add samples, and the plan takes them. All counters change under one lock, so the account balances
-//! at every instant.
+//! The threads of the sources add samples, and the plan takes them. All of this changes under one lock, so the counters
+//! balance at every instant. → `inlet/tests.rs`
 
 mod positions;
 mod spilling;
@@ -21,27 +21,27 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What an inlet is made for.
+/// The settings of an ingest queue.
 pub(super) struct InletOptions {
     pub policy: StreamPolicy,
     pub seed: u64,
-    /// The bytes of samples that may wait in memory, and the number of samples that may wait whatever they take.
+    /// The bytes of samples that may wait in memory, and the number of samples that may wait whatever their size.
     pub most_bytes: u64,
     pub always: usize,
     /// Whether samples must have a class.
     pub labeled: bool,
     /// Whether a sample that cannot be used ends the run.
     pub raises: bool,
-    /// Where samples wait for which memory has no room, with [`StreamPolicy::Spill`].
+    /// Where samples wait when memory is full, with [`StreamPolicy::Spill`].
     pub spill: Option<Spill>,
     pub notices: Notices,
 }
 
-/// The place where samples arrive.
+/// The ingest queue.
 pub(super) struct Inlet {
     options: InletOptions,
     state: Mutex<InletState>,
-    /// There is room again, or nobody wants more.
+    /// Signals that there is room again or that the queue is closed.
     room: Condvar,
     /// Wakes the thread that plans batches.
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -49,54 +49,54 @@ pub(super) struct Inlet {
 
 struct InletState {
     waiting: WaitingSamples,
-    /// The samples that wait in the directory, by their arrivals: all of them came after those in memory.
+    /// The samples that wait in the directory, by their arrival numbers. All of them arrived after those in memory.
     spilled: BTreeMap<u64, SpilledSample>,
-    /// The samples that came after these and were received before it was seen that the directory is full.
+    /// Samples for which neither memory nor the directory has room. They arrived after all spilled ones.
     held: VecDeque<WaitingSample>,
     account: StreamAccount,
     sources: Vec<SourceLedger>,
     /// The names of the streams, for messages.
     names: Vec<String>,
-    /// The sources that will give no more.
+    /// For each source, whether it will give no more samples.
     ended: Vec<bool>,
-    /// The samples that are waiting or on the way to a batch, by their ids.
+    /// The ids of the samples that wait or are on their way to a batch.
     present: HashSet<u64>,
-    /// The samples on the way to a batch.
+    /// The samples on their way to a batch, by id.
     taken: HashMap<u64, TakenSample>,
-    /// The samples that were withdrawn, whether they have arrived or not.
+    /// The ids of the withdrawn samples, whether they have arrived or not.
     withdrawn: HashSet<u64>,
     arrivals: u64,
     failure: Option<Error>,
     closed: bool,
-    /// How long samples took from their arrival to their batch.
+    /// The times from the arrival of samples to the delivery of their batches.
     latencies: Histogram,
 }
 
-/// What is remembered of a sample on the way to its batch.
+/// A sample on its way to a batch.
 struct TakenSample {
     source: usize,
     number: u64,
     since: Instant,
 }
 
-/// What became of a sample at last.
+/// The outcome of a sample that was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Delivered,
     Failed,
 }
 
-/// What the plan sees of the inlet.
+/// The state of the queue that the plan decides by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InletView {
-    /// The samples that can be taken.
+    /// The number of samples that can be taken.
     pub waiting: usize,
-    /// Whether no more will ever come.
+    /// Whether no more samples will ever come.
     pub ended: bool,
 }
 
 impl Inlet {
-    /// An inlet of sources that go on at these positions.
+    /// A queue for sources that resume at these positions.
     pub(super) fn new(
         options: InletOptions,
         sources: Vec<(String, Replay, SourcePosition)>,
@@ -127,15 +127,15 @@ impl Inlet {
         Arc::new(Self { options, state: Mutex::new(state), room: Condvar::new(), wake: OnceLock::new() })
     }
 
-    /// Says how the thread that plans batches is woken.
+    /// Sets the function that wakes the planning thread.
     pub(super) fn wake_by(&self, wake: Box<dyn Fn() + Send + Sync>) {
         let _ = self.wake.set(wake);
     }
 
-    /// Waits up to `patience` until there is room for more samples; with policies that drop some there always is.
+    /// Waits up to `patience` until there is room for more samples. With a policy that drops samples there always is.
     ///
     /// # Errors
-    /// Those of the directory that samples spill to.
+    /// I/O errors of the spill directory.
     pub(super) fn wait_for_room(&self, patience: Duration) -> Result<RoomAnswer> {
         let deadline = Instant::now() + patience;
         let mut state = self.lock();
@@ -162,10 +162,10 @@ impl Inlet {
         }
     }
 
-    /// Adds what a source has received.
+    /// Adds the samples that a source received.
     ///
     /// # Errors
-    /// Those of the directory that samples spill to.
+    /// I/O errors of the spill directory.
     pub(super) fn arrive(&self, source: usize, arrivals: impl Iterator<Item = Arrival>) -> Result<()> {
         let mut state = self.lock();
         for arrival in arrivals {
@@ -184,7 +184,7 @@ impl Inlet {
         Ok(())
     }
 
-    /// Enters what arrived into the books; `None` where it is no sample to be used.
+    /// Counts an arrival, and returns the sample if it can be used.
     fn admit_arrival(
         &self,
         state: &mut InletState,
@@ -202,7 +202,7 @@ impl Inlet {
             state.account.repeated += 1;
             return None;
         }
-        // One that was settled before the source went on comes once more and counts no more.
+        // A sample that was settled before the source resumed arrives again and is not counted again.
         let number = state.sources[source].enter(&key)?;
         state.account.received += 1;
         let record = match record {
@@ -228,7 +228,7 @@ impl Inlet {
         Some(WaitingSample { arrival, source, number, record, since: Instant::now() })
     }
 
-    /// Adds a sample to those that wait in memory.
+    /// Adds a sample to those that wait in memory, and drops samples if there are too many.
     fn add(&self, state: &mut InletState, sample: WaitingSample) {
         state.waiting.add(sample);
         if matches!(self.options.policy, StreamPolicy::DropOldest | StreamPolicy::DropRandom) {
@@ -248,7 +248,7 @@ impl Inlet {
         }
     }
 
-    /// Deals with a sample that cannot be used.
+    /// Ends the run for a sample that cannot be used, or warns once.
     fn refuse(&self, state: &mut InletState, error: Error) {
         if self.options.raises {
             state.failure.get_or_insert(error);
@@ -259,22 +259,22 @@ impl Inlet {
         }
     }
 
-    /// Notes that a source will give no more.
+    /// Marks a source as ended: it will give no more samples.
     pub(super) fn end(&self, source: usize) {
         self.lock().ended[source] = true;
         self.rouse();
     }
 
-    /// Notes that the stream cannot go on.
+    /// Sets the error that ends the stream, unless there is one.
     pub(super) fn fail(&self, error: Error) {
         self.lock().failure.get_or_insert(error);
         self.rouse();
     }
 
-    /// What can be taken now.
+    /// Returns what can be taken now.
     ///
     /// # Errors
-    /// What keeps the stream from going on, once.
+    /// The error that ends the stream. It is returned once.
     pub(super) fn look(&self) -> Result<InletView> {
         let mut state = self.lock();
         if let Some(failure) = state.failure.take() {
@@ -287,7 +287,7 @@ impl Inlet {
         })
     }
 
-    /// Takes the `count` samples that have waited longest. They stay queued until [`Inlet::settle`].
+    /// Takes the `count` samples that have waited longest. They count as queued until [`Inlet::settle`].
     pub(super) fn take(&self, count: usize) -> Vec<WaitingSample> {
         let mut state = self.lock();
         let taken = state.waiting.take(count);
@@ -300,10 +300,10 @@ impl Inlet {
         taken
     }
 
-    /// Takes a sample that a source gave by itself, for a replay.
+    /// Adds a sample that was fetched for a replay, as if it had been taken.
     ///
     /// # Errors
-    /// [`Error::Config`] for a sample that is on the way to a batch already, or was settled before.
+    /// [`Error::Config`] for a sample that is on its way to a batch already, or was settled before.
     pub(super) fn admit(&self, source: usize, record: Record) -> Result<WaitingSample> {
         let mut state = self.lock();
         let record = Arc::new(record);
@@ -324,7 +324,7 @@ impl Inlet {
         Ok(WaitingSample { arrival, source, number, record, since })
     }
 
-    /// Gives samples back that were taken and not used.
+    /// Puts samples back that were taken and not used.
     pub(super) fn put_back(&self, samples: impl Iterator<Item = WaitingSample>) {
         let mut state = self.lock();
         for sample in samples {
@@ -341,7 +341,7 @@ impl Inlet {
         }
     }
 
-    /// Settles samples that were taken, each with its fate.
+    /// Settles samples that were taken, each with its outcome.
     pub(super) fn settle(&self, samples: impl Iterator<Item = (u64, Fate)>) {
         let (mut state, now) = (self.lock(), Instant::now());
         for (id, fate) in samples {
@@ -359,15 +359,16 @@ impl Inlet {
         }
     }
 
-    /// Counts samples that were handed over once more.
+    /// Counts samples that were handed over again.
     pub(super) fn count_rehearsed(&self, count: u64) {
         self.lock().account.rehearsed += count;
     }
 
-    /// Withdraws those of `ids` that wait, and returns how many these are. Those that arrive later are withdrawn, too.
+    /// Withdraws the waiting samples with these `ids`, and returns their number. Those that arrive later are withdrawn,
+    /// too.
     ///
     /// # Errors
-    /// Those of the directory that samples spill to.
+    /// I/O errors of the spill directory.
     pub(super) fn withdraw(&self, ids: &HashSet<u64>) -> Result<u64> {
         let mut state = self.lock();
         state.withdrawn.extend(ids);
@@ -395,7 +396,7 @@ impl Inlet {
             state.leave(sample);
         }
         if let Some(spill) = &self.options.spill {
-            // Also what was brought back lies there until its segment goes.
+            // The bytes of a sample that was read back stay in the directory until its segment is removed.
             state.withdraw_spilled(spill, ids)?;
         }
         drop(state);
@@ -403,35 +404,35 @@ impl Inlet {
         Ok((withdrawn.len() + spilled.len()) as u64)
     }
 
-    /// The account now.
+    /// The sample counters now.
     pub(super) fn account(&self) -> StreamAccount {
         let account = self.lock().account;
         debug_assert!(account.balances(), "{account:?}");
         account
     }
 
-    /// How long samples took from their arrival to their batch.
+    /// The times from the arrival of samples to the delivery of their batches.
     pub(super) fn latencies(&self) -> Histogram {
         self.lock().latencies.clone()
     }
 
-    /// Whether samples may wait in a directory.
+    /// Whether there is a spill directory.
     pub(super) fn spills(&self) -> bool {
         self.options.spill.is_some()
     }
 
-    /// Tells sources that nobody wants any more.
+    /// Closes the queue: the threads of the sources end.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.room.notify_all();
     }
 
-    /// Whether nobody wants any more.
+    /// Whether the queue was closed.
     pub(super) fn is_closed(&self) -> bool {
         self.lock().closed
     }
 
-    /// Wakes the thread that plans batches.
+    /// Wakes the planning thread.
     pub(super) fn rouse(&self) {
         if let Some(wake) = self.wake.get() {
             wake();
@@ -439,12 +440,12 @@ impl Inlet {
     }
 
     fn lock(&self) -> MutexGuard<'_, InletState> {
-        // A panic amid a change leaves the account wrong, which every reader of it should know.
+        // A panic during a change leaves the counters wrong, so every later reader must fail.
         self.state.lock().expect("no thread panicked while it counted samples")
     }
 }
 
-/// Whether a source may receive more.
+/// Whether a source may receive more samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RoomAnswer {
     Room,
@@ -452,12 +453,12 @@ pub(super) enum RoomAnswer {
     Closed,
 }
 
-/// What is wrong with a sample without a class.
+/// The reason why a sample without a class cannot be used.
 const NO_CLASS: &str =
     "it has no class, neither a cls nor a json with label: fields=[...] without \"label\" needs none";
 
 impl InletState {
-    /// Settles a sample that waited and will not be used.
+    /// Settles a waiting sample that will not be used.
     fn leave(&mut self, sample: &WaitingSample) {
         self.settle(sample.source, sample.number, sample.record.id);
     }

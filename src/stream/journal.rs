@@ -1,8 +1,10 @@
 //! The journal of a stream: which samples each step took, so that a run can be replayed byte for byte.
 //!
-//! It is a text file of one JSON document a line: a header, then the steps in the order of their delivery, and before
-//! the step that it counts for, what was withdrawn. What is rehearsed follows from these; a digest of it tells at once
-//! when a replay goes astray. A last line that is cut short, as by a crash, is as good as absent.
+//! A journal is a text file with one JSON document a line: a header, then the steps in the order of their delivery.
+//! Withdrawn samples are listed before the first step to which the withdrawal applies. Rehearsed samples follow from
+//! the seed and these lines, so only their number and the checksum of their ids are stored. A replay compares these and
+//! the checksums of the new samples, and fails at the first difference. A last line that is cut short, as by a crash,
+//! is ignored.
 
 use super::state::StreamIdentity;
 use base::crc::checksum;
@@ -12,7 +14,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// The version of journals.
+/// The format version of journals.
 const VERSION: u32 = 1;
 
 /// A line of a journal.
@@ -27,10 +29,10 @@ pub(super) enum JournalLine {
         /// The new samples in the order in which they were taken: the source's number, the key, and the checksum of the
         /// sample's bytes.
         new: Vec<(usize, String, u32)>,
-        /// How many were rehearsed, and the checksum of their ids.
+        /// The number of rehearsed samples, and the checksum of their ids.
         rehearsed: (u64, u32),
     },
-    /// Samples that were withdrawn, by their ids, before this step was planned.
+    /// Samples that were withdrawn before step `before` was planned, by their ids.
     Withdrawn { before: u64, withdrawn: Vec<u64> },
 }
 
@@ -40,7 +42,7 @@ pub(super) fn digest(ids: &[u64]) -> u32 {
     checksum(&bytes)
 }
 
-/// A journal that is written.
+/// A journal that is being written.
 pub(super) struct JournalWriter {
     file: File,
     path: PathBuf,
@@ -48,11 +50,11 @@ pub(super) struct JournalWriter {
 }
 
 impl JournalWriter {
-    /// Begins a journal; or goes on with one of which a state knows so many bytes, and forgets what was written behind
-    /// them by a run that ended without another state.
+    /// Creates a journal, or resumes one at the length that a state names (`known`). Lines after that length are
+    /// removed: a run wrote them that ended without saving another state.
     ///
     /// # Errors
-    /// [`Error::Config`] for a file that is there already, or is not the one that the state knows; [`Error::Io`].
+    /// [`Error::Config`] if a new file exists already, or a resumed one is not the journal of the state. [`Error::Io`].
     pub(super) fn open(path: &Path, identity: &StreamIdentity, known: Option<u64>) -> Result<Self> {
         let failed = |what: &str, error| Error::io(what, path, error);
         let Some(known) = known else {
@@ -92,7 +94,7 @@ impl JournalWriter {
     /// Writes one line.
     ///
     /// # Errors
-    /// [`Error::Io`]; a part of the line may be written then.
+    /// [`Error::Io`]. A part of the line may have been written.
     pub(super) fn write(&mut self, line: &JournalLine) -> Result<()> {
         let mut text = serde_json::to_vec(line)
             .map_err(|error| Error::Internal(format!("a line of a journal is no JSON: {error}")))?;
@@ -102,7 +104,7 @@ impl JournalWriter {
         Ok(())
     }
 
-    /// The bytes that were written, which are safely on the drive.
+    /// Brings the journal to the drive, and returns its length in bytes.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -112,7 +114,7 @@ impl JournalWriter {
     }
 }
 
-/// A journal that is replayed.
+/// A journal that is being replayed.
 pub(super) struct JournalReader {
     lines: std::io::Lines<BufReader<File>>,
     path: PathBuf,
@@ -123,7 +125,7 @@ impl JournalReader {
     /// Opens the journal of a stream with this `identity`.
     ///
     /// # Errors
-    /// [`Error::Config`] for the journal of another stream; [`Error::Io`].
+    /// [`Error::Config`] for the journal of another stream or of other settings. [`Error::Io`].
     pub(super) fn open(path: &Path, identity: &StreamIdentity) -> Result<Self> {
         let file = File::open(path).map_err(|error| Error::io("open the journal", path, error))?;
         let mut reader = Self { lines: BufReader::new(file).lines(), path: path.to_owned(), number: 0 };
@@ -144,7 +146,7 @@ impl JournalReader {
         }
     }
 
-    /// Takes the next line.
+    /// Reads the next line.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Config`] for a line that is damaged.
@@ -163,7 +165,6 @@ impl JournalReader {
         }
     }
 
-    /// The file's path.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -215,7 +216,7 @@ mod tests {
         writer.write(&step(5)).unwrap();
         let lines = rest(JournalReader::open(&path, &identity(1)).unwrap());
         assert_eq!((&lines[0], &lines[2]), (&step(0), &step(5)));
-        // What a crash leaves of a line.
+        // A partial line, as a crash leaves it.
         std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"step\":6,\"ne").unwrap();
         assert_eq!(rest(JournalReader::open(&path, &identity(1)).unwrap()).len(), 3);
     }

@@ -1,16 +1,17 @@
-//! The ledger of one source: which of its samples are settled, so that it need never give them again.
+//! The progress of one source: which of its samples are settled, so that the source never has to give them again.
 
 use super::source::{Replay, SourcePosition};
 use std::collections::{HashSet, VecDeque};
 
-/// The samples of one source, from the first on that is not settled.
+/// The samples of one source, from the first one that is not settled.
 pub(super) struct SourceLedger {
     replay: Replay,
-    /// The number of the first entry: entries are numbered in the order of their arrival.
+    /// The number of the first entry. Entries are numbered in the order of their arrival.
     first: u64,
     entries: VecDeque<LedgerEntry>,
     position: SourcePosition,
-    /// Of an ordered source that goes on: the samples behind its position that are settled and come once more.
+    /// For an ordered source that resumes: settled samples after the position. The source gives them again, and they
+    /// are skipped.
     early: HashSet<String>,
 }
 
@@ -21,7 +22,7 @@ struct LedgerEntry {
 }
 
 impl SourceLedger {
-    /// The ledger of a source that goes on at `position`.
+    /// The progress of a source that resumes at `position`.
     pub(super) fn new(replay: Replay, position: SourcePosition) -> Self {
         let mut ledger = Self { replay, first: 0, entries: VecDeque::new(), position, early: HashSet::new() };
         if replay != Replay::Listed {
@@ -30,13 +31,13 @@ impl SourceLedger {
         ledger
     }
 
-    /// Notes where the source begins, unless it goes on at a position.
+    /// Sets where the source begins, unless it resumes at a position.
     pub(super) fn begin_behind(&mut self, key: String) {
         self.position.after.get_or_insert(key);
     }
 
-    /// Enters a sample that has arrived, and returns its number; `None` for one that was settled before the source went
-    /// on.
+    /// Adds a sample that arrived, and returns its number. Returns `None` for a sample that was settled before the
+    /// source resumed.
     pub(super) fn enter(&mut self, key: &str) -> Option<u64> {
         let settled = self.early.remove(key);
         self.entries.push_back(LedgerEntry { key: key.to_owned(), settled });
@@ -45,10 +46,10 @@ impl SourceLedger {
         (!settled).then_some(number)
     }
 
-    /// Notes that the sample with this number is settled.
+    /// Marks the sample with this number as settled.
     ///
     /// # Panics
-    /// Panics when it has been settled before, because then it would count twice.
+    /// Panics if the sample is settled already, because it would count twice.
     pub(super) fn settle(&mut self, number: u64) {
         let entry = &mut self.entries[(number - self.first) as usize];
         assert!(!entry.settled, "sample {:?} was settled twice", entry.key);
@@ -56,7 +57,7 @@ impl SourceLedger {
         self.pass_settled();
     }
 
-    /// Moves the position behind what is settled without a gap.
+    /// Advances the position over all settled samples up to the first unsettled one.
     fn pass_settled(&mut self) {
         while self.entries.front().is_some_and(|entry| entry.settled) {
             let key = self.entries.pop_front().map(|entry| entry.key);
@@ -68,12 +69,11 @@ impl SourceLedger {
         }
     }
 
-    /// The number of samples that have arrived and are not settled.
     pub(super) fn unsettled(&self) -> u64 {
         self.entries.iter().filter(|entry| !entry.settled).count() as u64
     }
 
-    /// How far the source's samples are settled now.
+    /// The current position of the source.
     pub(super) fn position(&self) -> SourcePosition {
         let mut position = self.position.clone();
         let early = self.entries.iter().filter(|entry| entry.settled);
@@ -82,7 +82,7 @@ impl SourceLedger {
         position
     }
 
-    /// Forgets the samples that were settled at `position`, because the source will never give them again.
+    /// Removes the keys that were settled at `position`, because the source will never give these samples again.
     pub(super) fn forget(&mut self, position: &SourcePosition) {
         if self.replay == Replay::Listed {
             let forgotten: HashSet<&String> = position.settled.iter().collect();

@@ -1,7 +1,20 @@
-//! Streams: samples that arrive while training runs, and a buffer of earlier ones that are rehearsed.
+//! Streams: samples that arrive while training runs, mixed with earlier samples from a rehearsal buffer.
 //!
-//! A stream has no epoch and no permutation. What stands in place of the schedule is a plan that is made step by step:
-//! so many samples that arrived, in the order of their arrival, and so many that are drawn from the buffer.
+//! A stream has no epoch and no permutation. A [`plan`] takes the place of the schedule. It chooses samples step by
+//! step, a little ahead of the consumer: new samples in the order of their arrival, and samples drawn from the
+//! rehearsal buffer.
+//!
+//! Sources ([`source`], [`sources`]) run on one thread each ([`receive`]). They add samples to the ingest queue
+//! ([`inlet`]), and the plan takes them from there. The dataset of the pipeline is the table of samples in use
+//! ([`live`]), and [`reader`] fills slots from it. So fetching, decoding and batching are the same as for an epoch; the
+//! run plan (`Course` in `src/engine/pipeline/course/`) connects both. When the consumer has a step, its samples count
+//! as delivered: they are settled in the progress of their sources ([`ledger`]) and written to the [`journal`]. A
+//! sample is *settled* when its source never has to give it again: it was delivered, dropped, withdrawn, or it failed.
+//!
+//! At every instant each received sample is delivered, waiting, or counted as dropped, failed, withdrawn or lost. No
+//! batch contains a sample twice. What follows a saved state is the same whether the run continues or another run
+//! resumes from the state. → `tests/python/test_streams.py`, `tests/python/test_stream_buffers.py`,
+//! `tests/python/test_stream_elastic.py`
 
 #![warn(unreachable_pub)]
 

@@ -1,4 +1,6 @@
 //! The samples of a stream that are in use: those of batches that are planned and not delivered yet.
+//!
+//! The pipeline sees this table as its dataset: an index whose samples are those of the steps under way, by their ids.
 
 use super::record::{self, Record};
 use data::dataset::kind::image_rank;
@@ -9,8 +11,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The file that stands for all places where samples of a stream are: they are told apart by their offset there, which
-/// is their id.
+/// The file number of all samples in use. Their offset in this virtual file is their id.
 const LIVE: FileId = FileId(u32::MAX);
 
 /// Where the bytes of a sample are.
@@ -24,7 +25,7 @@ pub(super) enum LiveBytes {
     },
 }
 
-/// A sample that is in use.
+/// A sample in use.
 struct LiveSample {
     /// The number of places in batches that show it.
     users: u32,
@@ -36,7 +37,7 @@ struct LiveSample {
 pub(crate) struct LiveTable {
     name: PathBuf,
     fingerprint: Fingerprint,
-    /// The bytes of the largest sample and of one of usual size.
+    /// The size in bytes of the largest sample and of a usual one.
     sizes: (u32, u32),
     samples: RwLock<HashMap<u64, LiveSample>>,
 }
@@ -57,14 +58,14 @@ impl LiveTable {
         }
     }
 
-    /// Notes that one more place shows a sample.
+    /// Adds a place that shows a sample.
     pub(super) fn enter(&self, id: u64, label: Option<u32>, bytes: LiveBytes) {
         let mut samples = self.samples.write().unwrap_or_else(PoisonError::into_inner);
         let sample = LiveSample { users: 0, label: label.unwrap_or(0), bytes };
         samples.entry(id).or_insert(sample).users += 1;
     }
 
-    /// Notes that a place no longer shows a sample.
+    /// Removes a place that showed a sample.
     pub(super) fn leave(&self, id: u64) {
         let mut samples = self.samples.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(sample) = samples.get_mut(&id) {
@@ -75,7 +76,7 @@ impl LiveTable {
         }
     }
 
-    /// The sample, if it lies in memory.
+    /// The sample, if it is in memory.
     pub(super) fn record(&self, id: u64) -> Option<Arc<Record>> {
         self.with(id, |sample| match &sample.bytes {
             LiveBytes::Memory(record) => Some(record.clone()),
@@ -83,12 +84,12 @@ impl LiveTable {
         })?
     }
 
-    /// Where the bytes of a sample are; `None` for one that is not in use.
+    /// Where the bytes of a sample are. `None` for a sample that is not in use.
     pub(super) fn bytes(&self, id: u64) -> Option<LiveBytes> {
         self.with(id, |sample| sample.bytes.clone())
     }
 
-    /// Where a sample lies in a file, and its checksum there; `None` for one in memory, or not in use.
+    /// The place of a sample in a file, and its checksum. `None` for a sample in memory, or not in use.
     pub(super) fn stored(&self, id: u64) -> Option<(Extent, u32)> {
         self.with(id, |sample| match sample.bytes {
             LiveBytes::Memory(_) => None,
@@ -96,7 +97,7 @@ impl LiveTable {
         })?
     }
 
-    /// Notes that a sample's bytes are elsewhere now, if it is in use.
+    /// Sets where a sample's bytes are now, if it is in use.
     pub(super) fn set_bytes(&self, id: u64, bytes: &LiveBytes) {
         let mut samples = self.samples.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(sample) = samples.get_mut(&id) {
@@ -127,7 +128,7 @@ impl LiveSamples for LiveTable {
             LiveBytes::Memory(record) => record.bytes().len() as u32,
             LiveBytes::Stored { extent, .. } => extent.length,
         });
-        // Whoever asks for a sample that has gone is told so by its reader.
+        // The reader fails for a sample that is no longer in use.
         Extent { file: LIVE, offset: sample, length: length.unwrap_or(0) }
     }
 

@@ -1,10 +1,10 @@
-//! How many samples of a step are new, and how many are rehearsed. Pure.
+//! The mixing decision: how many samples of a step are new, and how many are rehearsed. Pure.
 
 use base::error::{Error, Result};
 use base::names::named;
 use std::time::{Duration, Instant};
 
-/// What happens when fewer samples wait than a batch needs.
+/// What happens if fewer samples wait than a batch needs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WhenDry {
     /// The batch waits for them.
@@ -18,27 +18,27 @@ pub enum WhenDry {
 
 named!(WhenDry: "wait" => Wait, "short" => Short, "rehearse" => Rehearse);
 
-/// What the shares of a batch go by.
+/// The settings of the mix.
 #[derive(Debug, Clone)]
 pub struct MixOptions {
     pub batch_size: u32,
-    /// The least and the greatest share of a batch that is rehearsed; both are the same unless it adapts.
+    /// The smallest and the largest rehearsed share of a batch. They are equal unless the share adapts.
     pub share: (f64, f64),
-    /// The least and the greatest number of uses for each sample that arrives, if they are bound.
+    /// The smallest and the largest number of uses of each sample that arrives, if these are limited.
     pub samples_per_insert: Option<(f64, f64)>,
     pub when_dry: WhenDry,
     /// How long a batch waits until the stream counts as dry.
     pub dry_after: Duration,
 }
 
-/// What a decision goes by.
+/// The inputs of a decision.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MixView {
-    /// The samples that wait.
+    /// The number of samples that wait.
     pub waiting: u64,
-    /// Whether no more will come.
+    /// Whether no more samples will come.
     pub ended: bool,
-    /// The samples that the rehearsal buffer has.
+    /// The number of samples in the rehearsal buffer.
     pub kept: u64,
     pub now: Instant,
 }
@@ -46,18 +46,18 @@ pub(super) struct MixView {
 /// The decision on a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MixDecision {
-    /// The batch has so many new samples and so many rehearsed ones.
+    /// The batch has this many new samples and this many rehearsed ones.
     Batch { new: u32, rehearsed: u32 },
-    /// Nothing can be said before more samples arrive, or this instant comes.
+    /// Decide again when more samples arrive, or at this instant.
     Wait(Option<Instant>),
     /// The stream is over.
     End,
 }
 
-/// Decides step by step.
+/// Makes the decisions, step by step.
 pub(super) struct Mixer {
     options: MixOptions,
-    /// The samples that were used so far, and those among them that were new.
+    /// The samples that were used so far, and how many of them were new.
     used: u64,
     taken: u64,
     /// Since when a batch waits for samples.
@@ -70,7 +70,7 @@ impl MixOptions {
     /// Checks the shares and bounds.
     ///
     /// # Errors
-    /// [`Error::Config`] for shares outside [0, 1) and bounds that cannot be kept.
+    /// [`Error::Config`] for shares outside [0, 1) and for limits that are impossible.
     pub fn check(&self) -> Result<()> {
         let (least, greatest) = self.share;
         if !(0.0 <= least && least <= greatest && greatest < 1.0) {
@@ -104,24 +104,24 @@ impl MixOptions {
         Ok(())
     }
 
-    /// The samples of a batch that are rehearsed at this share.
+    /// The number of rehearsed samples of a batch at this share.
     fn rehearsed_of(&self, share: f64) -> u32 {
         (share * f64::from(self.batch_size)).round() as u32
     }
 }
 
 impl Mixer {
-    /// A mixer that goes on after so many samples were used, of which so many were new.
+    /// A mixer that resumes after `used` samples were used, of which `taken` were new.
     pub(super) fn new(options: MixOptions, (used, taken): (u64, u64)) -> Self {
         Self { options, used, taken, waits_since: None, is_dry: false }
     }
 
-    /// The samples that were used so far, and those among them that were new.
+    /// The samples that were used so far, and how many of them were new.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.used, self.taken)
     }
 
-    /// Goes on from other counts.
+    /// Resets the counts.
     pub(super) fn set_counts(&mut self, (used, taken): (u64, u64)) {
         (self.used, self.taken) = (used, taken);
     }
@@ -132,7 +132,7 @@ impl Mixer {
         self.taken += u64::from(new);
     }
 
-    /// The samples that a batch rehearses for which nothing new comes any more, of `kept` that there are.
+    /// The number of rehearsed samples in a batch after the stream's end, with `kept` samples in the buffer.
     pub(super) fn rehearsed_when_dry(&self, kept: u64) -> u32 {
         match self.options.when_dry {
             WhenDry::Rehearse => u32::try_from(kept).unwrap_or(u32::MAX).min(self.options.batch_size),
@@ -146,7 +146,7 @@ impl Mixer {
         let kept = u32::try_from(view.kept).unwrap_or(u32::MAX).min(batch_size);
         let most_rehearsed = self.options.rehearsed_of(greatest).min(kept);
         let least_rehearsed = self.options.rehearsed_of(least).min(kept);
-        // The share adapts to what waits: the more new samples there are, the fewer are rehearsed.
+        // The share adapts to the number of waiting samples: with more new samples, fewer are rehearsed.
         let waiting = u32::try_from(view.waiting).unwrap_or(u32::MAX);
         let mut new = waiting.clamp(batch_size - most_rehearsed, batch_size - least_rehearsed);
         new = self.bounded_below(new, kept);
@@ -161,7 +161,7 @@ impl Mixer {
         MixDecision::Batch { new, rehearsed: batch_size - new }
     }
 
-    /// Of so many new samples as many as may be taken, so that those before them are used often enough.
+    /// Reduces the number of new samples, so that the earlier ones are used often enough.
     fn bounded_below(&self, new: u32, kept: u32) -> u32 {
         let Some((low, _)) = self.options.samples_per_insert.filter(|(low, _)| *low > 0.0) else {
             return new;
@@ -172,26 +172,26 @@ impl Mixer {
         new.min(may_take).max(batch - kept.min(batch))
     }
 
-    /// Whether a batch of so many samples, so many of them new, would use samples more often than they may be.
+    /// Whether a batch of `samples` with `new` new ones would use samples more often than allowed.
     fn exceeds(&self, samples: u32, new: u32) -> bool {
         let Some((_, high)) = self.options.samples_per_insert else { return false };
         let (used, taken) = (self.used + u64::from(samples), self.taken + u64::from(new));
         used as f64 > high * taken as f64 + self.slack()
     }
 
-    /// By how much the bounds of uses may be passed, so that whole batches are possible.
+    /// By how much the limits of uses may be exceeded, so that whole batches are possible.
     fn slack(&self) -> f64 {
         f64::from(self.options.batch_size)
     }
 
-    /// Decides where fewer samples wait than the `new` ones that the batch needs.
+    /// Decides if fewer samples wait than the `new` ones that the batch needs.
     fn dry(&mut self, view: MixView, new: u32, waiting: u32, kept: u32) -> MixDecision {
         let batch = self.options.batch_size;
         let rehearse = self.options.when_dry == WhenDry::Rehearse;
         if view.ended && waiting == 0 {
             return MixDecision::End;
         }
-        // A batch of what there is keeps the share of a whole one.
+        // A shorter batch keeps the share of a whole one.
         let with_share = |new: u32| {
             let share = f64::from(batch - self.wanted_new(kept)) / f64::from(self.wanted_new(kept).max(1));
             ((f64::from(new) * share).round() as u32).min(kept).min(batch - new)
@@ -218,7 +218,7 @@ impl Mixer {
         MixDecision::Batch { new: waiting, rehearsed }
     }
 
-    /// The new samples of a whole batch at the greatest share.
+    /// The number of new samples of a whole batch at the largest rehearsed share.
     fn wanted_new(&self, kept: u32) -> u32 {
         let batch = self.options.batch_size;
         batch - self.options.rehearsed_of(self.options.share.1).min(kept)
@@ -313,7 +313,7 @@ mod tests {
             dry_after: Duration::ZERO,
             ..options()
         };
-        // Nothing new comes: samples are rehearsed up to three uses each, and one batch more.
+        // No new sample arrives: samples are rehearsed up to three uses each, plus one batch.
         let mut mixer = Mixer::new(bounds.clone(), (10, 10));
         let mut uses = 10;
         while let MixDecision::Batch { new, rehearsed } = mixer.decide(view(0, 1000, now)) {
@@ -322,7 +322,7 @@ mod tests {
             uses += rehearsed;
         }
         assert_eq!(uses, 40);
-        // Much comes: batches rehearse so much that samples are used one and a half times.
+        // Many samples arrive: batches rehearse until each sample is used 1.5 times.
         let mut mixer = Mixer::new(bounds, (0, 0));
         for _ in 0..300 {
             let MixDecision::Batch { new, rehearsed } = mixer.decide(view(1000, 1000, now)) else { panic!() };

@@ -1,7 +1,10 @@
-//! The plan of a stream, which stands in place of a schedule and is made step by step, a little ahead of the consumer.
+//! The plan of a stream. It takes the place of an epoch's schedule, and chooses samples step by step, a little ahead of
+//! the consumer.
 //!
-//! A step's rehearsed samples are drawn before its new ones enter the buffer, so that none is in a batch twice for
-//! that. What was planned and not delivered can be taken back: a state is always that of the last delivered step.
+//! A step's rehearsed samples are drawn before its new ones enter the buffer, so that no batch contains a sample twice.
+//! Steps that were planned and not delivered can be taken back. So a state is always that of the last delivered step,
+//! and an iteration that begins again plans the other steps again. In a replay the steps of a journal replace the
+//! decisions of the mixer, and the sources give the samples by key.
 
 use super::buffer::RehearsalBuffer;
 use super::group::RankGroup;
@@ -21,22 +24,22 @@ use std::time::Instant;
 pub(super) struct Plan {
     mixer: Mixer,
     buffer: Option<RehearsalBuffer>,
-    /// The order of samples within each batch.
+    /// The random key for the order of samples within each batch.
     order: RandomKey,
     batch_size: u64,
-    /// The rank's number among those that divide the stream.
+    /// This rank's share of the stream.
     share: RankShare,
-    /// The ranks, where there are several.
+    /// The agreement with the other ranks, if there are several.
     group: Option<RankGroup>,
-    /// The step that is planned next.
+    /// The number of the next step to plan.
     next: u64,
     /// The steps that are planned and not delivered, in order.
     ahead: VecDeque<PlannedStep>,
     /// Where delivered steps are written.
     journal: Option<JournalWriter>,
-    /// What was withdrawn lately: the samples, and the step before which that counts.
+    /// Recent withdrawals: the step before which each applies, and the samples.
     withdrawn: Vec<(u64, Vec<u64>)>,
-    /// What a replay withdraws: the samples, and the step before which that is done.
+    /// Withdrawals of a replay that are not done yet: the step before which each is done, and the samples.
     due: Vec<(u64, Vec<u64>)>,
 }
 
@@ -50,19 +53,19 @@ pub(super) struct PlannedStep {
     counts: (u64, u64),
 }
 
-/// What comes next of a stream.
+/// The next batch of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextBatch {
     /// The places of the batch.
     Places(Vec<BatchEntry>),
-    /// Too few samples are there: ask again when some arrive, or at this instant.
+    /// There are too few samples: ask again when some arrive, or at this instant.
     NotYet(Option<Instant>),
     /// No more batches come.
     End,
 }
 
 impl Plan {
-    /// The plan from step `next` on.
+    /// A plan that begins with step `next`.
     pub(super) fn new(
         mixer: Mixer,
         buffer: Option<RehearsalBuffer>,
@@ -86,17 +89,17 @@ impl Plan {
         }
     }
 
-    /// The same, for one of several ranks.
+    /// Sets the share of this rank and the agreement with the others.
     pub(super) fn among(self, share: RankShare, group: Option<RankGroup>) -> Self {
         Self { share, group, ..self }
     }
 
-    /// The same, with a journal of the steps that are delivered.
+    /// Sets the journal for delivered steps.
     pub(super) fn with_journal(self, journal: Option<JournalWriter>) -> Self {
         Self { journal, ..self }
     }
 
-    /// The bytes of the journal, which are safely on the drive.
+    /// Brings the journal to the drive, and returns its length in bytes.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -104,7 +107,7 @@ impl Plan {
         self.journal.as_mut().map(JournalWriter::sync).transpose()
     }
 
-    /// The step that is delivered next.
+    /// The next step to deliver.
     pub(super) fn first_undelivered(&self) -> u64 {
         self.ahead.front().map_or(self.next, |step| step.step)
     }
@@ -114,15 +117,14 @@ impl Plan {
         self.ahead.front().map_or_else(|| self.mixer.counts(), |step| step.counts)
     }
 
-    /// The rehearsal buffer.
     pub(super) fn buffer(&mut self) -> Option<&mut RehearsalBuffer> {
         self.buffer.as_mut()
     }
 
-    /// Plans `step`, or finds it among those that are planned.
+    /// Plans `step`, or returns it if it is planned already.
     ///
     /// # Errors
-    /// What keeps the stream from going on.
+    /// The error that ends the stream.
     pub(super) fn plan(&mut self, step: u64, inlet: &Inlet, live: &LiveTable) -> Result<NextBatch> {
         if let Some(planned) = self.planned(step) {
             return Ok(NextBatch::Places(planned.entries.clone()));
@@ -150,11 +152,11 @@ impl Plan {
         }
     }
 
-    /// Plans `step` as a journal has it, or finds it among those that are planned; `fetch` gets a sample once more by
-    /// the number of its source and its key, and takes it as if it had waited.
+    /// Plans `step` as a journal lists it, or returns it if it is planned already. `fetch` gets a sample again, by the
+    /// number of its source and its key.
     ///
     /// # Errors
-    /// [`Error::Config`] where the journal does not fit what comes; the errors of `fetch`.
+    /// [`Error::Config`] if the journal does not match the samples; the errors of `fetch`.
     pub(super) fn replay(
         &mut self,
         step: u64,
@@ -171,7 +173,7 @@ impl Plan {
             match journal.take()? {
                 None => return Ok(NextBatch::End),
                 Some(JournalLine::Withdrawn { before, withdrawn }) => self.due.push((before, withdrawn)),
-                // A run that goes on from a state has no use for the steps before.
+                // A run that resumes from a state skips the steps before it.
                 Some(JournalLine::Step { step: other, .. }) if other < step => {}
                 Some(JournalLine::Step { step: found, new, rehearsed: (count, digest) }) if found == step => {
                     for (_, ids) in self.due.extract_if(.., |(before, _)| *before <= step).collect::<Vec<_>>()
@@ -206,10 +208,10 @@ impl Plan {
         }
     }
 
-    /// Withdraws samples from the rehearsal buffer, and returns how many were kept.
+    /// Withdraws samples from the rehearsal buffer, and returns how many it had kept.
     ///
     /// # Errors
-    /// Those of the rehearsal buffer and of the journal.
+    /// The errors of the rehearsal buffer and of the journal.
     pub(super) fn withdraw(&mut self, ids: &HashSet<u64>) -> Result<u64> {
         let mut sorted: Vec<u64> = ids.iter().copied().collect();
         sorted.sort_unstable();
@@ -255,7 +257,7 @@ impl Plan {
         for last in (1..draws.len()).rev() {
             draws.swap(last, stream.below(last as u64 + 1) as usize);
         }
-        // Places are numbered over all ranks, so that what mixes images is drawn anew for each.
+        // Places are numbered over all ranks, so that each rank draws its own image mixing.
         let first = (step * u64::from(self.share.world_size) + u64::from(self.share.rank)) * self.batch_size;
         let entry = |(place, draw)| BatchEntry { position: first + place, draw, valid: true };
         let entries: Vec<BatchEntry> = (0..).zip(draws).map(entry).collect();
@@ -270,10 +272,10 @@ impl Plan {
         self.ahead.get(usize::try_from(step.checked_sub(self.first_undelivered())?).ok()?)
     }
 
-    /// Notes that `step` is delivered, and that these of its samples failed. Returns what was planned.
+    /// Marks `step` as delivered, with the samples of it that `failed`. Returns what was planned.
     ///
     /// # Errors
-    /// [`Error::Internal`] for a step that is not the first of those planned.
+    /// [`Error::Internal`] for a step that is not the first planned one.
     pub(super) fn deliver(
         &mut self,
         step: u64,
@@ -305,11 +307,11 @@ impl Plan {
     /// Takes back all steps that are planned and not delivered: their new samples wait again.
     ///
     /// # Errors
-    /// Those of the journal.
+    /// I/O errors of the journal; the errors of the rehearsal buffer.
     pub(super) fn take_back(&mut self, inlet: &Inlet, live: &LiveTable) -> Result<()> {
         let first = self.first_undelivered();
         if let Some(journal) = &mut self.journal {
-            // What counted for steps that are planned anew counts from the first of them on.
+            // A withdrawal that applied to a later planned step now applies from the first of them.
             for (_, ids) in self.withdrawn.drain(..).filter(|(before, _)| *before > first) {
                 journal.write(&JournalLine::Withdrawn { before: first, withdrawn: ids })?;
             }

@@ -1,5 +1,5 @@
-//! The reader of a stream's pipeline: samples in memory are copied into their slots, and those of the rehearsal
-//! buffer's files are read by whatever reads files.
+//! The reader of a stream's pipeline. It copies samples in memory into their slots, and reads the samples in files of
+//! the rehearsal buffer with a reader of files.
 
 use super::live::{LiveBytes, LiveTable};
 use base::crc::checksum;
@@ -9,23 +9,23 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use store::io::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker};
 
-/// Reads a sample in use here and now.
+/// Reads the bytes of a sample in use, synchronously.
 type ReadAgain = dyn Fn(u64) -> Result<Vec<u8>> + Send;
 
-/// Reads samples of a stream.
+/// The reader of the samples in use.
 pub(crate) struct StreamReader {
     live: Arc<LiveTable>,
-    /// The reader of files, where there are any.
+    /// The reader of the rehearsal buffer's files, if there are any.
     stored: Option<Box<dyn Reader>>,
-    /// The samples that it reads, by the tokens of the requests, with the checksums of their bytes.
+    /// The samples that `stored` reads, by the tokens of the requests, with the checksums of their bytes.
     reading: HashMap<u64, (u64, u32)>,
-    /// Reads a sample whose file has changed under the reader: samples move when others are withdrawn.
+    /// Reads a sample again if its file was replaced: withdrawing samples moves others.
     again: Box<ReadAgain>,
     depth: usize,
     copied: Vec<Completion>,
     arrived: Vec<Completion>,
     stats: ReadStats,
-    /// Whether the files' reader has requests that it was not told to begin.
+    /// Whether `stored` has requests that it was not woken for.
     deferred: bool,
 }
 
@@ -49,7 +49,7 @@ impl StreamReader {
         }
     }
 
-    /// Fills a slot with the bytes that a sample has now.
+    /// Fills a slot with the sample's current bytes.
     fn copy_again(&self, token: u64, sample: u64, slot: Slot) -> Completion {
         match (self.again)(sample) {
             Ok(bytes) => into_slot(token, &bytes, slot),
@@ -57,7 +57,7 @@ impl StreamReader {
         }
     }
 
-    /// Passes on what was read of a file, if it is the sample.
+    /// Checks bytes that were read from a file, and reads the sample again if they are wrong.
     fn checked(&mut self, completion: Completion) -> Completion {
         let Some((sample, crc)) = self.reading.remove(&completion.token) else { return completion };
         let token = completion.token;
@@ -77,7 +77,7 @@ impl StreamReader {
     }
 }
 
-/// Puts a sample's bytes into a slot.
+/// Copies a sample's bytes into a slot.
 fn into_slot(token: u64, bytes: &[u8], mut slot: Slot) -> Completion {
     if bytes.len() > slot.capacity() {
         let message =
@@ -99,7 +99,7 @@ impl Reader for StreamReader {
     }
 
     fn submit(&mut self, ReadRequest { token, extent, slot, .. }: ReadRequest) {
-        // Where a sample lies is looked up now, for it may have moved since its batch was planned.
+        // Look up the place now: the sample may have moved since its batch was planned.
         let sample = extent.offset;
         let completion = match (self.live.bytes(sample), &mut self.stored) {
             (Some(LiveBytes::Memory(record)), _) => {
@@ -128,7 +128,7 @@ impl Reader for StreamReader {
             if !std::mem::take(&mut self.deferred) {
                 return Ok(());
             }
-            // What is there already shall not wait, but the files' reader may only now ask the system.
+            // Copied samples must not wait, but the reader of files may submit its requests only when it is woken.
             (stored.waker().0)();
         }
         let mut arrived = std::mem::take(&mut self.arrived);
@@ -141,7 +141,7 @@ impl Reader for StreamReader {
     fn waker(&self) -> Waker {
         match &self.stored {
             Some(stored) => stored.waker(),
-            // It never waits.
+            // Without a reader of files this reader never waits.
             None => Waker(Arc::new(|| {})),
         }
     }

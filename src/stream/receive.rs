@@ -1,4 +1,4 @@
-//! The threads that receive samples, one for each source.
+//! The threads that receive samples: one for each source, and one that reads spilled samples back.
 
 use super::inlet::{Inlet, RoomAnswer};
 use super::record::Record;
@@ -11,30 +11,30 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a thread waits for samples, or for room, before it looks for commands.
+/// How long a thread waits for samples or for room before it checks for commands.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// The most samples that are received at a time: so many more may come than there is room for.
+/// The most samples received at a time. The queue may exceed its size by this many samples.
 const AT_A_TIME: usize = 32;
-/// How often a source is asked for nothing while there is no room.
+/// How often a source shows its server that it is alive while the queue has no room.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
-/// How long threads may take to end. One that hangs in a dead broker is left behind.
+/// How long threads may take to end. A thread that hangs in a dead server is detached.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(1);
-/// How long a source may take to let go of samples.
+/// How long a source may take to answer a command.
 const ACKNOWLEDGE_WAIT: Duration = Duration::from_secs(60);
 
-/// What a source's thread is told.
+/// A command for the thread of a source.
 enum SourceCommand {
-    /// Let go of what is settled.
+    /// Release the samples that are settled at this position.
     Acknowledge(SourcePosition, Sender<Result<bool>>),
-    /// Get a sample once more.
+    /// Get a sample again.
     Fetch(String, Sender<Result<Record>>),
 }
 
-/// The threads of all sources. Dropping it ends them.
+/// The threads of all sources. They end when it is dropped.
 pub(super) struct Receivers {
     inlet: Arc<Inlet>,
     threads: Vec<SourceThread>,
-    /// Closed when all threads have ended.
+    /// Disconnected when all threads have ended.
     ended: Receiver<()>,
 }
 
@@ -45,11 +45,11 @@ struct SourceThread {
 }
 
 impl Receivers {
-    /// Starts a thread for each source, which goes on at its position. With `on_demand` they receive nothing by
-    /// themselves: a journal says what is fetched.
+    /// Starts a thread for each source, which resumes at its position. With `on_demand` the threads only fetch the
+    /// samples that a journal names.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when a thread cannot be started.
+    /// [`Error::Unavailable`] if a thread cannot be started.
     pub(super) fn start(
         inlet: &Arc<Inlet>,
         sources: Vec<(Box<dyn StreamSource>, SourcePosition)>,
@@ -86,7 +86,7 @@ impl Receivers {
                 {
                     inlet.fail(error);
                 }
-                // Nobody joins this thread: when it counts as ended, it must hold the directory no longer.
+                // This thread is not joined: it must release the directory before it counts as ended.
                 drop(inlet);
                 drop(alive);
             };
@@ -96,20 +96,20 @@ impl Receivers {
         Ok(Self { inlet: inlet.clone(), threads, ended })
     }
 
-    /// Has a source let go of the samples that are settled at `position`. Returns whether it will never give them
+    /// Has a source release the samples that are settled at `position`. Returns whether the source will never give them
     /// again.
     ///
     /// # Errors
-    /// The errors of [`StreamSource::acknowledge`]; [`Error::Unavailable`] for a source that does not answer.
+    /// The errors of [`StreamSource::acknowledge`]; [`Error::Unavailable`] if the source does not answer.
     pub(super) fn acknowledge(&self, source: usize, position: SourcePosition) -> Result<bool> {
-        // A source that waits for its next sample answers late.
+        // A source that waits for its next sample answers late, so ask only if the source does anything.
         match self.threads[source].lets_go {
             true => self.ask(source, |answer| SourceCommand::Acknowledge(position, answer)),
             false => Ok(true),
         }
     }
 
-    /// Gets a sample of a source once more.
+    /// Gets a sample of a source again.
     ///
     /// # Errors
     /// The errors of [`StreamSource::fetch`].
@@ -147,7 +147,7 @@ impl Drop for Receivers {
     }
 }
 
-/// Receives until nobody wants any more.
+/// Receives until the queue is closed.
 fn run(
     inlet: &Inlet,
     (number, mut source): (usize, Box<dyn StreamSource>),
@@ -176,7 +176,7 @@ fn run(
             continue;
         }
         if inlet.wait_for_room(PATIENCE)? != RoomAnswer::Room {
-            // Others may take a reader for dead that asks for nothing.
+            // A server or other readers may take a silent reader for dead.
             if asked.elapsed() >= SIGN_OF_LIFE {
                 source.receive(0, Duration::ZERO, &mut arrivals)?;
                 asked = Instant::now();
@@ -203,7 +203,7 @@ fn run(
 }
 
 fn obey(source: &mut dyn StreamSource, command: SourceCommand) {
-    // Whoever asked may have given up.
+    // The thread that asked may have given up waiting.
     match command {
         SourceCommand::Acknowledge(position, answer) => drop(answer.send(source.acknowledge(&position))),
         SourceCommand::Fetch(key, answer) => drop(answer.send(source.fetch(&key))),

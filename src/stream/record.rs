@@ -1,12 +1,12 @@
-//! A sample of a stream: its members, one behind the other, behind a table that says where each is.
+//! A sample of a stream in one piece of memory: a table of its members, then their bytes.
 //!
 //! ```text
 //! table              members u32 · of each: bytes of its name u16 · bytes u32 · its name
 //! members            their bytes, in the order of the table
 //! ```
 //!
-//! All numbers are little-endian. The first two members are the names by which the sample is known. The same bytes wait
-//! in memory, lie in segments and arrive in a slot, so nothing else has to be kept of where members are.
+//! All numbers are little-endian. The first two members are the key and the stream's name. The same bytes are queued in
+//! memory, stored in segments and copied into slots, so the places of members are kept nowhere else.
 
 use base::crc::checksum;
 use base::error::{DecodeError, Error, Result};
@@ -14,33 +14,33 @@ use data::dataset::{class_number_in_json, class_number_in_text};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 
-/// The member that holds a sample's key, which tells it from all others of its stream.
+/// The name of the member with a sample's key, which is unique in its stream.
 pub const KEY: &str = "__key__";
-/// The member that holds the name of the stream that a sample came by.
+/// The name of the member with the name of the stream that a sample came from.
 pub const STREAM: &str = "__stream__";
 
 /// The most bytes of a sample's key.
 const LONGEST_KEY: usize = 1024;
-/// The most members of a sample, the two names left out.
+/// The most members of a sample, without key and stream name.
 const MOST_MEMBERS: usize = 256;
 /// The most bytes of a member's name.
 const LONGEST_NAME: usize = 255;
-/// The bytes of an entry of the table before the member's name.
+/// The bytes of a table entry before the member's name.
 const ENTRY: usize = 6;
 
 /// A sample as it arrived.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// The number that stands for stream and key wherever a number is needed.
+    /// The number that identifies stream and key.
     pub id: u64,
-    /// The class number, where a member gives one.
+    /// The class number, if a member gives one.
     pub label: Option<u32>,
-    /// The weight by which a rehearsal buffer may keep it; 1 unless the user scores samples.
+    /// The weight with which the rehearsal buffer keeps the sample; 1 unless the user scores samples.
     pub weight: f64,
     bytes: Vec<u8>,
 }
 
-/// The number of a sample: 63 bits of the hash of its stream and its key, so that it is a positive `int64`.
+/// The id of a sample: 63 bits of the hash of its stream and its key, so that it is a positive `int64`.
 pub fn sample_id(stream: &str, key: &str) -> u64 {
     let mut hash = Sha256::new_with_prefix(b"foreload stream sample 1");
     hash.update((stream.len() as u64).to_le_bytes());
@@ -51,10 +51,11 @@ pub fn sample_id(stream: &str, key: &str) -> u64 {
 }
 
 impl Record {
-    /// A sample of `stream` with these members. Names are kept in lower case, as the keys of members are everywhere.
+    /// Creates a sample of `stream` with these members. Names are converted to lower case, as the keys of members are
+    /// everywhere.
     ///
     /// # Errors
-    /// What is wrong, in words: a key or a name that cannot be, two members of a name, a class that is no number.
+    /// The reason as text: an invalid key or name, two members with the same name, or a class that is not a number.
     pub fn new(stream: &str, key: &str, members: &[(&str, &[u8])]) -> Result<Self, String> {
         let sizes: Vec<(&str, usize)> = members.iter().map(|(name, bytes)| (*name, bytes.len())).collect();
         Self::filled(stream, key, &sizes, |number, into| {
@@ -63,11 +64,11 @@ impl Record {
         })
     }
 
-    /// A sample of `stream` with members of these names and lengths. Their bytes come from `fill`, which is called with
-    /// the number of each, in order, and appends as many as it said: so they need not be anywhere before.
+    /// Creates a sample of `stream` with members of these names and lengths. `fill` is called with the number of each
+    /// member, in order, and appends exactly that many bytes. So the bytes are written straight to their final place.
     ///
     /// # Errors
-    /// Those of [`Record::new`] and of `fill`.
+    /// The errors of [`Record::new`] and of `fill`.
     pub fn filled(
         stream: &str,
         key: &str,
@@ -98,7 +99,7 @@ impl Record {
         if u32::try_from(sum + 4).is_err() {
             return Err(format!("it has {sum} bytes, must have less than 4 GiB"));
         }
-        // One more than there are: who reads a file to its end asks once more.
+        // One spare byte: a read to the end of a file needs free space for the last read, which returns 0.
         let mut bytes = Vec::with_capacity(sum + 4 + 1);
         bytes.extend((all().count() as u32).to_le_bytes());
         for (name, length) in all() {
@@ -119,10 +120,10 @@ impl Record {
         Ok(Self { id: sample_id(stream, key), label, weight: 1.0, bytes })
     }
 
-    /// The sample whose bytes these are, as [`Record::bytes`] gave them.
+    /// Parses a sample from the bytes that [`Record::bytes`] returned.
     ///
     /// # Errors
-    /// What is wrong with the bytes, in words.
+    /// The problem of the bytes as text.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, String> {
         let damaged = || "its table of members is damaged".to_owned();
         let text = |name| {
@@ -134,7 +135,7 @@ impl Record {
         Ok(Self { id, label, weight: 1.0, bytes })
     }
 
-    /// All bytes of the sample, its table of members among them.
+    /// All bytes of the sample, including its table of members.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -144,12 +145,12 @@ impl Record {
         checksum(&self.bytes)
     }
 
-    /// The key, which tells the sample from all others of its stream.
+    /// The key, which is unique in the stream.
     pub fn key(&self) -> &str {
         self.text(KEY)
     }
 
-    /// The name of the stream that the sample came by.
+    /// The name of the stream that the sample came from.
     pub fn stream(&self) -> &str {
         self.text(STREAM)
     }
@@ -166,7 +167,7 @@ impl Record {
     }
 }
 
-/// The class that a sample's members give: the number in `cls`, else that in `json`.
+/// The class that a sample's members give: the number in `cls`, otherwise the one in `json`.
 fn label<'a>(members: impl Iterator<Item = (&'a str, &'a [u8])> + Clone) -> Result<Option<u32>, String> {
     let named = |wanted: &str| members.clone().find(|(name, _)| *name == wanted).map(|(_, bytes)| bytes);
     match (named("cls"), named("json")) {
@@ -178,8 +179,8 @@ fn label<'a>(members: impl Iterator<Item = (&'a str, &'a [u8])> + Clone) -> Resu
     }
 }
 
-/// The members of a sample with these bytes: the name of each, and where it lies. A table that is cut off or wrong ends
-/// them.
+/// The members of a sample with these bytes: the name and the range of each. A damaged or truncated table ends the
+/// iteration.
 pub fn members(bytes: &[u8]) -> impl Iterator<Item = (&str, Range<usize>)> + Clone {
     let count = bytes.first_chunk().map_or(0, |count| u32::from_le_bytes(*count)) as usize;
     let entry = |at: usize| -> Option<(usize, usize)> {
@@ -187,7 +188,6 @@ pub fn members(bytes: &[u8]) -> impl Iterator<Item = (&str, Range<usize>)> + Clo
         let name = u16::from_le_bytes([entry[0], entry[1]]).into();
         Some((name, u32::from_le_bytes([entry[2], entry[3], entry[4], entry[5]]) as usize))
     };
-    // The members begin where the table ends.
     let mut start = Some(4);
     for _ in 0..count.min(MOST_MEMBERS + 2) {
         start = start.and_then(|at| Some(at + ENTRY + entry(at)?.0));
@@ -203,12 +203,12 @@ pub fn members(bytes: &[u8]) -> impl Iterator<Item = (&str, Range<usize>)> + Clo
     })
 }
 
-/// Where the member called `name` lies in a sample with these bytes.
+/// The range of the member called `name` in a sample with these bytes.
 pub fn find(bytes: &[u8], name: &str) -> Option<Range<usize>> {
     members(bytes).find(|(found, _)| *found == name).map(|(_, range)| range)
 }
 
-/// The error of a sample that a source gave and that cannot be one.
+/// The error for an arrival that cannot be a sample.
 pub fn unusable(stream: &str, key: &str, what: &str) -> Error {
     Error::Decode(DecodeError::Damaged(format!("sample {key:?} of stream {stream:?} cannot be used: {what}")))
 }

@@ -1,4 +1,7 @@
-//! A stream as a loader has it: its sources, what waits, what is rehearsed, and the plan of its steps.
+//! A stream as a loader uses it: it connects sources, ingest queue, rehearsal buffer and plan.
+//!
+//! Nothing is connected and no thread starts before the first iteration. A state names the last delivered step. It is
+//! acknowledged when it is safely written; only then do sources release settled samples and old snapshots are removed.
 
 use super::account::StreamAccount;
 use super::beginning::Beginning;
@@ -29,35 +32,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use store::io::{Direct, IoChoice, Reader};
 
-/// The most keys of a position that a state has itself, where a snapshot can have them.
+/// The most keys of a position that are stored in the state itself, if there is a snapshot for more.
 const MOST_KEYS: usize = 1000;
 
-/// What scores samples.
+/// The user's function that scores samples.
 pub type ScoreFunction = dyn Fn(&Record) -> Result<f64> + Send + Sync;
 
-/// What a stream is made of and does.
+/// The settings of a stream.
 pub struct StreamOptions {
     pub seed: u64,
     pub mix: MixOptions,
     pub policy: StreamPolicy,
-    /// Where samples wait for which memory has no room, with [`StreamPolicy::Spill`].
+    /// Where samples wait when memory is full, with [`StreamPolicy::Spill`].
     pub spill: Option<SpillOptions>,
     /// The bytes of samples that may wait in memory.
     pub queue_bytes: u64,
-    /// The bytes of the largest sample that may come, and of one of usual size.
+    /// The size limit of a sample, and a usual size, in bytes.
     pub sizes: (u32, u32),
     /// Whether samples must have a class.
     pub labeled: bool,
     /// Whether a sample that cannot be used ends the run.
     pub raises: bool,
     pub rehearsal: Option<RehearsalOptions>,
-    /// The part of the stream that is this rank's.
+    /// This rank's share of the stream.
     pub share: RankShare,
-    /// What the ranks agree by, where there are several.
+    /// The exchange of votes, if there are several ranks.
     pub votes: Option<Arc<dyn RankVotes>>,
-    /// The user's score of a sample, by which the rehearsal buffer keeps it.
+    /// The user's function that scores samples for the rehearsal buffer.
     pub score: Option<Arc<ScoreFunction>>,
-    /// Where delivered steps are written, and the journal that is replayed.
+    /// The file for delivered steps, and the journal to replay.
     pub journal: Option<PathBuf>,
     pub replay: Option<PathBuf>,
     pub notices: Notices,
@@ -68,12 +71,12 @@ pub struct SampleStream {
     options: StreamOptions,
     identity: StreamIdentity,
     live: Arc<LiveTable>,
-    /// The sources, until they run; and the state that was loaded before.
+    /// The sources until they run, and the state that was loaded before.
     idle: Mutex<IdleStream>,
     running: OnceLock<RunningStream>,
-    /// The number of steps, once it is known.
+    /// The number of steps once it is known, otherwise `u64::MAX`.
     steps: AtomicU64,
-    /// Which iteration plans steps: an earlier one, which was stopped, plans none any more.
+    /// The number of the current iteration. Earlier iterations were stopped and plan no steps.
     iteration: AtomicU64,
 }
 
@@ -83,7 +86,7 @@ struct IdleStream {
     loaded: Option<LoadedState>,
 }
 
-/// What a stream has from its first iteration on.
+/// The parts of a stream that exist from its first iteration.
 struct RunningStream {
     inlet: Arc<Inlet>,
     receivers: Receivers,
@@ -93,10 +96,10 @@ struct RunningStream {
 }
 
 impl SampleStream {
-    /// A stream of these sources. Nothing is connected and no thread starts before the first iteration.
+    /// Creates a stream of these sources. Nothing is connected and no thread starts before the first iteration.
     ///
     /// # Errors
-    /// [`Error::Config`] for options that cannot work, and for two sources of one name.
+    /// [`Error::Config`] for options that cannot work, and for two sources with the same name.
     pub fn new(options: StreamOptions, sources: Vec<Box<dyn StreamSource>>) -> Result<Arc<Self>> {
         options.mix.check()?;
         if let (Some(_), Some(source)) =
@@ -137,15 +140,15 @@ impl SampleStream {
         }))
     }
 
-    /// The samples in use.
+    /// The table of the samples in use.
     pub fn live(&self) -> Arc<dyn LiveSamples> {
         self.live.clone()
     }
 
-    /// Goes on where `states` were saved, from the first iteration on.
+    /// Sets the saved `states` at which the first iteration resumes.
     ///
     /// # Errors
-    /// [`Error::Config`] for states of another stream or of too few ranks, or when the stream runs already.
+    /// [`Error::Config`] for states of another stream or of too few ranks, or if the stream runs already.
     pub fn load(&self, states: SavedStates) -> Result<()> {
         let loaded = states.for_rank(&self.identity)?;
         let mut idle = self.idle();
@@ -157,11 +160,12 @@ impl SampleStream {
         Ok(())
     }
 
-    /// Begins an iteration: takes back what an earlier one had planned and not delivered. The first one starts the
-    /// sources. `wake` wakes the thread that asks for batches. Returns the iteration's number and its first step.
+    /// Begins an iteration, and takes back the steps that an earlier one planned and did not deliver. The first
+    /// iteration starts the sources. `wake` wakes the thread that asks for batches. Returns the iteration's number and
+    /// its first step.
     ///
     /// # Errors
-    /// Those of the directory and of threads.
+    /// I/O errors of the directory, and errors of threads that cannot start.
     pub fn begin(&self, wake: impl Fn() + Send + Sync + 'static) -> Result<(u64, u64)> {
         let iteration = self.iteration.fetch_add(1, Ordering::SeqCst) + 1;
         let mut idle = self.idle();
@@ -227,7 +231,8 @@ impl SampleStream {
             options.replay.as_ref().map(|path| JournalReader::open(path, &self.identity)).transpose()?;
         let plan = Plan::new(mixer, buffer, options.seed, options.mix.batch_size, step);
         let group = options.votes.clone().map(|votes| {
-            // The thread that asks may wait long for other ranks, and must not keep a dropped stream's directory.
+            // The thread that exchanges votes may wait long for other ranks, and must not keep the directory of a
+            // dropped stream.
             let inlet = Arc::downgrade(&inlet);
             RankGroup::start(votes, group_beginning(step), move || {
                 if let Some(inlet) = inlet.upgrade() {
@@ -241,10 +246,10 @@ impl SampleStream {
         Ok(RunningStream { inlet, receivers, plan: Mutex::new(plan), replay: replay.map(Mutex::new) })
     }
 
-    /// Plans `step` for this iteration, or finds what was planned.
+    /// Plans `step` for this iteration, or returns it if it is planned already.
     ///
     /// # Errors
-    /// What keeps the stream from going on.
+    /// The error that ends the stream.
     pub fn next(&self, iteration: u64, step: u64) -> Result<NextBatch> {
         let running = self.running()?;
         let mut plan = running.plan();
@@ -271,33 +276,32 @@ impl SampleStream {
         Ok(next)
     }
 
-    /// The number of steps of the stream, once it is known; else the greatest there is.
+    /// The number of steps of the stream once it is known, otherwise `u64::MAX`.
     pub fn steps(&self) -> u64 {
         self.steps.load(Ordering::SeqCst)
     }
 
-    /// The number of samples of a step that is planned.
+    /// The number of samples of a planned step.
     pub fn batch_len(&self, step: u64) -> u32 {
         let len =
             |running: &RunningStream| running.plan().planned(step).map_or(0, |planned| planned.entries.len());
         self.running.get().map_or(0, len) as u32
     }
 
-    /// Notes that `step` was delivered, and that these of its samples failed.
+    /// Marks `step` as delivered, with the samples of it that `failed`.
     ///
     /// # Errors
-    /// Those of the rehearsal buffer.
+    /// The errors of the rehearsal buffer and of the journal.
     pub fn deliver(&self, step: u64, failed: &[u64]) -> Result<()> {
         let running = self.running()?;
         let failed: HashSet<u64> = failed.iter().copied().collect();
         running.plan().deliver(step, &failed, &running.inlet, &self.live).map(drop)
     }
 
-    /// Notes that these samples failed, and that their batch is not delivered for that. The others of the batch wait
-    /// again.
+    /// Marks these samples as failed. Their batch is not delivered because of them, and its other samples wait again.
     ///
     /// # Errors
-    /// Those of the rehearsal buffer.
+    /// The errors of the rehearsal buffer.
     pub fn give_up(&self, failed: &[u64]) -> Result<()> {
         if let Some(running) = self.running.get() {
             let mut plan = running.plan();
@@ -309,7 +313,7 @@ impl SampleStream {
         Ok(())
     }
 
-    /// A sample of the same batch, drawn by `stream`, that may take the place of one that failed.
+    /// A sample of the same batch, drawn from `stream`, that takes the place of a failed one.
     pub fn substitute(&self, step: u64, stream: &mut RandomStream) -> Option<u64> {
         let running = self.running.get()?;
         let plan = running.plan();
@@ -317,10 +321,10 @@ impl SampleStream {
         Some(entries[stream.below(entries.len() as u64) as usize].draw.sample)
     }
 
-    /// The bytes of a sample in use, read here and now.
+    /// Reads the bytes of a sample in use, synchronously.
     ///
     /// # Errors
-    /// Those of the rehearsal buffer.
+    /// The errors of the rehearsal buffer.
     pub fn read(&self, sample: u64) -> Result<Vec<u8>> {
         if let Some(record) = self.live.record(sample) {
             return Ok(record.bytes().to_vec());
@@ -334,7 +338,7 @@ impl SampleStream {
     /// Opens the reader of the samples in use.
     ///
     /// # Errors
-    /// Those of readers of files.
+    /// The errors of the readers of files.
     pub fn open_reader(
         self: &Arc<Self>,
         slots: &SlotPool,
@@ -349,10 +353,10 @@ impl SampleStream {
         Ok(Box::new(StreamReader::new(self.live.clone(), stored.flatten(), again, depth)))
     }
 
-    /// The state after the last delivered step; `errors` is the number of failures so far.
+    /// The state after the last delivered step. `errors` is the number of failures so far.
     ///
     /// # Errors
-    /// Those of the directory.
+    /// I/O errors of the directory and of the journal.
     pub fn state(&self, errors: u64) -> Result<StreamState> {
         let Some(running) = self.running.get() else {
             return match &self.idle().loaded {
@@ -372,7 +376,7 @@ impl SampleStream {
             Some(buffer) => buffer.save(&positions)?,
             None => None,
         };
-        // With short positions a state says by itself how far it is, also where the directory is out of reach.
+        // Short positions are stored in the state, so that it is complete even if the directory cannot be reached.
         let is_long = |position: &SourcePosition| snapshot.is_some() && position.settled.len() > MOST_KEYS;
         let sources = positions.into_iter().zip(unsettled).map(|(position, unsettled)| SourceState {
             position: Some(position).filter(|position| !is_long(position)),
@@ -393,10 +397,11 @@ impl SampleStream {
         })
     }
 
-    /// Lets sources forget what is settled in `state`, which is safely written, and older states go.
+    /// Acknowledges that `states` is safely written: sources release the samples that it has settled, and older
+    /// snapshots are removed.
     ///
     /// # Errors
-    /// Those of the sources and of the directory; the same state may be acknowledged again.
+    /// The errors of the sources and of the directory. The same state may be acknowledged again.
     pub fn acknowledge(&self, states: SavedStates) -> Result<()> {
         let LoadedState::Own(state) = states.for_rank(&self.identity)? else {
             let message = "is of other ranks: acknowledge a state of this run";
@@ -419,10 +424,10 @@ impl SampleStream {
         Ok(())
     }
 
-    /// Withdraws samples: no batch that is begun later has any of them. Returns how many waited or were kept.
+    /// Withdraws samples: no batch that begins later contains them. Returns how many were waiting or kept.
     ///
     /// # Errors
-    /// Those of the directory.
+    /// I/O errors of the directories.
     pub fn withdraw(&self, ids: &HashSet<u64>) -> Result<u64> {
         let running = self.running()?;
         let mut plan = running.plan();
@@ -430,13 +435,13 @@ impl SampleStream {
         Ok(waited + plan.withdraw(ids)?)
     }
 
-    /// The account of this iteration, without waiting for the plan; empty before the first one.
+    /// The sample counters, without waiting for the plan; empty before the first iteration.
     pub fn account(&self) -> StreamAccount {
         self.running.get().map_or_else(StreamAccount::default, |running| running.inlet.account())
     }
 
-    /// The account now, how long samples took from their arrival to their batch, and what the rehearsal buffer has:
-    /// samples and bytes.
+    /// The sample counters, the times from the arrival of samples to their delivery, and the number and bytes of the
+    /// samples in the rehearsal buffer.
     pub fn stats(&self) -> (StreamAccount, Histogram, (u64, u64)) {
         match self.running.get() {
             Some(running) => {
@@ -457,14 +462,14 @@ impl SampleStream {
         &self.identity.streams
     }
 
-    /// The failures before the stream went on from a state.
+    /// The number of failures before the stream resumed from a state.
     pub fn loaded_errors(&self) -> u64 {
         let idle = self.idle();
         let loaded = idle.loaded.iter().flat_map(LoadedState::states).map(|state| state.errors);
         if self.takes_over(&idle) { loaded.sum() } else { 0 }
     }
 
-    /// Whether what was counted before counts for this rank: its own, or that of all former ranks for the first.
+    /// Whether this rank takes over the counts of the loaded states: its own, or on rank 0 those of all former ranks.
     fn takes_over(&self, idle: &IdleStream) -> bool {
         self.options.share.rank == 0 || !matches!(idle.loaded, Some(LoadedState::Divided(_)))
     }

@@ -1,44 +1,46 @@
-//! A rank's share of a stream: which samples are its own, and how its files and the keys that it gives are called.
+//! A rank's share of a stream: which samples belong to it, and the names of its files and of the keys that it assigns.
+//!
+//! This is the only place that decides this. Directories and keys of former runs are recognised by the same names.
 
 use super::record::sample_id;
 use std::path::{Path, PathBuf};
 
-/// The part of a stream that is a rank's. Where all ranks read the whole of it, these are the samples whose id, modulo
+/// The share of one rank in a stream. If all ranks read the whole stream, a rank's samples are those whose id, modulo
 /// the number of ranks, is the rank's number. The id is 63 bits of the hash of stream and key ([`sample_id`]), so that
-/// every rank knows it without asking the others.
+/// every rank computes the same division without communication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RankShare {
-    /// Which of the ranks this is, from 0.
+    /// The number of this rank, from 0.
     pub rank: u32,
-    /// How many ranks divide the stream.
+    /// The number of ranks that divide the stream.
     pub world_size: u32,
 }
 
 impl Default for RankShare {
-    /// One rank, which takes all.
+    /// A single rank, which takes all samples.
     fn default() -> Self {
         Self { rank: 0, world_size: 1 }
     }
 }
 
 impl RankShare {
-    /// Whether a sample is this rank's.
+    /// Whether a sample belongs to this rank.
     pub fn takes(self, stream: &str, key: &str) -> bool {
         self.world_size <= 1 || self.takes_id(sample_id(stream, key))
     }
 
-    /// Whether the sample with this id is this rank's.
+    /// Whether the sample with this id belongs to this rank.
     pub fn takes_id(self, id: u64) -> bool {
         Self::owner(self.world_size, id) == self.rank
     }
 
-    /// Which of so many ranks the sample with this id is of.
+    /// The rank, of `world_size`, to which the sample with this id belongs.
     pub fn owner(world_size: u32, id: u64) -> u32 {
         (id % u64::from(world_size.max(1))) as u32
     }
 
-    /// The key of a sample that came without one and is the rank's sample of this number. Where there are several ranks
-    /// each counts by itself.
+    /// The key of this rank's sample with this number, for samples that arrive without a key. With several ranks each
+    /// counts its own samples.
     pub fn key(self, number: u64) -> String {
         match self.world_size {
             1 => number.to_string(),
@@ -46,12 +48,12 @@ impl RankShare {
         }
     }
 
-    /// The number in a key of [`RankShare::key`], of this rank or of another.
+    /// The number in a key that [`RankShare::key`] made, on any rank.
     pub fn number_in(key: &str) -> Option<u64> {
         key.rsplit('-').next()?.parse().ok()
     }
 
-    /// The file or directory of this rank: where there are several, its name ends in the rank.
+    /// The path of this rank's file or directory. With several ranks the name ends in the rank's number.
     pub fn path(self, path: &Path) -> PathBuf {
         if self.world_size == 1 {
             return path.to_owned();
@@ -61,8 +63,8 @@ impl RankShare {
         path.with_file_name(name)
     }
 
-    /// What is called like the file or directory of a rank at `path`, and no rank has now, as far as this rank is to
-    /// look after it. What cannot be listed has none.
+    /// Abandoned files or directories of ranks that no longer exist, as far as this rank looks after them. Their names
+    /// are those of ranks at `path`. Empty if the parent directory cannot be listed.
     pub fn forsaken(self, path: &Path) -> Vec<PathBuf> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
         else {
@@ -87,7 +89,7 @@ impl RankShare {
         found
     }
 
-    /// What is wrong with it, in words.
+    /// Checks that the rank's number is below the number of ranks, and returns the problem as text.
     pub fn check(self) -> Result<(), String> {
         if self.rank < self.world_size {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What a source of samples can do. Each kind is a file below `sources`.
+//! The interface of sources of samples. The kinds of sources are in `sources`.
 
 use super::record::Record;
 use super::share::RankShare;
@@ -11,61 +11,63 @@ use std::time::Duration;
 pub struct Arrival {
     /// The key of the sample in its stream.
     pub key: String,
-    /// The sample; or, in words, why what arrived cannot be one. Such a sample counts as failed.
+    /// The sample, or the reason why what arrived cannot be a sample. Such an arrival counts as failed.
     pub record: Result<Record, String>,
-    /// The number of samples that are missing before this one, where the source numbers them one after another.
+    /// The number of samples missing before this one, if the source numbers its samples consecutively.
     pub gap: u64,
 }
 
-/// The answer of a source that was asked for samples.
+/// The result of receiving from a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received {
     /// There may be more, now or later.
     More,
-    /// No more will ever come.
+    /// No more samples will ever come.
     End,
 }
 
-/// How a source goes on after a restart.
+/// Which samples a source gives after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replay {
-    /// It gives samples in a fixed order, and goes on behind any of them.
+    /// It gives samples in a fixed order, and can resume after any of them.
     Ordered,
-    /// It gives all samples that it has but those of a list, in any order.
+    /// It gives all samples that it has except those of a list, in any order.
     Listed,
-    /// What it has given is gone.
+    /// It never gives a sample again.
     Never,
 }
 
-/// How far the samples of a source are settled, which means delivered, dropped, failed or withdrawn: it need never give
-/// them again.
+/// The position of a source: which of its samples are settled. A settled sample was delivered, dropped or withdrawn, or
+/// it failed, and the source never has to give it again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SourcePosition {
-    /// Of an ordered source: this sample and all before it are settled.
+    /// For an ordered source: this sample and all before it are settled.
     pub after: Option<String>,
-    /// The settled samples beside those, by their keys, in the order in which they were settled.
+    /// The keys of all other settled samples, in the order in which they were settled.
     pub settled: Vec<String>,
-    /// Of an ordered source that other numbers of ranks divided before: for each of these numbers `after` of each rank,
-    /// by rank. Of the samples that were a rank's, that one and all before it are settled.
+    /// For an ordered source that was divided among other numbers of ranks before: for each of these numbers, the
+    /// `after` of each rank, in order of rank. Of the samples that belonged to a rank, that one and all before it are
+    /// settled.
     #[serde(default)]
     pub divisions: Vec<Vec<Option<String>>>,
 }
 
 impl SourcePosition {
-    /// The highest number in a key of [`RankShare::key`] that this position has.
+    /// The highest number in any key of this position that [`RankShare::key`] made.
     pub fn highest_number(&self) -> Option<u64> {
         let keys = self.after.iter().chain(&self.settled);
         keys.filter_map(|key| RankShare::number_in(key)).max()
     }
 
-    /// The position of a source that numbers its samples and gives none of them again: behind the highest number.
+    /// The joint position of former ranks for a source that numbers its samples and gives none again: after the highest
+    /// number.
     pub fn behind_all(positions: Vec<Self>) -> Self {
         let afters = positions.iter().filter_map(|position| position.after.clone());
         let after = afters.max_by_key(|after| RankShare::number_in(after));
         Self { after, ..Self::union(positions) }
     }
 
-    /// The position at which what any of these has settled is settled, by name.
+    /// The position at which every sample is settled that is settled by key in any of these.
     pub fn union(positions: Vec<Self>) -> Self {
         let mut seen = HashSet::new();
         let settled = positions.into_iter().flat_map(|position| position.settled);
@@ -73,64 +75,64 @@ impl SourcePosition {
     }
 }
 
-/// A source of samples, which one thread drives.
+/// A source of samples. One thread drives it.
 pub trait StreamSource: Send {
-    /// The name of the stream: it is part of every sample's identity and of states, and so never holds a secret.
+    /// The name of the stream. It is part of every sample's identity and of states, so it must not contain a secret.
     fn name(&self) -> &str;
 
-    /// How the source goes on after a restart.
+    /// Which samples the source gives after a restart.
     fn replay(&self) -> Replay;
 
-    /// Connects, and goes on at `position`; called once, before anything else is asked.
+    /// Connects, and resumes at `position`. Called once, before anything else is asked.
     ///
     /// # Errors
-    /// [`base::error::Error::Unavailable`] or [`base::error::Error::Io`] with the remedy, where it cannot be reached or
-    /// has lost what the position needs.
+    /// [`base::error::Error::Unavailable`] or [`base::error::Error::Io`] with the remedy, if the source cannot be
+    /// reached or no longer has what the position needs.
     fn open(&mut self, position: &SourcePosition) -> Result<()>;
 
-    /// Where an ordered source that is open begins, if it had no position to go on at and its first sample is not the
-    /// first there is: behind this key.
+    /// The key after which an open ordered source begins, if it had no position and does not begin with the first
+    /// sample that there is.
     fn begins_behind(&self) -> Option<String> {
         None
     }
 
-    /// The position at which this rank goes on where other ranks, more or fewer, stood at these, by rank.
+    /// The position at which this rank resumes, from the positions of the former ranks, in order of rank.
     ///
     /// # Errors
-    /// [`base::error::Error::Config`] where only the same ranks can go on.
+    /// [`base::error::Error::Config`] if only the same ranks can resume.
     fn divide_anew(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
         Ok(SourcePosition::union(former))
     }
 
-    /// Waits up to `patience` for samples, and appends up to `most` of them: none, where the source is only to show
-    /// that somebody is there. An ordered source gives all that lies behind its position's `after`; a listed one leaves
-    /// out what is settled. A source that loses its connection makes it again by itself, after pauses, and tells
-    /// notices; only what will not mend is an error.
+    /// Waits up to `patience` for samples, and appends up to `most` of them. With `most` 0 it appends none, and only
+    /// shows the server that this reader is alive. An ordered source gives all samples after its position's `after`. A
+    /// listed source skips settled samples. A source reconnects after a lost connection, with pauses, and warns. Only a
+    /// permanent problem is an error.
     ///
     /// # Errors
-    /// What keeps the source from ever giving more.
+    /// The error because of which the source will never give more samples.
     fn receive(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<Received>;
 
-    /// Lets go of settled samples, because a checkpoint of this position is safely written: messages are acknowledged,
-    /// files removed, as the source's settings say. Returns whether the source will never again give the samples of
-    /// the position's `settled`, so that nobody needs to remember them.
+    /// Releases settled samples after a checkpoint of this position was safely written: acknowledges messages or
+    /// removes files, as the source's settings say. Returns whether the source will never give the samples of the
+    /// position's `settled` again, so that their keys can be dropped.
     ///
     /// # Errors
-    /// Those of the source; the same position may be given again.
+    /// The errors of the source. The same position may be given again.
     fn acknowledge(&mut self, position: &SourcePosition) -> Result<bool>;
 
-    /// Whether [`StreamSource::acknowledge`] does anything. If not it is never called, and counts as done.
+    /// Whether [`StreamSource::acknowledge`] does anything. If not, it is never called, and counts as done.
     fn lets_go(&self) -> bool {
         true
     }
 
-    /// Gets the sample with this key once more, for the replay of a journal. Keys come in the order in which the
-    /// samples were used; where the source can only be read in order, what lies between is passed over.
+    /// Gets the sample with this key again, for the replay of a journal. Keys come in the order in which the samples
+    /// were used. A source that can only be read in order skips the samples in between.
     ///
     /// # Errors
-    /// [`base::error::Error::Unavailable`] where the source no longer has it, or cannot replay.
+    /// [`base::error::Error::Unavailable`] if the source no longer has the sample, or cannot replay.
     fn fetch(&mut self, key: &str) -> Result<Record>;
 
-    /// The source in words, without secrets: `redis stream "images" at 127.0.0.1:6379, group "train"`.
+    /// A description of the source without secrets: `redis stream "images" at 127.0.0.1:6379, group "train"`.
     fn describe(&self) -> String;
 }

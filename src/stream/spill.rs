@@ -1,7 +1,8 @@
-//! What waits in a directory because memory is full: first in, first out, in the same segments as the rehearsal
-//! buffer's.
+//! The spill directory: samples that wait on a local drive because memory is full, first in, first out. It uses the
+//! same segments as the rehearsal buffer.
 //!
-//! Nothing of it outlives its process: sources give what was not used once more, or it is lost and counted.
+//! The files do not outlive their process: after a restart the sources give unused samples again, or these are lost and
+//! counted.
 
 use super::record::Record;
 use super::segments::{AppendError, ForeignStore, MovedRecord, RecordPlace, SegmentOptions, SegmentStore};
@@ -13,15 +14,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
-/// What stands for the run in directories of samples that spilled: nothing there is of any use to another process.
+/// The run number of spill directories. It marks a directory whose contents no other process can use.
 const SPILLED: u32 = u32::MAX;
 
-/// Where samples spill to.
+/// A spill directory and its size.
 #[derive(Debug, Clone)]
 pub struct SpillOptions {
-    /// The directory of one rank; where there are several, their numbers follow its name.
+    /// The directory. With several ranks the rank's number is appended to its name.
     pub directory: PathBuf,
-    /// The bytes that the directory may take.
+    /// The quota of the directory in bytes.
     pub bytes: u64,
 }
 
@@ -36,15 +37,15 @@ pub(super) struct SpilledSample {
     pub since: Instant,
 }
 
-/// The directory.
+/// The open spill directory.
 pub(super) struct Spill(Mutex<SegmentStore>);
 
 impl Spill {
-    /// Opens the directory of a rank, and empties it. Those of ranks that are no more are removed, unless a process has
-    /// them.
+    /// Opens and empties the directory of a rank. Removes the directories of ranks that no longer exist, unless a
+    /// process uses them.
     ///
     /// # Errors
-    /// Those of [`SegmentStore::open`].
+    /// The errors of [`SegmentStore::open`].
     pub(super) fn open(options: &SpillOptions, share: RankShare, notices: &Notices) -> Result<Self> {
         let open = |path: &Path| {
             SegmentStore::open(&SegmentOptions::new(path, options.bytes, "spill_size"), notices)
@@ -70,10 +71,10 @@ impl Spill {
         Ok(Self(Mutex::new(store)))
     }
 
-    /// Puts a sample there; `None` where it is full.
+    /// Stores a sample. Returns `None` if the directory is full.
     ///
     /// # Errors
-    /// Those of the drive.
+    /// I/O errors of the drive.
     pub(super) fn put(&self, record: &Record) -> Result<Option<RecordPlace>> {
         match self.store().append(record) {
             Ok(place) => Ok(Some(place)),
@@ -82,10 +83,10 @@ impl Spill {
         }
     }
 
-    /// Takes a sample from there.
+    /// Reads a sample and frees its bytes.
     ///
     /// # Errors
-    /// Those of the drive, above all for a sample that is damaged.
+    /// I/O errors of the drive, and an error for a sample that is damaged.
     pub(super) fn take(&self, sample: &SpilledSample) -> Result<Record> {
         let mut store = self.store();
         let bytes = store.read(&sample.place);
@@ -96,10 +97,11 @@ impl Spill {
         Ok(record)
     }
 
-    /// Removes samples, so that no file has their bytes. Also where that fails, adds to `moved` where others lie now.
+    /// Removes samples, so that no file has their bytes. Adds the new places of other samples to `moved`, also if it
+    /// fails.
     ///
     /// # Errors
-    /// Those of the drive.
+    /// I/O errors of the drive.
     pub(super) fn withdraw(&self, ids: &HashSet<u64>, moved: &mut Vec<MovedRecord>) -> Result<()> {
         self.store().withdraw(ids, moved).map(drop)
     }

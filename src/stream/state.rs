@@ -1,4 +1,10 @@
-//! The state of a stream, for a checkpoint: how far its sources are settled, and which file has what is large.
+//! The state of a stream for a checkpoint: the positions of its sources, and the snapshot file with the rehearsal
+//! buffer.
+//!
+//! A state is always that of the last delivered step. With a directory it names a snapshot, which has the table of the
+//! reservoir and the positions of the sources. The snapshot and all bytes that it needs stay until a later state is
+//! acknowledged. The state also lists the runs that this run continues, so that no directory of another run is taken
+//! for that of a former rank.
 
 use super::account::StreamAccount;
 use super::source::SourcePosition;
@@ -7,41 +13,41 @@ use base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// The version of states.
+/// The format version of states.
 const VERSION: u32 = 1;
-/// No count of a state is larger: the whole numbers that JSON has everywhere.
+/// The largest count in a state, 2^53: every JSON parser reads whole numbers exactly up to it.
 const MOST_COUNTED: u64 = 1 << 53;
 
-/// How far a stream has come. It is small: what grows with the stream lies in a snapshot, where there is a directory.
+/// The progress of a stream. It is small: with a directory, the data that grows with the stream is in a snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamState {
-    /// The version of the state.
+    /// The format version.
     pub stream_state: u32,
-    /// What the state must agree with.
+    /// The settings that the resuming run must have in common.
     pub identity: StreamIdentity,
-    /// The steps that were delivered.
+    /// The number of delivered steps.
     pub step: u64,
-    /// The samples that were used in these, and those among them that were new.
+    /// The samples that these steps used, and how many of them were new.
     pub used: u64,
     pub taken: u64,
     pub account: StreamAccount,
     /// The sources, in order.
     pub sources: Vec<SourceState>,
-    /// The samples that were withdrawn, by their ids.
+    /// The ids of the samples that were withdrawn.
     pub withdrawn: Vec<u64>,
-    /// The failures so far.
+    /// The number of failures so far.
     pub errors: u64,
-    /// The file of the directory that has the rehearsal buffer's table and the positions of the sources.
+    /// The snapshot file with the table of the rehearsal buffer and the positions of the sources.
     pub snapshot: Option<SnapshotRef>,
-    /// The bytes of the journal that are of these steps.
+    /// The bytes of the journal up to the last delivered step.
     pub journal: Option<u64>,
-    /// The runs whose directories of the rehearsal buffer are this one's.
+    /// The runs that this run continues. Rehearsal directories of these runs belong to it.
     #[serde(default)]
     pub lineage: Vec<u32>,
 }
 
-/// What a stream is made of. A run that goes on must have the same.
+/// The settings that identify a stream. A run that resumes must have the same.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamIdentity {
@@ -50,21 +56,21 @@ pub struct StreamIdentity {
     pub batch_size: u32,
     pub rank: u32,
     pub world_size: u32,
-    /// What is rehearsed, in words; none where nothing is.
+    /// The rehearsal settings as text, if there is a rehearsal buffer.
     pub rehearsal: Option<String>,
 }
 
-/// How far one source has come.
+/// The progress of one source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceState {
-    /// The position; none where the snapshot has it.
+    /// The position, unless it is in the snapshot.
     pub position: Option<SourcePosition>,
-    /// The samples that had arrived and were not settled.
+    /// The number of samples that had arrived and were not settled.
     pub unsettled: u64,
 }
 
-/// A file of the directory, as a state knows it.
+/// A reference to a snapshot file in the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotRef {
@@ -74,7 +80,7 @@ pub struct SnapshotRef {
 }
 
 impl SnapshotRef {
-    /// The snapshot of this number in a directory is another, or cannot be used.
+    /// The error for a snapshot in the directory that is not the one of the state, or cannot be used.
     pub(super) fn is_other(&self, directory: &Path, what: &str) -> Error {
         Error::Unavailable(format!(
             "snapshot {} in {} {what}: the state is not one of this directory; give a state that is, or bring the \
@@ -85,15 +91,15 @@ impl SnapshotRef {
     }
 }
 
-/// What a run goes on from: the state of this rank, or those of all ranks of a former run.
+/// The saved states that a run resumes from: the state of this rank, or those of all ranks of a former run.
 #[derive(Debug, Clone)]
 pub struct SavedStates(Vec<StreamState>);
 
 impl SavedStates {
-    /// Reads one state or a list of them, saved as JSON.
+    /// Parses one state or a list of states from JSON.
     ///
     /// # Errors
-    /// [`Error::Config`] for what is no state of a stream, or of another version.
+    /// [`Error::Config`] if the text is not a state of a stream, or has another version.
     pub fn from_json(text: &str) -> Result<Self> {
         let wrong = |message: String| Error::config("state", message);
         let not_a_state = |error: serde_json::Error| {
@@ -112,10 +118,10 @@ impl SavedStates {
         Ok(Self(states))
     }
 
-    /// What a rank goes on from.
+    /// Returns the state or states that a rank resumes from.
     ///
     /// # Errors
-    /// [`Error::Config`] that names what differs, or is missing.
+    /// [`Error::Config`], which names what differs or is missing.
     pub(super) fn for_rank(mut self, identity: &StreamIdentity) -> Result<LoadedState> {
         let wrong = |message: String| Err(Error::config("state", message));
         self.0.sort_by_key(|state| state.identity.rank);
@@ -153,24 +159,24 @@ impl SavedStates {
         }
         for state in &self.0 {
             let StreamIdentity { rank, world_size, batch_size, .. } = state.identity;
-            // The batch of all ranks together may stay as large as it was.
+            // The batch size per rank may change, so that the global batch can stay the same.
             state.check(&StreamIdentity { rank, world_size, batch_size, ..identity.clone() })?;
         }
         Ok(LoadedState::Divided(self.0))
     }
 }
 
-/// What one rank goes on from.
+/// The state or states that one rank resumes from.
 #[derive(Debug, Clone)]
 pub(super) enum LoadedState {
     /// Its own state.
     Own(Box<StreamState>),
-    /// The states of all former ranks, by rank: there were more or fewer.
+    /// The states of all former ranks, in order of rank. Their number differs from the number of ranks now.
     Divided(Vec<StreamState>),
 }
 
 impl LoadedState {
-    /// A checksum that ranks have in common which load the same states of all former ranks.
+    /// A checksum that is the same on all ranks that load the same states of all former ranks.
     pub(super) fn checksum(&self) -> u32 {
         match self {
             Self::Own(_) => 0,
@@ -178,7 +184,7 @@ impl LoadedState {
         }
     }
 
-    /// All of its states.
+    /// The states, one or several.
     pub(super) fn states(&self) -> impl Iterator<Item = &StreamState> {
         match self {
             Self::Own(state) => std::slice::from_ref(&**state),
@@ -193,7 +199,7 @@ impl StreamIdentity {
         (self.rank, self.world_size)
     }
 
-    /// Which rank it is, in words.
+    /// The rank as text.
     fn words(&self) -> String {
         format!("rank {} of {}", self.rank, self.world_size)
     }
@@ -219,7 +225,7 @@ impl StreamState {
         }
     }
 
-    /// The position of a source, which the state has or its snapshot, whose positions these are.
+    /// The position of a source, from the state or from its snapshot, which has the positions `of_snapshot`.
     pub(super) fn position(
         &self,
         source: usize,
@@ -229,7 +235,7 @@ impl StreamState {
         own.or_else(|| of_snapshot?.get(source).cloned())
     }
 
-    /// Whether the numbers agree with one another, as those of every state that was saved do.
+    /// Checks that the numbers agree with one another, as they do in every state that was saved.
     fn check_sums(&self) -> Result<()> {
         let counted = self.account.by_name().map(|(_, count)| count);
         let unsettled = self.sources.iter().map(|source| source.unsettled);
@@ -255,10 +261,10 @@ impl StreamState {
         Err(Error::config("state", format!("{wrong}: it was changed or damaged; load it as it was saved")))
     }
 
-    /// Whether the state is of a stream with this `identity`.
+    /// Checks that the state is of a stream with this `identity`.
     ///
     /// # Errors
-    /// [`Error::Config`] that names what differs.
+    /// [`Error::Config`], which names what differs.
     pub(super) fn check(&self, identity: &StreamIdentity) -> Result<()> {
         self.check_sums()?;
         let (then, now) = (&self.identity, identity);

@@ -1,4 +1,4 @@
-//! What waits to be used: samples in the order of their arrival, as many as there is room for. Pure.
+//! The samples that wait in memory, in the order of their arrival, and what happens when there are too many. Pure.
 
 use super::record::Record;
 use base::names::named;
@@ -15,7 +15,7 @@ pub enum StreamPolicy {
     Block,
     /// The sample that has waited longest is dropped.
     DropOldest,
-    /// A sample is dropped at random, so that those which wait are a uniform choice of those that arrived.
+    /// A sample is dropped at random, so that the waiting samples are a uniform choice of those that arrived.
     DropRandom,
     /// Further samples wait in the directory.
     Spill,
@@ -26,9 +26,9 @@ named!(StreamPolicy: "block" => Block, "drop_oldest" => DropOldest, "drop_random
 /// A sample that waits.
 #[derive(Debug, Clone)]
 pub(super) struct WaitingSample {
-    /// The number of its arrival, over all sources.
+    /// The arrival number, counted over all sources.
     pub arrival: u64,
-    /// The source that gave it, and its number in the source's ledger.
+    /// The source that gave the sample, and the sample's number in the progress of that source.
     pub source: usize,
     pub number: u64,
     pub record: Arc<Record>,
@@ -38,11 +38,12 @@ pub(super) struct WaitingSample {
 /// The samples that wait in memory.
 pub(super) struct WaitingSamples {
     by_arrival: BTreeMap<u64, WaitingSample>,
-    /// With [`StreamPolicy::DropRandom`]: the same, the one that is dropped next last.
+    /// With [`StreamPolicy::DropRandom`]: (draw, arrival) of the same samples. The last one is dropped next.
     by_draw: Option<BTreeSet<(u64, u64)>>,
     draw: RandomKey,
     bytes: u64,
-    /// The bytes that may wait; and the number of samples that may wait whatever they take, so that there is a batch.
+    /// The bytes that may wait, and the number of samples that may wait whatever their size, so that a batch is
+    /// possible.
     most_bytes: u64,
     always: usize,
 }
@@ -58,17 +59,17 @@ impl WaitingSamples {
         self.by_arrival.len()
     }
 
-    /// Whether there is room for one more.
+    /// Whether there is room for another sample.
     pub(super) fn has_room(&self) -> bool {
         self.bytes < self.most_bytes || self.len() < self.always
     }
 
-    /// Whether there are more than there is room for, so that one is to be dropped.
+    /// Whether a sample must be dropped.
     pub(super) fn overflows(&self) -> bool {
         self.bytes > self.most_bytes && self.len() > self.always
     }
 
-    /// Adds a sample, also one that was taken and comes back.
+    /// Adds a new sample, or one that was taken and is put back.
     pub(super) fn add(&mut self, sample: WaitingSample) {
         self.bytes += sample.record.bytes().len() as u64;
         if let Some(by_draw) = &mut self.by_draw {
@@ -77,7 +78,7 @@ impl WaitingSamples {
         self.by_arrival.insert(sample.arrival, sample);
     }
 
-    /// Takes the `count` samples that have waited longest, or all.
+    /// Takes the `count` samples that have waited longest, or all if there are fewer.
     pub(super) fn take(&mut self, count: usize) -> Vec<WaitingSample> {
         let arrivals: Vec<u64> = self.by_arrival.keys().take(count).copied().collect();
         arrivals.into_iter().filter_map(|arrival| self.remove(arrival)).collect()
@@ -109,7 +110,7 @@ impl WaitingSamples {
     }
 }
 
-/// The number by which a sample is dropped or stays: those with the smallest stay, whenever they arrived.
+/// The random number of a sample. Samples with the smallest numbers stay, whenever they arrived.
 fn draw_of(key: &RandomKey, sample: &WaitingSample) -> u64 {
     key.stream(sample.record.id).next_u64()
 }
@@ -173,7 +174,7 @@ mod tests {
             assert_eq!(kept, keep(&forwards.iter().rev().copied().collect::<Vec<_>>()));
             kept.iter().for_each(|&arrival| left[arrival as usize] += 1);
         }
-        // Of 20 counts with a mean of 500, chi-squared with 19 degrees of freedom is below 50 but once in 7000 times.
+        // The sum has 19 degrees of freedom. By chance it exceeds 50 only once in 7000 times.
         let mean = f64::from(rounds as u32) * 5.0 / 20.0;
         let chi: f64 = left.iter().map(|&count| (f64::from(count) - mean).powi(2) / (mean * 0.75)).sum();
         assert!(chi < 50.0, "{left:?}: {chi}");

@@ -1,5 +1,4 @@
-//! Errors that go from one process to another: what one wrote the other reads, with the same words and of the same
-//! kind.
+//! Errors that are sent from one process to another. The received error has the same text and kind.
 
 use super::{DecodeError, Error};
 use serde::{Deserialize, Serialize};
@@ -9,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// An [`Error`] as a document. What names a call of this program's own code stays a text.
+/// An [`Error`] in a serialisable form. [`Error::Gpu`] becomes [`Error::Unavailable`] with the same text.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "variants and fields are those of Error")]
 pub enum CarriedError {
@@ -115,10 +114,10 @@ impl From<CarriedError> for Error {
     }
 }
 
-/// The most names of settings that are kept, many more than there are.
+/// The most setting names that are kept, many more than there are settings.
 const MOST_NAMES: usize = 1000;
 
-/// The name of a setting for good, as [`Error::Config`] has it. There are few, so that keeping each once costs nothing.
+/// Leaks the name of a setting, because [`Error::Config`] needs a static one. Each name is leaked once.
 fn kept(name: String) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

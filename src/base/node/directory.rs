@@ -1,5 +1,5 @@
-//! The directory in which the processes of one user on a node find one another. Nothing in it outlives its use but
-//! names: sockets of processes that are gone, and empty files that are locked.
+//! The directory in which the processes of one user on a node find one another. It contains only sockets and empty
+//! files for locks. A name that stays after its process has exited has no further effect.
 
 use super::RangeLocks;
 use crate::error::{Error, Result};
@@ -8,25 +8,26 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The variable that names another directory to make ours in.
+/// The environment variable that overrides the parent of our directory.
 const VARIABLE: &str = "FORELOAD_RUNTIME_DIR";
 
-/// The name of our directory within one that is the user's alone.
+/// The name of our directory in a parent that belongs to this user alone.
 const NAME: &str = "foreload";
 
-/// A directory that is this user's alone, open. Whatever becomes of its path, names are looked up in this one.
+/// An open directory that belongs to this user alone. Names are looked up in the open directory, even if its path
+/// changes.
 pub struct RuntimeDirectory {
     directory: OwnedFd,
     path: PathBuf,
 }
 
 impl RuntimeDirectory {
-    /// Opens the directory `purpose` of this user, which is made if it is missing: in `$FORELOAD_RUNTIME_DIR`, else in
+    /// Opens the directory `purpose` of this user, and creates it if it is missing: in `$FORELOAD_RUNTIME_DIR`, else in
     /// `$XDG_RUNTIME_DIR`, else in `/run/user/UID` (so that processes with and without that variable meet), else in
     /// `/tmp`.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where it cannot be made, or is not this user's alone.
+    /// [`Error::Unavailable`] if it cannot be created, or does not belong to this user alone.
     pub fn open(purpose: &str) -> Result<Self> {
         let user = rustix::process::geteuid().as_raw();
         let mut refused = None;
@@ -40,10 +41,10 @@ impl RuntimeDirectory {
         Err(refused.unwrap_or_else(|| Error::Internal("there is no place for a runtime directory".into())))
     }
 
-    /// The directory `name` in `place`, which exists.
+    /// Opens or creates the directory `name` in `place`, which must exist.
     fn open_in(place: &Path, name: &str, user: u32) -> Result<Self> {
         if !place.is_absolute() {
-            // Each process would look for it where it is itself.
+            // Each process would resolve it relative to its own working directory.
             return Err(unusable(place, "is no absolute path"));
         }
         let parent = open_directory(rustix::fs::CWD, place)
@@ -51,12 +52,12 @@ impl RuntimeDirectory {
         Self { directory: parent, path: place.to_owned() }.inner(name, user)
     }
 
-    /// Our directory in `place`, for tests, which have places of their own.
+    /// Our directory in `place`, for tests.
     pub fn within(place: &Path) -> Result<Self> {
         Self::open_in(place, NAME, rustix::process::geteuid().as_raw())
     }
 
-    /// The directory `name` in this one, which must be the user's alone.
+    /// Opens or creates the directory `name` in this one. It must belong to the user alone.
     fn inner(&self, name: &str, user: u32) -> Result<Self> {
         let path = self.path.join(name);
         match rustix::fs::mkdirat(&self.directory, name, Mode::RWXU) {
@@ -80,7 +81,7 @@ impl RuntimeDirectory {
         &self.path
     }
 
-    /// The path of `name` in it, short enough for a socket, which leads here even if the directory was moved.
+    /// The path of `name` in it. It is short enough for a socket, and valid even if the directory was moved.
     pub fn place_of(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.directory.as_raw_fd()))
     }
@@ -96,12 +97,12 @@ impl RuntimeDirectory {
             .collect()
     }
 
-    /// Removes `name`, if it is there.
+    /// Removes `name`, if it exists.
     pub fn remove(&self, name: &str) {
         let _ = rustix::fs::unlinkat(&self.directory, name, AtFlags::empty());
     }
 
-    /// The file `name`, made if it is missing, whose bytes processes lock.
+    /// Opens the file `name` for locks on its bytes, and creates it if it is missing.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -113,7 +114,7 @@ impl RuntimeDirectory {
     }
 }
 
-/// The directories to try, each with the name of ours in it, and whether it must serve because the user chose it.
+/// The parents to try, each with the name of our directory in it, and whether its failure is final.
 fn candidates(user: u32) -> Vec<(PathBuf, String, bool)> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(chosen) = variable(VARIABLE) {

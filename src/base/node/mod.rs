@@ -1,5 +1,5 @@
-//! What the processes of one user on a node have in common: the directory in which they find one another, sockets,
-//! and locks that end with the process that holds them.
+//! How the processes of one user on a node find one another: a runtime directory, sockets, and file locks that end with
+//! the process that holds them.
 
 mod directory;
 mod ranges;

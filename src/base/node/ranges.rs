@@ -1,14 +1,15 @@
 //! Locks on ranges of a file's bytes that belong to an open file description and end with it (fcntl F_OFD_*).
 //!
 //! The kernel releases them when the last descriptor is closed, however a process ends. Locks of one description never
-//! conflict with each other; those of two do, in one process as in several. The bytes need not exist.
+//! conflict with each other. Those of two descriptions do, whether in one process or in several. The bytes need not
+//! exist.
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// A file whose ranges are locked.
+/// A file with locks on its ranges.
 pub struct RangeLocks {
     file: File,
 }
@@ -16,25 +17,25 @@ pub struct RangeLocks {
 /// How a range of bytes is locked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum LockKind {
-    /// Others may lock it so, too.
+    /// Other descriptions may also hold a shared lock.
     Shared,
-    /// Nobody else may lock it.
+    /// No other description may hold a lock.
     Exclusive,
 }
 
 impl RangeLocks {
-    /// Locks ranges of this file.
+    /// Creates the locks of this file; none is held at first.
     pub fn new(file: File) -> Self {
         Self { file }
     }
 
-    /// The file whose ranges are locked.
+    /// The file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Locks bytes, or returns `false` when another description has locked some of them. The new range extends, shrinks
-    /// or changes what this description has locked.
+    /// Locks bytes. Returns `false` if another description has locked some of them. The new range extends, shrinks or
+    /// changes the ranges that this description has locked.
     pub fn try_lock(&self, bytes: Range<u64>, kind: LockKind) -> io::Result<bool> {
         let kind = if kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
         match self.control(libc::F_OFD_SETLK, kind, &bytes) {
@@ -44,10 +45,10 @@ impl RangeLocks {
         }
     }
 
-    /// Gives up the locks of these bytes.
+    /// Releases the locks of these bytes.
     pub fn unlock(&self, bytes: Range<u64>) -> io::Result<()> {
         if bytes.is_empty() {
-            // To the kernel, no bytes are all that follow.
+            // For the kernel, a length of 0 means all bytes up to the end.
             return Ok(());
         }
         self.control(libc::F_OFD_SETLK, libc::F_UNLCK, &bytes).map(drop)
@@ -61,7 +62,7 @@ impl RangeLocks {
             if bytes.is_empty() {
                 continue;
             }
-            // The answer is one of the locks in the way, and not the first of them: look on both sides of it.
+            // The kernel returns one conflicting lock, not necessarily the first, so search on both sides of it.
             let answer = self.control(libc::F_OFD_GETLK, libc::F_WRLCK, &bytes)?;
             if libc::c_int::from(answer.l_type) == libc::F_UNLCK {
                 continue;
@@ -75,20 +76,20 @@ impl RangeLocks {
         Ok(found)
     }
 
-    /// Another descriptor of this description, with a number above `other`.
+    /// Duplicates the file's descriptor, with a number above `other`.
     pub fn descriptor_above(&self, other: i32) -> io::Result<OwnedFd> {
         Ok(rustix::io::fcntl_dupfd_cloexec(&self.file, other + 1)?)
     }
 
     fn control(&self, command: i32, kind: i32, bytes: &Range<u64>) -> io::Result<libc::flock> {
-        // SAFETY: all fields are numbers, for which zero is a value.
+        // SAFETY: all fields are integers, for which zero is a valid value.
         let mut lock: libc::flock = unsafe { std::mem::zeroed() };
         lock.l_type = kind as _;
         lock.l_whence = libc::SEEK_SET as _;
         lock.l_start = bytes.start as _;
         lock.l_len = (bytes.end - bytes.start) as _;
         loop {
-            // SAFETY: the descriptor is open as long as `self.file`, and `lock` is a valid flock to read and write.
+            // SAFETY: the descriptor is open while `self.file` lives, and `lock` is a valid flock to read and write.
             let result = unsafe { libc::fcntl(self.file.as_raw_fd(), command, &raw mut lock) };
             if result == 0 {
                 return Ok(lock);

@@ -1,5 +1,6 @@
-//! Sockets by which the processes of one user on a node speak with each other. Both ends look at whose process the
-//! other is, and a name is only ever seen once somebody listens behind it.
+//! Sockets between the processes of one user on a node. Both ends check the user of the other process.
+//!
+//! A socket gets its name only when its process listens. So a name that refuses connections was left behind.
 
 use super::RuntimeDirectory;
 use crate::error::{Error, Result};
@@ -10,36 +11,36 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
-/// Sockets that are no other program's, and in whose calls nobody waits.
+/// Flags of a socket that is closed on exec and whose calls never block.
 pub const NEVER_WAITING: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-/// How many connections wait until they are accepted.
+/// The number of connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// What a name ends in until somebody listens behind it.
+/// The suffix of a socket's name until its process listens.
 const UNFINISHED: &str = ".new";
 
-/// The process at the other end of a socket, as the kernel knows it.
+/// The process at the other end of a socket, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerProcess {
-    /// The number of its user.
+    /// The id of its user.
     pub user: u32,
-    /// Its number here; 0 where it cannot be seen from here, as from within another container.
+    /// Its process id; 0 if it is not visible from here, for instance from inside another container.
     pub pid: u32,
 }
 
 impl PeerProcess {
-    /// Asks the kernel who connected, or who began to listen.
+    /// Asks the kernel which process connected, or which one began to listen.
     ///
     /// # Errors
-    /// That `socket` is not connected.
+    /// An error if `socket` is not connected.
     pub fn of(socket: impl AsFd) -> io::Result<Self> {
-        // rustix takes a number of a process for one that is never 0, which it may be here.
-        // SAFETY: all fields are numbers, for which zero is a value.
+        // SAFETY: all fields are integers, for which zero is a valid value. This does not use rustix, because it
+        // requires process ids other than 0, and the id may be 0 here.
         let mut found: libc::ucred = unsafe { std::mem::zeroed() };
         let mut size = size_of::<libc::ucred>() as libc::socklen_t;
         let descriptor = socket.as_fd().as_raw_fd();
-        // SAFETY: the descriptor is open, and `found` has room for what is asked for, which `size` says.
+        // SAFETY: the descriptor is open, and `found` has room for `size` bytes.
         let result = unsafe {
             let place = (&raw mut found).cast();
             libc::getsockopt(descriptor, libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut size)
@@ -50,17 +51,17 @@ impl PeerProcess {
         Ok(Self { user: found.uid, pid: found.pid.try_into().unwrap_or(0) })
     }
 
-    /// Whether it is this user's.
+    /// Whether the process belongs to this user.
     pub fn is_ours(&self) -> bool {
         self.user == rustix::process::geteuid().as_raw()
     }
 }
 
-/// A socket at which this user's processes, and nobody else's, are accepted. Its name stays where it is.
+/// A listening socket that accepts only processes of this user. Its name is not removed.
 pub struct UserListener(UnixListener);
 
 impl UserListener {
-    /// Listens as `name` in `directory`; a former socket of that name is replaced.
+    /// Listens as `name` in `directory`, and replaces a former socket of that name.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -68,22 +69,22 @@ impl UserListener {
         listen(directory, name, SocketType::STREAM, SocketFlags::CLOEXEC).map(|socket| Self(socket.into()))
     }
 
-    /// Waits for a process of this user; others are hung up on.
+    /// Waits for a connection from a process of this user. Connections of other users are closed.
     ///
     /// # Errors
-    /// `InvalidInput` after [`UserListener::stop`]; other errors may pass.
+    /// `InvalidInput` after [`UserListener::stop`]; other errors may be temporary.
     pub fn accept(&self) -> io::Result<UnixStream> {
         accept(&self.0, SocketFlags::CLOEXEC).map(UnixStream::from)
     }
 
-    /// Ends the waiting of whoever accepts, for good.
+    /// Ends all current and later calls of [`UserListener::accept`].
     pub fn stop(&self) {
         let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
     }
 }
 
-/// A socket of this kind that listens as `name` in `directory`, for this user alone; a former one of that name is
-/// replaced.
+/// Creates a socket of this kind that listens as `name` in `directory`, for this user only. Replaces a former socket of
+/// that name.
 ///
 /// # Errors
 /// [`Error::Unavailable`].
@@ -97,11 +98,11 @@ pub fn listen(
     directory.remove(&unfinished);
     let bound = || -> io::Result<OwnedFd> {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
-        // The file that `bind` makes has the mode that the socket has before.
+        // `bind` creates the file with the mode that the socket has before.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(directory.place_of(&unfinished))?)?;
         rustix::net::listen(&socket, BACKLOG)?;
-        // Who finds the name and is refused knows that nobody will listen behind it any more.
+        // A process that finds the name and is refused can conclude that nothing will ever listen at it.
         std::fs::rename(directory.place_of(&unfinished), directory.place_of(name))?;
         Ok(socket)
     };
@@ -110,11 +111,11 @@ pub fn listen(
     })
 }
 
-/// The next connection of a process of this user, with these flags; others are hung up on. It waits where the listener
-/// does.
+/// Accepts the next connection of a process of this user, with these flags. Connections of other users are closed.
+/// Blocks if the listener blocks.
 ///
 /// # Errors
-/// `WouldBlock` where the listener does not wait and there is none; others may pass.
+/// `WouldBlock` if the listener does not block and there is no connection; other errors may be temporary.
 pub fn accept(listener: impl AsFd, flags: SocketFlags) -> io::Result<OwnedFd> {
     loop {
         let socket = rustix::io::retry_on_intr(|| rustix::net::accept_with(&listener, flags))?;
@@ -124,24 +125,24 @@ pub fn accept(listener: impl AsFd, flags: SocketFlags) -> io::Result<OwnedFd> {
     }
 }
 
-/// What is behind the name of a socket.
+/// The result of connecting to the name of a socket.
 pub enum SocketContact {
-    /// A process of this user listens. Nobody waits in a call of this end.
+    /// A process of this user listens. Calls of this end never block.
     Listens(OwnedFd, PeerProcess),
-    /// A process of another user does.
+    /// A process of another user listens.
     OfAnother(PeerProcess),
-    /// As many connections as there can be wait for the process to look at them.
+    /// The queue of connections to accept is full.
     Crowded,
-    /// Nobody listens, nor ever will.
+    /// Nothing listens, and nothing ever will.
     Nobody,
-    /// There is no such name.
+    /// The name does not exist.
     Missing,
 }
 
-/// Connects a socket of this kind to `name` in `directory`, without waiting.
+/// Connects a socket of this kind to `name` in `directory`, without blocking.
 ///
 /// # Errors
-/// That this process can open no more files, for example.
+/// For example, if this process cannot open more files.
 pub fn connect(directory: &RuntimeDirectory, name: &str, kind: SocketType) -> io::Result<SocketContact> {
     let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, NEVER_WAITING, None)?;
     match rustix::net::connect(&socket, &SocketAddrUnix::new(directory.place_of(name))?) {
@@ -183,7 +184,7 @@ mod tests {
         let mut heard = Vec::new();
         UnixStream::from(ours).read_to_end(&mut heard).unwrap();
         assert_eq!(heard, b"x");
-        // One that is never looked at fills up.
+        // Connections that are never accepted fill the queue.
         let waiting: Vec<_> = (0..2 * BACKLOG).map(|_| contact(&directory, "a").unwrap()).collect();
         assert!(matches!(waiting.last().unwrap(), SocketContact::Crowded));
         drop(listener);

@@ -1,33 +1,33 @@
-//! How long things took: counts by size, from which percentiles follow.
+//! Histograms of durations, from which percentiles follow.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Buckets per doubling: a percentile is off by at most a sixteenth.
+/// The buckets per doubling. A percentile is off by at most a sixteenth.
 const PER_DOUBLING: usize = 8;
 
-/// The number of buckets, which reach from a nanosecond to 18 minutes. Longer durations count as that, but
+/// The number of buckets. They range from a nanosecond to 18 minutes. Longer durations are in the last bucket, but
 /// [`Histogram::max`] is exact.
 const BUCKETS: usize = 38 * PER_DOUBLING;
 
-/// The bucket of a value: each value below 8 has its own, above there are 8 to a doubling.
+/// The bucket of a value. Each value below 8 has a bucket; above, each doubling has 8 buckets.
 fn bucket(nanoseconds: u64) -> usize {
     let Some(shift) = nanoseconds.max(1).ilog2().checked_sub(3) else { return nanoseconds as usize };
     let within = (nanoseconds >> shift) as usize - PER_DOUBLING;
     ((shift as usize + 1) * PER_DOUBLING + within).min(BUCKETS - 1)
 }
 
-/// The middle of a bucket, in nanoseconds.
+/// The middle of a bucket in nanoseconds.
 fn middle(bucket: usize) -> u64 {
     let (doubling, within) = (bucket / PER_DOUBLING, (bucket % PER_DOUBLING) as u64);
     let Some(shift) = doubling.checked_sub(1) else { return within };
     ((PER_DOUBLING as u64 + within) << shift) + ((1 << shift) >> 1)
 }
 
-/// Counted durations.
+/// A histogram of durations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// The counts by bucket; empty when nothing was counted.
+    /// The counts by bucket; empty if nothing was counted.
     counts: Vec<u64>,
     max: u64,
 }
@@ -41,12 +41,12 @@ impl Histogram {
         self.max = self.max.max(nanoseconds);
     }
 
-    /// How many durations were counted.
+    /// The number of counted durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The seconds within which the share `quantile` of all durations ended; 0 when nothing was counted.
+    /// The quantile in seconds: the share `quantile` of all durations is at most this long. 0 if nothing was counted.
     pub fn quantile(&self, quantile: f64) -> f64 {
         let rank = ((quantile * self.count() as f64).ceil() as u64).max(1);
         let mut seen = 0;
@@ -57,13 +57,13 @@ impl Histogram {
         found.map_or(0.0, |bucket| middle(bucket).min(self.max) as f64 * 1e-9)
     }
 
-    /// The seconds of all durations together, off by at most a sixteenth.
+    /// The sum of all durations in seconds, off by at most a sixteenth.
     pub fn total(&self) -> f64 {
         let counted = self.counts.iter().enumerate();
         counted.map(|(bucket, &count)| count as f64 * middle(bucket) as f64 * 1e-9).sum()
     }
 
-    /// The seconds of the longest duration.
+    /// The longest duration in seconds.
     pub fn max(&self) -> f64 {
         self.max as f64 * 1e-9
     }
@@ -97,7 +97,7 @@ impl SharedHistogram {
         self.max.fetch_max(nanoseconds, Ordering::Relaxed);
     }
 
-    /// A copy of what was counted so far.
+    /// A copy of the counts so far.
     pub fn snapshot(&self) -> Histogram {
         let counts: Vec<u64> = self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         if counts.iter().all(|&count| count == 0) {

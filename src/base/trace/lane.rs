@@ -1,49 +1,49 @@
-//! A thread's handle to the log: it joins intervals that belong together, and passes them on without ever waiting.
+//! A thread's handle to the log. It joins related intervals, and passes them to the writer without ever blocking.
 //!
-//! A *track* is one stage of one lane; its intervals never overlap. The first [`PER_LEVEL`] are written as they were
-//! recorded (what overlaps or touches is one). Then those that begin within a millisecond are joined to one interval,
-//! which knows for how much of it the stage was busy; after each further [`PER_LEVEL`] intervals that time doubles. So
-//! a track grows by at most that many intervals, 1.3 MB, each time the run's length doubles; in a day to 15 times as
-//! many.
+//! A *track* is one stage of one lane; its intervals never overlap. The first [`PER_LEVEL`] intervals are written as
+//! recorded, except that overlapping or adjacent ones are joined. Later intervals that begin within a millisecond are
+//! joined to one, which stores how long the stage was busy. After each further [`PER_LEVEL`] intervals that time
+//! doubles. So a track grows by at most that many intervals, 1.3 MB, each time the run's length doubles, and to 15
+//! times as many in a day.
 
 use super::writer::{GaugeSample, TraceChunk, TraceEvent, TraceLog};
 use super::{Gauge, PeersRecord, Stage, StageWork, since};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The number of intervals of a track after which it becomes coarser.
+/// The number of intervals of a track after which its resolution becomes coarser.
 const PER_LEVEL: u32 = 8192;
 
-/// The time within which intervals are joined at first, in nanoseconds.
+/// The first resolution: intervals that begin within this time are joined, in nanoseconds.
 const FIRST_RESOLUTION: u64 = 1_000_000;
 
-/// The longest interval of overlapping parts, in nanoseconds; after it another begins. So a reader that is never idle
-/// still shows a course over time.
+/// The length after which an interval of overlapping parts ends and another begins, in nanoseconds. So the log of a
+/// reader that is never idle still shows its activity over time.
 const LONGEST: u64 = 10_000_000;
 
 /// The number of intervals that are passed on together.
 const CHUNK: usize = 128;
 
-/// The longest that intervals wait to be passed on, in nanoseconds: what a killed run loses.
+/// How long intervals may wait to be passed on, in nanoseconds. A killed run loses them.
 const OLDEST: u64 = 200_000_000;
 
-/// The shortest time between two noted values of a gauge, in nanoseconds.
+/// The shortest time between two recorded values of a gauge, in nanoseconds.
 const GAUGE_EVERY: u64 = 20_000_000;
 
-/// A thread's handle to the log. What it holds is passed on when it is dropped.
+/// A thread's handle to the log. Its intervals are passed on when it is dropped.
 pub struct TraceLane(Option<Box<Recorder>>);
 
 struct Recorder {
     log: Arc<TraceLog>,
     thread: Arc<str>,
     number: u32,
-    /// The stages that the thread has worked on: a few.
+    /// The stages that the thread has worked on. There are few.
     tracks: Vec<(Stage, StageTrack)>,
-    /// The gauges that it has noted, each with the moment of the last value.
+    /// The gauges of the thread, each with the time of its last recorded value.
     gauged: Vec<(Gauge, u64)>,
     chunk: Vec<TraceEvent>,
     samples: Vec<GaugeSample>,
-    /// What was asked of other nodes, each with its moment.
+    /// Counters of requests to other nodes, each with its time.
     peers: Vec<(u64, PeersRecord)>,
     oldest: Option<u64>,
 }
@@ -55,7 +55,7 @@ struct StageTrack {
     /// The end of the last closed interval.
     closed_until: u64,
     closed: u32,
-    /// The time within which intervals are joined; 0 at first.
+    /// Intervals that begin within this time are joined, in nanoseconds; 0 at first.
     resolution: u64,
 }
 
@@ -81,12 +81,13 @@ impl TraceLane {
         Self(None)
     }
 
-    /// Whether there is a log. What is computed for the log alone can be left out otherwise.
+    /// Whether the log is on. If not, values that only the log needs need not be computed.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Records that `stage` was busy from `start` to `end`. Intervals of a stage come in the order of their ends.
+    /// Records that `stage` was busy from `start` to `end`. The intervals of a stage must come in the order of their
+    /// ends.
     #[inline]
     pub fn record(&mut self, stage: Stage, start: Instant, end: Instant, work: StageWork) {
         if let Some(recorder) = &mut self.0 {
@@ -94,7 +95,7 @@ impl TraceLane {
         }
     }
 
-    /// Records that `gauge` stood at `value` at `moment`.
+    /// Records the `value` of `gauge` at `moment`.
     #[inline]
     pub fn gauge(&mut self, gauge: Gauge, moment: Instant, value: u64) {
         if let Some(recorder) = &mut self.0 {
@@ -102,7 +103,7 @@ impl TraceLane {
         }
     }
 
-    /// Records what was asked of the job's other nodes until `moment`.
+    /// Records the counters of requests to the job's other nodes at `moment`.
     pub fn peers(&mut self, moment: Instant, record: PeersRecord) {
         if let Some(recorder) = &mut self.0 {
             let moment = since(recorder.log.origin, moment);
@@ -111,7 +112,7 @@ impl TraceLane {
         }
     }
 
-    /// Passes on what is held. Call it before the thread sleeps for long.
+    /// Passes the held intervals on. Call it before the thread sleeps for long.
     pub fn flush(&mut self) {
         if let Some(recorder) = &mut self.0 {
             recorder.close_all();
@@ -184,7 +185,7 @@ impl Recorder {
 }
 
 impl StageTrack {
-    /// Joins `event` to the open interval, or opens a new one and returns the closed one.
+    /// Joins `event` to the open interval. Otherwise opens a new one, and returns the closed one.
     fn add(&mut self, mut event: TraceEvent) -> Option<TraceEvent> {
         if let Some(open) = &mut self.open
             && open.work.epoch == event.work.epoch
@@ -194,7 +195,7 @@ impl StageTrack {
             return None;
         }
         let closed = self.close();
-        // The overlap was written with the last interval: intervals of a track follow each other.
+        // The overlap was written with the last interval, because the intervals of a track must not overlap.
         event.start = event.start.max(self.closed_until).min(event.end);
         event.busy = event.end - event.start;
         self.open = Some(event);
@@ -213,19 +214,19 @@ impl StageTrack {
 }
 
 impl TraceEvent {
-    /// Whether `next`, which ends later, is written together with this interval.
+    /// Whether `next`, which ends later, is joined to this interval.
     fn takes(&self, next: &Self, resolution: u64) -> bool {
         let touches = next.start <= self.end && self.end - self.start < LONGEST;
         touches || next.start < self.start + resolution
     }
 
-    /// Adds `next`, of which the part before `floor` was written already.
+    /// Joins `next`, whose part before `floor` was written already.
     fn join(&mut self, next: &Self, floor: u64) {
         let start = next.start.max(floor);
         let end = self.end.max(next.end);
         let before = self.start.saturating_sub(start);
         let behind = end - start.clamp(self.end, end);
-        // How much of the gaps `next` fills is not known, but all of `next` is busy.
+        // It is unknown how much of the gaps `next` fills, but all of `next` is busy.
         self.busy = (self.busy + before + behind).max(next.end.saturating_sub(start));
         self.start = self.start.min(start);
         self.end = end;
@@ -245,7 +246,7 @@ mod tests {
         TraceEvent { stage: Stage::Read(TierName::SOURCE), start, end, busy: end - start, work }
     }
 
-    /// The intervals that a track makes of the given ones; they follow each other.
+    /// The intervals that a track makes of the given ones; checks that they do not overlap.
     fn joined(intervals: impl IntoIterator<Item = (u64, u64)>) -> Vec<TraceEvent> {
         let mut track = StageTrack::default();
         let add = |(start, end)| track.add(event(start, end));
@@ -273,7 +274,7 @@ mod tests {
             let mut stream = random(seed);
             let (mut now, mut spent, mut count) = (0, 0, 0);
             let intervals = std::iter::from_fn(|| {
-                // The steps grow with time: else there would be a billion.
+                // The steps grow with time: otherwise there would be a billion.
                 let step = 1000 + stream.below(100_000 + now / 30_000);
                 let start = now + stream.below(step);
                 now += step;

@@ -1,20 +1,20 @@
-//! The judgement of what an epoch waits for, which logs and live numbers have in common.
+//! Decides which stage limits an epoch, for logs and for live statistics.
 
 use super::Stage;
 
-/// The share of the time below which the consumer's waiting is no problem.
+/// The share of the time up to which the consumer's waiting is no problem.
 pub const HARDLY: f64 = 0.01;
 
-/// The stage that an epoch waited for, whose threads had the least time to spare; `None` if its consumer waited for
-/// less than a hundredth, or nothing was done meanwhile. `waiting` is the share of the time in which the consumer
-/// waited. A load is the share of the time in which a thread of the stage was busy on average; of reads, in which any
-/// was in flight.
+/// The stage that limits an epoch: the one with the highest load, where decoding and augmenting count together, and so
+/// do the stages of the GPU. `None` if the consumer waited for at most a hundredth of the time, or if nothing was done.
+/// `waiting` is the share of the time in which the consumer waited. A load is the share of the time in which a thread
+/// of the stage was busy on average. For reads it is the share in which any was in flight.
 pub fn limit(waiting: f64, loads: &[(Stage, f64)]) -> Option<Stage> {
     if waiting <= HARDLY {
         return None;
     }
     let load = |stage: Stage| loads.iter().find(|(of, _)| *of == stage).map_or(0.0, |(_, load)| *load);
-    // The workers do the work of two stages.
+    // Workers do the work of two stages.
     let workers = load(Stage::Decode) + load(Stage::Augment);
     let work = if load(Stage::Decode) >= load(Stage::Augment) { Stage::Decode } else { Stage::Augment };
     let gpu = load(Stage::Copy) + load(Stage::GpuDecode) + load(Stage::GpuAugment);

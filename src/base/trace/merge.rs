@@ -1,21 +1,21 @@
-//! Intervals that overlap, merged: for how long at least one of them was busy, and how busy they were over time.
+//! Merges overlapping intervals: how long at least one of them was busy, and how busy they were over time.
 
-/// An interval of one track, nanoseconds.
+/// An interval of one track, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct TraceSpan {
     pub start: u64,
     pub end: u64,
-    /// For how long its thread was busy: all of it, unless several intervals were joined.
+    /// How long its thread was busy: the whole interval, unless several intervals were joined.
     pub busy: u64,
 }
 
 impl TraceSpan {
-    /// The share of it in which nothing was done.
+    /// The idle share of the interval.
     fn idle(&self) -> f64 {
         if self.end == self.start { 1.0 } else { 1.0 - self.busy as f64 / (self.end - self.start) as f64 }
     }
 
-    /// The part of it between two moments.
+    /// The part of the interval between two moments.
     pub(super) fn within(&self, start: u64, end: u64) -> Option<Self> {
         let (from, to) = (self.start.max(start), self.end.min(end));
         let length = to.checked_sub(from)?;
@@ -25,7 +25,7 @@ impl TraceSpan {
 }
 
 /// The nanoseconds in which at least one of `spans` was busy: the length of their union, as TimeLogger merges
-/// latencies. Where joined spans of several threads overlap, the threads are taken to be busy independently of each
+/// latencies. Where joined spans of several threads overlap, the threads are assumed to be busy independently of each
 /// other.
 pub(super) fn merged(spans: &[TraceSpan]) -> f64 {
     let mut edges: Vec<(u64, usize, bool)> = Vec::with_capacity(2 * spans.len());
@@ -50,12 +50,12 @@ pub(super) fn merged(spans: &[TraceSpan]) -> f64 {
     busy
 }
 
-/// The spans that a moment lies in.
+/// The spans that contain the current moment.
 #[derive(Default)]
 struct OpenSpans {
-    /// The number of spans that are busy all the time.
+    /// The number of spans that are busy throughout.
     full: i64,
-    /// The other spans, each with the share of it in which it is idle.
+    /// The other spans, each with its idle share.
     partly: Vec<(usize, f64)>,
 }
 
@@ -122,7 +122,7 @@ mod tests {
     fn joined_spans_count_what_they_were_busy() {
         let half = |start, end| TraceSpan { start, end, busy: (end - start) / 2 };
         assert_eq!(merged(&[half(0, 100), half(150, 250)]), 100.0);
-        // Two threads, each busy half of the time, are busy for three quarters of it together.
+        // Two threads, each busy half of the time: together at least one is busy for three quarters of it.
         assert_eq!(merged(&[half(0, 100), half(0, 100)]), 75.0);
         assert_eq!(merged(&[half(0, 100), full(0, 40)]), 40.0 + 30.0);
         assert_eq!(merged(&[]), 0.0);

@@ -1,21 +1,21 @@
-//! What was asked of a job's other nodes, in the log: from time to time the sum of all, the worst nodes by name, and
-//! the sum of the rest. Each is a line, which viewers show as a counter.
+//! Counters of requests to a job's other nodes in the log: from time to time the sum of all nodes, the worst nodes by
+//! name, and the sum of the rest. Each is a line, which viewers show as a counter.
 
 use serde::{Deserialize, Serialize, Serializer};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// The category of such lines.
+/// The category of these lines.
 pub(super) const CATEGORY: &str = "peers";
 
 /// The names of the lines with sums.
 const ALL: &str = "all peers";
 const OTHERS: &str = "other peers";
 
-/// What stands before the name of a node.
+/// The prefix of a node's name in a line.
 const NODE: &str = "peer ";
 
-/// A number of a log: whole ones stay so.
+/// A number in a log. Whole numbers stay whole.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum TraceNumber {
@@ -25,13 +25,13 @@ pub enum TraceNumber {
     Real(f64),
 }
 
-/// The numbers of a node, or of several together, by their names.
+/// The numbers of one node or of several together, by name.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(transparent)]
 pub struct PeerNumbers(BTreeMap<Cow<'static, str>, TraceNumber>);
 
 impl PeerNumbers {
-    /// The number of this name; 0 where there is none, for zeros are left out.
+    /// The number with this name; 0 if it is missing, because zeros are not stored.
     pub fn get(&self, name: &str) -> f64 {
         match self.0.get(name) {
             Some(TraceNumber::Whole(count)) => *count as f64,
@@ -55,7 +55,7 @@ impl Serialize for PeerNumbers {
     }
 }
 
-/// What was asked of all other nodes since the run began, at one moment.
+/// The counters of requests to all other nodes since the run began, at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct PeersRecord {
     /// The sum of all nodes.
@@ -63,7 +63,7 @@ pub struct PeersRecord {
     /// The worst nodes by name, the worst first.
     #[serde(serialize_with = "by_node")]
     pub nodes: Vec<(String, PeerNumbers)>,
-    /// The sum of the nodes that have no row of their own.
+    /// The sum of the nodes that are not in `nodes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub others: Option<PeerNumbers>,
 }
@@ -73,20 +73,20 @@ fn by_node<S: Serializer>(nodes: &[(String, PeerNumbers)], to: S) -> Result<S::O
 }
 
 impl PeersRecord {
-    /// Its lines in the file, each with its name.
+    /// The lines of the record in the file, each with its name.
     pub(super) fn lines(&self) -> impl Iterator<Item = (String, &PeerNumbers)> {
         let sums = [(ALL, Some(&self.all)), (OTHERS, self.others.as_ref())];
         let sums = sums.into_iter().filter_map(|(name, numbers)| Some((name.to_owned(), numbers?)));
         sums.chain(self.nodes.iter().map(|(node, numbers)| (format!("{NODE}{node}"), numbers)))
     }
 
-    /// Adds a line of the file. The line with the sum of all begins a new record, which takes the place of this.
+    /// Adds a line of the file. The line with the sum of all nodes begins a new record, which replaces this one.
     pub(super) fn add(&mut self, name: &str, numbers: PeerNumbers) {
         match name.strip_prefix(NODE) {
             Some(node) => self.nodes.push((node.to_owned(), numbers)),
             None if name == ALL => *self = Self { all: numbers, ..Self::default() },
             None if name == OTHERS => self.others = Some(numbers),
-            // A later version may write more.
+            // A later version may write other lines.
             None => {}
         }
     }

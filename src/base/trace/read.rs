@@ -1,4 +1,4 @@
-//! Reads a log back, also that of a run which was killed, up to where it got.
+//! Reads a log. Of a run that was killed, reads the part that was written.
 
 use super::Stage;
 use super::merge::TraceSpan;
@@ -11,19 +11,19 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::Path;
 
-/// What a log holds, by process and epoch.
+/// The contents of a log, by process and epoch.
 #[derive(Debug, Default)]
 pub struct Recording {
-    /// Whether the run came to its end; otherwise its last moments are missing.
+    /// Whether the run ended normally. Otherwise its last moments are missing.
     pub complete: bool,
     pub(super) epochs: BTreeMap<(u32, u64), BTreeMap<Stage, StageRecord>>,
     pub(super) processes: BTreeMap<u32, String>,
-    /// What each process asked of the job's other nodes, as it was noted last.
+    /// The last recorded counters of each process for requests to other nodes.
     pub(super) peers: BTreeMap<u32, PeersRecord>,
     of_no_epoch: Vec<RecordedInterval>,
 }
 
-/// An interval of the file.
+/// An interval in the file.
 #[derive(Debug)]
 struct RecordedInterval {
     process: u32,
@@ -34,7 +34,7 @@ struct RecordedInterval {
     samples: u64,
 }
 
-/// What one stage did in an epoch.
+/// The work of one stage in an epoch.
 #[derive(Debug, Default)]
 pub(super) struct StageRecord {
     /// The spans of each thread, by its number.
@@ -55,7 +55,7 @@ struct TraceLine<'a> {
     pid: u32,
     #[serde(default)]
     tid: u32,
-    /// The start in microseconds, like all times here.
+    /// The start in microseconds, like all times in the file.
     #[serde(default)]
     ts: f64,
     #[serde(default)]
@@ -74,7 +74,7 @@ struct EventArguments {
     busy: Option<f64>,
 }
 
-/// A line of what was asked of other nodes.
+/// A line with counters of requests to other nodes.
 #[derive(Deserialize)]
 struct PeersLine<'a> {
     #[serde(borrow)]
@@ -86,7 +86,7 @@ struct PeersLine<'a> {
 /// Reads the log at `path`.
 ///
 /// # Errors
-/// [`Error::Io`] when the file cannot be read or is no log of Foreload.
+/// [`Error::Io`] if the file cannot be read or is not a log of Foreload.
 pub fn read(path: &Path) -> Result<Recording> {
     let file = File::open(path).map_err(|error| Error::io("open", path, error))?;
     let mut file = BufReader::with_capacity(1 << 18, file);
@@ -107,7 +107,7 @@ pub fn read(path: &Path) -> Result<Recording> {
             "" | "]" => {}
             line => match recording.add(line.trim_end_matches(',')) {
                 Ok(()) => {}
-                // The process that wrote it was stopped in the middle of a line.
+                // The writing process was stopped in the middle of a line.
                 Err(_) if !text.ends_with('\n') => break,
                 Err(error) => return Err(no_log(&error.to_string())),
             },
@@ -130,14 +130,14 @@ impl Recording {
                 let PeersLine { name, pid, args } = serde_json::from_str(text)?;
                 self.peers.entry(pid).or_default().add(&name, args);
             }
-            // Gauges are for viewers only.
+            // Gauges are only for viewers.
             _ => {}
         }
         Ok(())
     }
 
     fn interval(&mut self, line: &TraceLine) {
-        // A later version may know more stages.
+        // A later version may have more stages.
         let Some(stage) = Stage::parse(&line.name) else { return };
         let nanoseconds = |micros: f64| (micros * 1e3).round() as u64;
         let (start, length) = (nanoseconds(line.ts), nanoseconds(line.dur));
@@ -159,7 +159,7 @@ impl Recording {
         record.samples += interval.samples;
     }
 
-    /// Gives intervals without an epoch to the epoch that had begun last.
+    /// Assigns intervals without an epoch to the epoch that had begun last.
     fn assign_to_epochs(&mut self) {
         let began = |stages: &BTreeMap<Stage, StageRecord>| {
             stages.values().flat_map(|record| record.tracks.values().flatten()).map(|span| span.start).min()

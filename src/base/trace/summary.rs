@@ -1,4 +1,4 @@
-//! Where the time of each epoch went: per stage, how long it was busy, how much it moved and how fast.
+//! Summarises each epoch of a log: for each stage how long it was busy, how much it moved and how fast.
 
 use super::Stage;
 use super::limit::limit;
@@ -8,78 +8,78 @@ use super::read::{Recording, StageRecord};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What a log says.
+/// The summary of a log.
 #[derive(Debug, Serialize)]
 pub struct TraceSummary {
-    /// Whether the run came to its end.
+    /// Whether the run ended normally.
     pub complete: bool,
-    /// The epochs, in the order of processes, then of epochs.
+    /// The epochs, sorted by process, then by epoch.
     pub epochs: Vec<EpochSummary>,
-    /// What each process asked of the job's other nodes in the whole run; absent where nodes share no caches.
+    /// The counters of each process for requests to other nodes in the whole run; absent if nodes share no caches.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeersSummary>,
 }
 
-/// What a process asked of the job's other nodes.
+/// The counters of a process for requests to other nodes.
 #[derive(Debug, Serialize)]
 pub struct PeersSummary {
-    /// The name that the process gave itself.
+    /// The name of the process.
     pub process: String,
-    /// The numbers, under the names of `stats()["peers"]["nodes"]`.
+    /// The counters, under the names of `stats()["peers"]["nodes"]`.
     #[serde(flatten)]
     pub asked: PeersRecord,
 }
 
-/// Where the time of an epoch went.
+/// The summary of an epoch.
 #[derive(Debug, Serialize)]
 pub struct EpochSummary {
-    /// The name that the process gave itself.
+    /// The name of the process.
     pub process: String,
     /// The number of the epoch.
     pub epoch: u64,
     /// The seconds from the consumer's first wait to the end of its last step.
     pub seconds: f64,
-    /// The number of samples that the consumer was given.
+    /// The number of samples that the consumer received.
     pub samples: u64,
     /// The share of the epoch in which the consumer waited.
     pub waiting: f64,
-    /// The stage that the epoch waited for, whose threads had the least time to spare; `None` if it waited for less
-    /// than a hundredth.
+    /// The stage that limited the epoch, which had the highest load; `None` if the consumer waited for at most a
+    /// hundredth of the time.
     pub limit: Option<String>,
-    /// The stages that did anything.
+    /// The stages that did any work.
     pub stages: Vec<StageSummary>,
 }
 
-/// What one stage did in an epoch.
+/// The work of one stage in an epoch.
 #[derive(Debug, Serialize)]
 pub struct StageSummary {
     /// The name of the stage.
     pub stage: String,
     /// The number of threads that worked on it.
     pub threads: usize,
-    /// The number of intervals in the log; many may have been joined to one.
+    /// The number of intervals in the log. Each may be several joined ones.
     pub intervals: usize,
-    /// The seconds in which at least one thread was busy with it.
+    /// The seconds in which at least one thread was busy with the stage.
     pub merged_seconds: f64,
-    /// The seconds of all threads together; reads that one thread has in flight together count once.
+    /// The busy seconds of all threads together. Reads that one thread has in flight at the same time count once.
     pub thread_seconds: f64,
-    /// The share of the epoch in which at least one thread was busy with it.
+    /// The share of the epoch in which at least one thread was busy with the stage.
     pub share: f64,
-    /// The share of the epoch that a thread was busy with it on average.
+    /// The share of the epoch in which a thread was busy with the stage on average.
     pub load: f64,
-    /// The number of samples it worked on.
+    /// The number of samples that the stage worked on.
     pub samples: u64,
-    /// The number of bytes it worked on.
+    /// The number of bytes that the stage worked on.
     pub bytes: u64,
     /// The bytes per merged second.
     pub bandwidth: f64,
-    /// The share of its threads that was busy, in equal parts of the epoch.
+    /// The share of its threads that were busy, in equal parts of the epoch.
     #[serde(skip)]
     pub course: Vec<f64>,
 }
 
 impl Recording {
-    /// Summarises where the time went, with the course of each stage in `parts` parts.
+    /// Summarises the log. The activity of each stage over time has `parts` parts.
     pub fn summary(&self, parts: usize) -> TraceSummary {
         let process =
             |pid: u32| self.processes.get(&pid).cloned().unwrap_or_else(|| format!("process {pid}"));
@@ -137,7 +137,7 @@ impl StageSummary {
     }
 }
 
-/// When the epoch began and ended: for the consumer if it is in the log, because staging may go on beyond that.
+/// The start and end of an epoch: for the consumer if it is in the log, because staging may continue after the epoch.
 fn extent(stages: &BTreeMap<Stage, StageRecord>) -> (u64, u64) {
     let of = |wanted: &dyn Fn(Stage) -> bool| {
         let spans =

@@ -1,5 +1,5 @@
-//! The thread that writes the file: an array of events, one a line, which is complete up to the last flush whatever
-//! happens.
+//! The thread that writes the file: an array of events, one a line. The file is complete up to the last flush, even
+//! after a crash.
 //!
 //! Format: "Trace Event Format" (Google, the JSON array form, whose closing bracket may be missing): `X` is an interval
 //! in microseconds, `C` a counter, `M` the name of a process or track.
@@ -16,22 +16,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The number of chunks that wait for the disk; when more come they are dropped.
+/// The number of chunks that may wait for the disk. Further ones are dropped.
 const WAITING: usize = 1024;
 
-/// The time that written events may stay in memory, which is what a killed run loses.
+/// How long written events may stay in memory. A killed run loses them.
 const FLUSH_EVERY: Duration = Duration::from_millis(200);
 
-/// The distance between the track numbers of two stages, and between the places of two rows.
+/// The difference between the track numbers of two stages, and between the sort indexes of two rows.
 const LANES: u32 = 10_000;
 
-/// An interval of a track; times in nanoseconds since the log began.
+/// An interval of a track. Times are in nanoseconds since the log began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TraceEvent {
     pub stage: Stage,
     pub start: u64,
     pub end: u64,
-    /// For how long the stage was busy, in nanoseconds.
+    /// How long the stage was busy, in nanoseconds.
     pub busy: u64,
     pub work: StageWork,
 }
@@ -44,7 +44,7 @@ pub(super) struct GaugeSample {
     pub value: u64,
 }
 
-/// What a lane passes on to the writer.
+/// The events that a lane passes to the writer at a time.
 pub(super) struct TraceChunk {
     pub thread: Arc<str>,
     pub lane: u32,
@@ -109,7 +109,7 @@ impl TraceLog {
 
 impl Drop for TraceLog {
     fn drop(&mut self) {
-        // A caller that wants to know whether it went well has called `finish` before.
+        // A caller that needs the result has called `finish` before.
         let _ = self.finish();
     }
 }
@@ -118,7 +118,7 @@ struct TraceWriter<W: Write> {
     file: W,
     process: u32,
     named: HashSet<u32>,
-    /// The stages in the file, in the order in which they came: a track's number tells its stage.
+    /// The stages in the file, in the order of their first events. A track's number identifies its stage.
     stages: Vec<Stage>,
     intervals: u64,
 }
@@ -128,7 +128,7 @@ impl<W: Write> TraceWriter<W> {
         Self { file, process: std::process::id(), named: HashSet::new(), stages: Vec::new(), intervals: 0 }
     }
 
-    /// Writes until the senders are gone; returns the number of intervals.
+    /// Writes until the senders are dropped. Returns the number of intervals.
     fn run(mut self, process: &str, chunks: &Receiver<TraceChunk>) -> std::io::Result<u64> {
         writeln!(self.file, "[")?;
         self.name("process_name", 0, process)?;
@@ -205,7 +205,7 @@ impl<W: Write> TraceWriter<W> {
         if let Some(epoch) = epoch {
             write!(self.file, r#","epoch":{epoch}"#)?;
         }
-        // Zeros are left out.
+        // Zeros are not written.
         if samples > 0 {
             write!(self.file, r#","samples":{samples}"#)?;
         }
@@ -227,7 +227,7 @@ impl<W: Write> TraceWriter<W> {
     }
 }
 
-/// Nanoseconds that are written as microseconds.
+/// Nanoseconds that are formatted as microseconds.
 struct Micros(u64);
 
 impl std::fmt::Display for Micros {

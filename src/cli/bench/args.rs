@@ -17,10 +17,10 @@ pub(super) struct BenchSettings;
 
 impl TakesSettings for BenchSettings {}
 
-/// How long a rank waits for the others: they may still list a large dataset.
+/// How long a rank waits for the others, which may still list a large dataset.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// What stands for the rank in the name of a log.
+/// The placeholder for the rank in the name of a log.
 const RANK: &str = "{rank}";
 
 /// The arguments of `foreload bench`.
@@ -76,13 +76,13 @@ pub(crate) struct BenchArgs {
 }
 
 impl BenchArgs {
-    /// The settings of the loader, but for what follows from its place in a job.
+    /// The settings of the loader, except for those that follow from its place in a job.
     pub(super) fn options(&self) -> LoaderOptions {
         let settings = (*self.settings).clone();
         LoaderOptions { train: if self.eval { Some(false) } else { settings.train }, ..settings }
     }
 
-    /// The same settings as they were given.
+    /// The settings as the user gave them.
     pub(super) fn given(&self) -> GivenSettings {
         let mut given = self.settings.given().clone();
         if self.eval {
@@ -91,10 +91,10 @@ impl BenchArgs {
         given
     }
 
-    /// The place of this process in its job.
+    /// Finds the place of this process in its job.
     ///
     /// # Errors
-    /// Those of [`job::find`].
+    /// The errors of [`job::find`].
     pub(super) fn place(&self, finder: Option<&dyn FindsJob>) -> Result<BenchPlace> {
         let Some(directory) = &self.peers else {
             return Ok(BenchPlace { rank: self.rank, world_size: self.world_size, ..BenchPlace::default() });
@@ -108,10 +108,10 @@ impl BenchArgs {
         })
     }
 
-    /// The file of the interval log, if there is to be one.
+    /// The file of the interval log, if one is requested.
     ///
     /// # Errors
-    /// [`Error::Config`] for `trace` where several ranks would write one file.
+    /// [`Error::Config`] for `trace` if several ranks would write the same file.
     pub(super) fn trace(&self, place: &BenchPlace) -> Result<Option<PathBuf>> {
         let Some(path) = &self.trace else { return Ok(None) };
         if self.peers.is_none() {

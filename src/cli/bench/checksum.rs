@@ -1,22 +1,22 @@
-//! The flag `--checksum`: a hash of every byte that the consumer sees.
+//! The flag `--checksum`: a hash of every byte that the consumer gets.
 
 use base::error::Result;
 use engine::batch::{Batch, FieldValues, Tensor};
 use sha2::{Digest, Sha256};
 
-/// The hash of all batches of an epoch, in their order.
+/// The hash of all batches of an epoch, in order.
 #[derive(Default)]
 pub(super) struct EpochChecksum(Sha256);
 
 impl EpochChecksum {
-    /// Adds all that a batch holds.
+    /// Adds the contents of a batch.
     ///
     /// # Errors
-    /// [`Error::Gpu`](base::error::Error::Gpu) where the batch cannot be copied from its GPU.
+    /// [`Error::Gpu`](base::error::Error::Gpu) if the batch cannot be copied from its GPU.
     pub(super) fn add(&mut self, batch: &Batch) -> Result<()> {
         let images = (1..batch.num_images()).map(|number| batch.images_of(number));
         let columns = (0..batch.num_further()).map(|number| batch.further(number));
-        // The sizes of these tensors follow from the settings, so that their bytes alone are hashed.
+        // The sizes of these tensors follow from the settings, so only their bytes are hashed.
         let usual = [batch.images(), batch.labels(), batch.sample_ids(), batch.mask()];
         for tensor in usual.into_iter().chain(images).chain(columns) {
             self.0.update(tensor.read()?);
@@ -24,8 +24,8 @@ impl EpochChecksum {
         (0..batch.num_values()).try_for_each(|number| self.values(&batch.values(number)))
     }
 
-    /// Adds values that differ in size. Each is hashed with what it is and its size, so that no two batches are hashed
-    /// as the same bytes.
+    /// Adds values of variable size. Each is hashed with its kind and size, so that different batches never give the
+    /// same bytes.
     fn values(&mut self, values: &FieldValues) -> Result<()> {
         match values {
             FieldValues::Texts(texts) => {
@@ -65,7 +65,7 @@ impl EpochChecksum {
         Ok(())
     }
 
-    /// Adds bytes with their number, or that there are none.
+    /// Adds bytes with their number, or a mark that there are none.
     fn bytes(&mut self, bytes: Option<&[u8]>) {
         self.0.update([u8::from(bytes.is_some())]);
         if let Some(bytes) = bytes {
@@ -74,7 +74,7 @@ impl EpochChecksum {
         }
     }
 
-    /// The hash of all that was added, in hexadecimal.
+    /// The hash in hexadecimal.
     pub(super) fn finish(self) -> String {
         self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }

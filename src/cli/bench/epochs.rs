@@ -1,4 +1,4 @@
-//! Runs epochs and counts what happens in them.
+//! Runs epochs and counts their work.
 
 use super::args::BenchArgs;
 use super::checksum::EpochChecksum;
@@ -14,21 +14,21 @@ use engine::pipeline::{Epoch, EpochStats, Pipeline};
 use std::time::{Duration, Instant};
 use store::tier::Cache;
 
-/// The run of all epochs of a pipeline.
+/// The results of all epochs of a pipeline.
 #[derive(Default)]
 pub(super) struct BenchRun {
     pub(super) epochs: Vec<EpochReport>,
     pub(super) total: EpochStats,
     pub(super) first_batch: Option<Instant>,
-    /// The notices that came up.
+    /// The notices during the epochs.
     pub(super) notices: Vec<Notice>,
 }
 
 impl BenchRun {
-    /// Runs the epochs that `args` ask for, and reports on each.
+    /// Runs the epochs that `args` requests, and reports each.
     ///
     /// # Errors
-    /// Those of the loader; with peers, those of meeting the other ranks.
+    /// The errors of the loader; with peers, also those of meeting the other ranks.
     pub(super) fn run(args: &BenchArgs, place: &BenchPlace, pipeline: &Pipeline) -> Result<Self> {
         let mut pass = Self::default();
         for number in 0..args.epochs {
@@ -37,7 +37,7 @@ impl BenchRun {
         Ok(pass)
     }
 
-    /// Runs the epoch with this number, and reports on it.
+    /// Runs the epoch with this number, and reports it.
     ///
     /// # Errors
     /// The errors of [`BenchRun::run`].
@@ -64,14 +64,14 @@ impl BenchRun {
     }
 }
 
-/// How long an epoch's work took, in seconds.
+/// The durations of an epoch's work, in seconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EpochWork {
-    /// The reading thread worked or waited for bytes.
+    /// How long the reading thread worked or waited for bytes.
     pub(super) reading: f64,
-    /// The share of the dataset's storage in the time for which reads were waited for; the rest is the cache's.
+    /// The part of the waiting time for reads that was for the dataset's storage; the rest was for the cache.
     pub(super) from_source: f64,
-    /// A decoding thread decoded and augmented, in the mean of all of them.
+    /// How long a worker decoded and augmented, averaged over all workers.
     pub(super) decoding: f64,
 }
 

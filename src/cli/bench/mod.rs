@@ -1,4 +1,4 @@
-//! The command `foreload bench`, which runs the whole pipeline as fast as it goes and shows where the time went.
+//! The command `foreload bench`, which runs the whole pipeline at full speed and shows where the time is spent.
 
 mod args;
 mod checksum;
@@ -86,7 +86,7 @@ pub(super) fn run(args: &BenchArgs, finder: Option<&dyn FindsJob>) -> Result<()>
     Ok(())
 }
 
-/// The interval log, if one is asked for.
+/// The interval log; off if none is requested.
 fn trace(path: Option<&Path>, place: &BenchPlace) -> Result<Trace> {
     let process = format!("foreload bench, rank {} of {}", place.rank, place.world_size);
     path.map_or_else(|| Ok(Trace::off()), |path| Trace::create(path, &process))

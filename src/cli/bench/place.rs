@@ -1,29 +1,29 @@
-//! The place of a benchmark's process among those of its job.
+//! The place of a benchmark's process in its job.
 
 use base::error::Result;
 use engine::config::{LoaderOptions, Peers};
 
-/// Which of a job's processes this is, and how it meets the others, if it does.
+/// The rank of this process, and how it meets the others, if it does.
 #[derive(Default)]
 pub(super) struct BenchPlace {
     pub(super) rank: u32,
     pub(super) world_size: u32,
-    /// The number of ranks on this node, where that is known.
+    /// The number of ranks on this node, if known.
     pub(super) local_world_size: Option<u32>,
     pub(super) peers: Peers,
 }
 
 impl BenchPlace {
-    /// The settings of a loader in this place.
+    /// Adds this place to the settings of a loader.
     pub(super) fn settle(&self, options: LoaderOptions) -> LoaderOptions {
         let local_world_size = options.local_world_size.or(self.local_world_size);
         LoaderOptions { local_world_size, peers: self.peers.clone(), ..options }
     }
 
-    /// Waits until all ranks have come so far: who has ended serves nobody any more.
+    /// Waits until all ranks have reached this point, because a rank that has exited serves no samples.
     ///
     /// # Errors
-    /// Those of [`RankMeeting::meet`](store::tier::RankMeeting::meet).
+    /// The errors of [`RankMeeting::meet`](store::tier::RankMeeting::meet).
     pub(super) fn wait_for_all(&self) -> Result<()> {
         let Some(meeting) = &self.peers.meeting else { return Ok(()) };
         meeting.meet("the end of an epoch", &[], self.rank, self.world_size).map(drop)

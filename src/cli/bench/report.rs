@@ -1,4 +1,4 @@
-//! The report that `foreload bench --json` prints, made from what was counted.
+//! The report that `foreload bench --json` prints, built from the counters.
 
 use super::epochs::{BenchRun, EpochWork};
 use super::place::BenchPlace;
@@ -17,7 +17,7 @@ use std::time::Instant;
 use store::peers::{PeerStats, ServerStats};
 use store::tier::{Cache, CacheStats};
 
-/// The report that `--json` prints. Later versions add fields; the meaning of these stays.
+/// The report that `--json` prints. Later versions may add fields, but do not change the meaning of these.
 #[derive(Debug, Serialize)]
 pub(super) struct BenchReport {
     pub(super) version: &'static str,
@@ -44,20 +44,20 @@ pub(super) struct BenchReport {
     pub(super) stages: StageReports,
     /// How long the consumer waited for a batch, in all epochs.
     pub(super) stall_per_step: Percentiles,
-    /// The time from asking for a sample to having it, in all epochs.
+    /// The time from requesting a sample to getting it, in all epochs.
     pub(super) latency: Latency,
     pub(super) decoded_by: DecoderReport,
     /// The work of the GPU; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gpu: Option<GpuReport>,
-    /// What went from node to node, as in `stats()["peers"]`; absent unless nodes share their caches.
+    /// The traffic between nodes, as in `stats()["peers"]`; absent unless nodes share their caches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) peers: Option<PeersReport>,
-    /// How the epochs run without storage; absent unless asked for.
+    /// The comparison with epochs without storage; absent unless requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stall: Option<Stall>,
     pub(super) peak_rss_bytes: u64,
-    /// The notices of what was left out, replaced or slowed, as on stderr.
+    /// The notices about what was skipped, replaced or slowed, as printed on stderr.
     pub(super) notices: Vec<Notice>,
 }
 
@@ -111,13 +111,13 @@ impl BenchReport {
     }
 }
 
-/// What was asked of other nodes in all epochs, and what this process gave to them.
+/// The requests to other nodes in all epochs, and what this process served to them.
 #[derive(Debug, Serialize)]
 pub(super) struct PeersReport {
     /// The values of each node by its name: counters, and times in seconds.
     #[serde(serialize_with = "by_node")]
     pub(super) nodes: Vec<(String, PeerStats)>,
-    /// The counters of this node's server; null where another process of the node serves.
+    /// The counters of this node's server; null if another process of the node runs the server.
     #[serde(serialize_with = "of_server")]
     pub(super) served: Option<ServerStats>,
 }
@@ -146,18 +146,18 @@ pub(super) struct EpochReport {
     pub(super) cpu_seconds: f64,
     pub(super) wait_seconds: f64,
     pub(super) source_bytes: u64,
-    /// The bytes of samples that were not read, because nothing in the batches depends on them.
+    /// The bytes of samples that were not read because no batch needs them.
     pub(super) source_bytes_skipped: u64,
     pub(super) source_reads: u64,
     pub(super) source_opens: u64,
-    /// The number of requests to servers; those that were made again, and those that were made beside a slow one.
+    /// The number of requests to servers, of retries, and of hedges: second requests alongside slow ones.
     pub(super) source_requests: u64,
     pub(super) source_retries: u64,
     pub(super) source_hedges: u64,
-    /// The number of compressed blocks that were unpacked, and their bytes then.
+    /// The number of decompressed blocks, and their decompressed bytes.
     pub(super) blocks_unpacked: u64,
     pub(super) blocks_unpacked_bytes: u64,
-    /// The number of samples from the cache.
+    /// The number of samples read from the cache.
     pub(super) cache_hits: u64,
     pub(super) cache_bytes: u64,
     /// The counters of the tiers; absent without a cache.
@@ -168,17 +168,17 @@ pub(super) struct EpochReport {
     pub(super) steps: u64,
     /// How long the consumer waited for each batch.
     pub(super) stall_per_step: Percentiles,
-    /// The time from asking for a sample to having it.
+    /// The time from requesting a sample to getting it.
     pub(super) latency: Latency,
     pub(super) sha256: Option<String>,
     #[serde(skip)]
     pub(super) work: EpochWork,
 }
 
-/// How long something took, in seconds.
+/// A distribution of durations, in seconds.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Percentiles {
-    /// How often it was done.
+    /// The number of durations.
     pub(super) count: u64,
     pub(super) p50: f64,
     pub(super) p90: f64,
@@ -198,7 +198,7 @@ impl Percentiles {
     }
 }
 
-/// The latency by the name of the tier that gave the bytes.
+/// The latency, by the name of the tier that the bytes came from.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Latency {
     #[serde(flatten, serialize_with = "by_tier")]
@@ -216,10 +216,10 @@ fn by_tier<S: Serializer>(tiers: &[(TierName, Percentiles)], to: S) -> Result<S:
     to.collect_map(tiers.iter().map(|(tier, times)| (tier, times)))
 }
 
-/// The shares of the wall time of all epochs, per thread of the stage.
+/// Shares of the wall time of all epochs, per thread of the stage.
 #[derive(Debug, Serialize)]
 pub(super) struct StageReports {
-    /// The stage that holds the others up: read, decode, augment or consumer.
+    /// The limiting stage: read, decode, augment or consumer.
     pub(super) limit: &'static str,
     pub(super) read: StageReport,
     pub(super) decode: StageReport,
@@ -230,11 +230,11 @@ pub(super) struct StageReports {
 #[derive(Debug, Serialize)]
 pub(super) struct StageReport {
     pub(super) threads: usize,
-    /// The share of working.
+    /// The share of the time spent working.
     pub(super) busy: f64,
-    /// The share of waiting for input (for `read`: for storage).
+    /// The share of the time spent waiting for input (for `read`: for storage).
     pub(super) waiting: f64,
-    /// The share of waiting for room in the next stage.
+    /// The share of the time spent waiting for space in the next stage.
     pub(super) blocked: f64,
 }
 
@@ -242,9 +242,9 @@ pub(super) struct StageReport {
 pub(super) struct DecoderReport {
     #[serde(flatten, serialize_with = "by_name")]
     pub(super) images: DecodedBy,
-    /// The images among those that the region decoder decoded of which decoding them before had shown where rows begin.
+    /// Of the images that the region decoder decoded: those with row positions known from an earlier decoding.
     pub(super) rows_known: u64,
-    /// The damaged images among those that the region decoder decoded.
+    /// Of the images that the region decoder decoded: the damaged ones.
     pub(super) concealed: u64,
 }
 
@@ -252,7 +252,7 @@ fn by_name<S: Serializer>(images: &DecodedBy, to: S) -> Result<S::Ok, S::Error> 
     to.collect_map(images.iter().map(|(backend, count)| (backend.name(), count)))
 }
 
-/// The GPU's work in all epochs; seconds are summed over batches that are in flight side by side.
+/// The GPU's work in all epochs. Seconds are summed over batches that are in flight at the same time.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct GpuReport {
     pub(super) ordinal: u32,
@@ -264,7 +264,7 @@ pub(super) struct GpuReport {
     pub(super) decoded_cuda_packed: u64,
     pub(super) decoded_cuda_indexed: u64,
     pub(super) decoded_cpu: u64,
-    /// The images that a decoder reported as decoded without surely having written them.
+    /// The images that were decoded again, because a decoder reported success and may not have written them completely.
     pub(super) decoded_again: u64,
     pub(super) h2d_bytes: u64,
     pub(super) copy_seconds: f64,
@@ -304,7 +304,7 @@ fn stages(times: &StageTimes, seconds: f64, waited: f64, threads: usize) -> Stag
     let consumer_waits = of_one(waited);
     let consumer_busy = (1.0 - consumer_waits).max(0.0);
     let storage = of_one(times.read_busy) + of_one(times.read_waiting);
-    // The limit is the stage that has the least time to spare. The workers do two stages' work.
+    // The limiting stage has the least time to spare. The workers do the work of two stages.
     let limit = if consumer_busy > storage.max(decode + augment) {
         "consumer"
     } else if storage > decode + augment {

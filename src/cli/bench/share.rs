@@ -1,4 +1,4 @@
-//! The way of `foreload bench` to batches that another process makes.
+//! Lets `foreload bench` take its batches from another process.
 
 use super::BenchArgs;
 use crate::job::FindsJob;
@@ -7,10 +7,10 @@ use engine::config::LoaderOptions;
 use engine::pipeline::Pipeline;
 use engine::sharing::Sharing;
 
-/// The pipeline, with its batches shared where that is asked for.
+/// The pipeline, with shared batches if that is requested.
 ///
 /// # Errors
-/// [`Error::Config`] for what cannot be shared.
+/// [`Error::Config`] for settings that cannot be shared.
 pub(super) fn shared(
     pipeline: Pipeline,
     args: &BenchArgs,

@@ -1,4 +1,4 @@
-//! The flag `--stall`: epochs as given and from memory take turns, to show what keeps the consumer waiting.
+//! The flag `--stall`: alternates epochs as given with epochs from memory, to show what keeps the consumer waiting.
 
 use super::args::BenchArgs;
 use super::epochs::BenchRun;
@@ -11,48 +11,46 @@ use engine::pipeline::Pipeline;
 use serde::Serialize;
 use store::io::{Reader, Resident};
 
-/// The fewest pairs of epochs that are compared after the first, which starts threads and fills caches; and the most,
-/// where they do not agree.
+/// The fewest pairs of epochs that are compared, after the first pair, which starts threads and fills caches. Up to
+/// `MOST` pairs are run if the pairs do not agree.
 const FEWEST: usize = 3;
 const MOST: usize = 7;
 
-/// How much longer the consumer waits than from memory, and for what.
+/// How much longer the consumer waits than from memory, and the reason.
 #[derive(Debug, Serialize)]
 pub(super) struct Stall {
-    /// The bytes kept in memory for this.
+    /// The bytes of the samples in memory.
     pub(super) resident_bytes: u64,
-    /// The seconds by which the consumer waited longer than from memory, in all epochs. They are below 0 only by
-    /// chance.
+    /// The seconds by which the consumer waited longer than from memory, in all epochs. Below 0 only by chance.
     pub(super) held_up_seconds: f64,
-    /// The share of these seconds in all seconds of the epochs as given.
+    /// The share of these seconds in the duration of all epochs as given.
     pub(super) held_up_share: f64,
-    /// The seconds by which the consumer may wait longer by chance: how far the epochs after the first are apart, times
-    /// the number of all epochs.
+    /// The seconds by which the consumer may wait longer by chance: the spread of the epochs after the first, times the
+    /// number of all epochs.
     pub(super) chance_seconds: f64,
-    /// What the epochs after the first tell.
+    /// The verdict from the epochs after the first.
     #[serde(flatten)]
     pub(super) verdict: StallVerdict,
-    /// The result for each epoch.
     pub(super) epochs: Vec<EpochStall>,
     /// The reports of the epochs from memory.
     pub(super) from_memory: Vec<EpochReport>,
 }
 
-/// What pairs of epochs, as given and from memory, tell.
+/// The verdict from pairs of epochs, as given and from memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct StallVerdict {
     /// The number of pairs.
     pub(super) pairs: usize,
-    /// The share of an epoch by which the consumer waits longer than from memory: the median of the pairs.
+    /// The median over the pairs of the share of an epoch by which the consumer waits longer than from memory.
     pub(super) median_share: f64,
-    /// How far the pairs are apart, from the least share to the largest.
+    /// The spread of the pairs: the largest share minus the smallest.
     pub(super) spread_share: f64,
-    /// Whose work the consumer waits for; absent where the pairs do not tell epochs as given from those from memory.
+    /// The work for which the consumer waits; absent if the pairs do not differ enough.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) held_up_by: Option<HeldUpBy>,
 }
 
-/// Whose work keeps the consumer waiting.
+/// The work that keeps the consumer waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum HeldUpBy {
@@ -64,12 +62,12 @@ pub(super) enum HeldUpBy {
     Decode,
 }
 
-/// What a pair of epochs shows.
+/// The comparison of one pair of epochs.
 #[derive(Debug, Clone, Copy)]
 struct EpochPair {
     /// The share of the epoch as given by which the consumer waited longer in it.
     share: f64,
-    /// The seconds that reads of storage, reads of the cache and a decoding thread took longer in it.
+    /// How many seconds longer reads of storage, reads of the cache, and a worker's decoding took in it.
     longer: [f64; 3],
 }
 
@@ -82,7 +80,7 @@ pub(super) struct EpochStall {
     pub(super) seconds_from_memory: f64,
     pub(super) wait_seconds: f64,
     pub(super) wait_seconds_from_memory: f64,
-    /// The difference of the waits.
+    /// The difference of the waiting times.
     pub(super) held_up_seconds: f64,
     pub(super) held_up_seconds_per_step: f64,
 }
@@ -119,7 +117,8 @@ impl EpochPair {
 }
 
 impl StallVerdict {
-    /// What these pairs tell. They tell epochs apart only if the consumer waits longer by more than they differ.
+    /// The verdict from these pairs. It names a reason only if the consumer's additional waiting exceeds the spread of
+    /// the pairs.
     fn of(pairs: &[EpochPair]) -> Self {
         let mut shares: Vec<f64> = pairs.iter().map(|pair| pair.share).collect();
         let median_share = median(&mut shares);
@@ -132,13 +131,13 @@ impl StallVerdict {
         Self { pairs: pairs.len(), median_share, spread_share, held_up_by }
     }
 
-    /// Whether more pairs would say no more.
+    /// Whether more pairs would add nothing.
     fn is_clear(&self) -> bool {
         self.median_share.abs() > self.spread_share
     }
 }
 
-/// Sorts the numbers, and returns the middle one, or the mean of two; 0 for none.
+/// Sorts the numbers, and returns the middle one, or the mean of the middle two; 0 if there are none.
 fn median(numbers: &mut [f64]) -> f64 {
     numbers.sort_by(f64::total_cmp);
     match numbers.len() {
@@ -147,7 +146,7 @@ fn median(numbers: &mut [f64]) -> f64 {
     }
 }
 
-/// Runs the epochs of `pipeline`, and between them the same from memory. Returns the former, and what they tell.
+/// Runs the epochs of `pipeline`, alternating with the same epochs from memory. Returns the former, and the verdict.
 ///
 /// # Errors
 /// The errors of [`Resident::load`] and of the loader.
@@ -157,7 +156,7 @@ pub(super) fn measure(
     pipeline: &Pipeline,
 ) -> Result<(BenchRun, Stall)> {
     let (mut given, mut memory) = (BenchRun::default(), BenchRun::default());
-    // The first epoch comes before anything else has read the dataset.
+    // The first epoch runs before anything else has read the dataset.
     given.epoch(args, place, pipeline, 0)?;
     let index = pipeline.index();
     let bar = output::bar(index.len(), "samples into memory");
@@ -175,12 +174,12 @@ pub(super) fn measure(
     let mut verdict = StallVerdict::of(&pairs);
     loop {
         let number = pairs.len() as u64 + 1;
-        // All ranks of a job run as many epochs.
+        // All ranks of a job must run the same number of epochs.
         let may_add = pairs.len() < MOST && !verdict.is_clear() && place.peers.meeting.is_none();
         if pairs.len() >= FEWEST && number >= args.epochs && !may_add {
             break;
         }
-        // Each is first in turn, so that what changes with time concerns both alike.
+        // Alternate which comes first, so that changes over time affect both alike.
         for is_given in [number.is_multiple_of(2), !number.is_multiple_of(2)] {
             say(if is_given { "as given:" } else { "from memory:" })?;
             let (run, pipeline) = if is_given { (&mut given, pipeline) } else { (&mut memory, &from_memory) };
@@ -221,7 +220,7 @@ mod tests {
             (&[][..], None),
             (&[0.5, 0.5], None),
             (&[0.30, 0.32, 0.31], Some(HeldUpBy::Storage)),
-            // What was said of images in the page cache: as much in one direction as the pairs differ.
+            // Measured with images in the page cache: a median of 0.13 with a spread of 0.30 proves nothing.
             (&[0.13, 0.32, 0.02], None),
             (&[-0.3, -0.31, -0.32], None),
             (&[0.01, 0.0, -0.01, 0.02], None),

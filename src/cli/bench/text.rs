@@ -1,4 +1,4 @@
-//! The report in words: a line for each epoch, then what limits.
+//! The report as text: a line for each epoch, then the limiting stage.
 
 use super::report::{BenchReport, EpochReport, Percentiles, StageReports};
 use super::stall::{HeldUpBy, Stall, StallVerdict};
@@ -7,7 +7,6 @@ use base::trace::TraceTotals;
 use pixels::decode::Backend;
 use std::path::Path;
 
-/// The line of an epoch.
 pub(super) fn epoch(epoch: &EpochReport) -> String {
     let mut line = format!(
         "epoch {}: {} images in {:.2} s: {:.0} images/s, {:.3} CPU s per 1000 images, waited {:.2} s, {} read",
@@ -51,7 +50,7 @@ pub(super) fn epoch(epoch: &EpochReport) -> String {
     line
 }
 
-/// The lines on all epochs.
+/// The lines about all epochs.
 pub(super) fn summary(report: &BenchReport) -> String {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let StageReports { limit, read, decode, augment, consumer } = &report.stages;
@@ -136,7 +135,7 @@ fn percentiles(times: &Percentiles, of: &str) -> String {
     format!("half within {p50}, 90 % {p90}, 99 % {p99}, the longest {max} ({count} {of})")
 }
 
-/// The lines on what the consumer waits for.
+/// The lines about what the consumer waits for.
 fn held_up(stall: &Stall) -> Vec<String> {
     let mut lines = vec![String::new(), "epoch  as given  from memory  waited longer  per step".into()];
     for epoch in &stall.epochs {
@@ -173,12 +172,12 @@ fn held_up(stall: &Stall) -> Vec<String> {
     lines
 }
 
-/// The line that tells where the interval log is.
+/// The line with the path of the interval log.
 pub(super) fn trace(path: &Path, written: TraceTotals) -> String {
     format!("trace        {} intervals; see foreload report {}", written.intervals, path.display())
 }
 
-/// The line that tells that the interval log is not complete.
+/// The warning that the interval log is incomplete.
 pub(super) fn lost(written: TraceTotals) -> String {
     format!(
         "the trace lacks {} intervals: the disk it is on was too slow; write it to a local drive",

@@ -1,5 +1,4 @@
-//! Measures how many bytes of samples the workers decode and augment, by the pipeline itself with samples that are in
-//! memory.
+//! Measures the rate at which the workers decode and augment samples: runs the pipeline on samples in memory.
 
 use base::error::Error;
 use base::error::Result;
@@ -13,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use store::io::{Reader, Resident, read_blocking};
 
-/// The measured rate of decoding.
+/// The measured decode rate.
 #[derive(Debug, Serialize)]
 pub(super) struct DecodeReport {
     pub(super) images: u64,
@@ -32,14 +31,14 @@ impl DecodeReport {
     }
 }
 
-/// The images of a batch: few, so that there are many batches to count by.
+/// The batch size. It is small, so that many batches are counted.
 const BATCH: u32 = 16;
 
-/// The most samples that are kept in memory, and their bytes.
+/// The most samples that are kept in memory, and the most bytes.
 const SAMPLES: usize = 1024;
 const BYTES: usize = 128 << 20;
 
-/// Loads the first samples of an epoch and runs it again and again, for about `limit`.
+/// Loads the first samples of an epoch, and runs the epoch repeatedly for about `limit`.
 ///
 /// # Errors
 /// The errors of the loader: a sample that cannot be read or decoded.
@@ -51,13 +50,13 @@ pub(super) fn measure(
     let batch_size = BATCH.min(u32::try_from(index.len() / 2).unwrap_or(BATCH).max(1));
     let config = LoaderOptions { batch_size, ..options.clone() }.check(index)?;
     let (threads, device) = (config.threads, config.device);
-    // The schedule says which samples come first; they are loaded before the first epoch opens the reader.
+    // The schedule determines the first samples. They are loaded before the first epoch opens the reader.
     let kept: Arc<OnceLock<Arc<Resident>>> = Arc::default();
     let pipeline = {
         let (kept, depth) = (kept.clone(), config.queue_depth);
         let open = move |_: &Arc<DatasetIndex>, _: &_, _: &_| {
             let resident = kept.get().ok_or_else(|| Error::Internal("nothing is in memory".into()))?;
-            // A missing sample is asked for only behind the last batch that counts.
+            // A missing sample is only requested after the last counted batch.
             Ok(Box::new(resident.reader(depth)) as Box<dyn Reader>)
         };
         Pipeline::with_reader(index.clone(), config, Box::new(open))
@@ -77,7 +76,7 @@ pub(super) fn measure(
     let begun = Instant::now();
     while begun.elapsed() < limit {
         let mut epoch = pipeline.epoch(0, 0, 1, 0)?;
-        // Time is counted from the first batch on, when all threads have work, to the last.
+        // Measure from the first batch, when all threads have work, to the last.
         let mut since = None;
         for step in 0..steps {
             let Some(batch) = epoch.next_batch()? else { break };
@@ -93,7 +92,7 @@ pub(super) fn measure(
     Ok(decoded)
 }
 
-/// Reads `samples` until there are enough, or the time is over; returns their sizes.
+/// Reads `samples` until there are enough, or the time is over. Returns their sizes and the samples.
 fn load(
     index: &Arc<DatasetIndex>,
     limit: Duration,

@@ -1,5 +1,5 @@
-//! The command `foreload calibrate`, which measures how fast the dataset's storage, the cache's drive and the decoders
-//! of this machine are.
+//! The command `foreload calibrate`, which measures the speed of the dataset's storage, of the cache's drive and of the
+//! decoders on this machine.
 
 mod decode;
 mod scratch;
@@ -54,7 +54,7 @@ impl TakesSettings for CalibrateSettings {
         Some(&["fields", "split", "image_size", "threads", "queue_depth", "index_dir", "bad_shards"]);
 }
 
-/// The report of what was measured.
+/// The report of the measurements.
 #[derive(Debug, Serialize)]
 struct CalibrateReport {
     version: &'static str,
@@ -77,7 +77,7 @@ struct SourceReport {
 struct NvmeReport {
     path: PathBuf,
     file_system: String,
-    /// Whether reads bypass the page cache. Otherwise they may come from memory, whatever is done against it.
+    /// Whether reads bypass the page cache. Otherwise some may come from memory.
     direct: bool,
     written_bytes: u64,
     write_seconds: f64,
@@ -85,13 +85,13 @@ struct NvmeReport {
     measured: MeasuredTier,
 }
 
-/// The bytes of a sample if there is no dataset: ImageNet's mean.
+/// The size of a sample if there is no dataset: ImageNet's mean.
 const USUAL_SAMPLE: u64 = 110_000;
 
-/// Measures what can be measured and prints it.
+/// Runs the measurements and prints them.
 ///
 /// # Errors
-/// [`Error::Config`] if there is nothing to measure; else the errors of reading, writing or decoding.
+/// [`Error::Config`] if there is nothing to measure; otherwise the errors of reading, writing or decoding.
 pub(super) fn run(args: &CalibrateArgs) -> Result<()> {
     let report = measure(args)?;
     if let (Some(path), Some(machine)) = (&args.out, &report.machine) {
@@ -102,11 +102,11 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<()> {
     if args.json { output::print_json(&report) } else { output::print(&text::table(&report)) }
 }
 
-/// The rates of a machine, as far as they are known.
+/// The known rates of a machine.
 #[derive(Debug, Serialize)]
 pub(super) struct KnownRates {
     pub(super) source: TierRates,
-    /// The rates of the tier that a cache would be on; absent where there is to be none.
+    /// The rates of the cache's tier; absent without a cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) nvme: Option<TierRates>,
     pub(super) decode_bandwidth: f64,
@@ -169,7 +169,7 @@ fn measure(args: &CalibrateArgs) -> Result<CalibrateReport> {
     Ok(report)
 }
 
-/// The rates that were measured; `None` without a dataset.
+/// The measured rates; `None` without a dataset.
 fn known(report: &CalibrateReport) -> Option<KnownRates> {
     let rates = |nvme: &NvmeReport| TierRates {
         write_bandwidth: nvme.written_bytes as f64 / nvme.write_seconds,
@@ -206,12 +206,12 @@ fn source(
     Ok(SourceReport { path: index.root().to_owned(), file_system, measured })
 }
 
-/// Whether reads bypass the page cache, so that it does not answer for the drive.
+/// Whether reads bypass the page cache, so that the drive is measured and not memory.
 fn goes_direct(storage: &Storage) -> bool {
     storage.kind == StorageKind::Local && storage.direct_works == Some(true)
 }
 
-/// Parses a time to measure, which is neither nothing nor endless.
+/// Parses the duration of a measurement.
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.05..=60.0).contains(&seconds) => Ok(seconds),

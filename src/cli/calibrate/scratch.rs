@@ -1,4 +1,4 @@
-//! Measures the cache's drive with a file that is written, read back and deleted.
+//! Measures the cache's drive with a file that is written, read and deleted.
 
 use super::{NvmeReport, absolute, goes_direct};
 use base::error::{Error, Result};
@@ -15,16 +15,16 @@ use store::io::storage::Storage;
 use store::io::{DataSource, Direct, Files, IoChoice, open_source};
 use store::tier::measure;
 
-/// The most bytes of the file.
+/// The size limit of the file.
 const LARGEST: u64 = 256 << 20;
 
-/// The fewest bytes that say something about a drive.
+/// The fewest bytes with which the measurement is meaningful.
 const SMALLEST: u64 = 8 << 20;
 
 /// The bytes of one write.
 const PIECE: usize = 4 << 20;
 
-/// A file without a name, which is deleted with the process, whatever happens.
+/// A file without a name. The kernel deletes it when the process exits.
 struct ScratchFile {
     fd: OwnedFd,
     direct: bool,
@@ -41,17 +41,17 @@ impl Files for ScratchFile {
     }
 }
 
-/// Writes and reads in `directory`, which is made if it is not there, for about `limit`.
+/// Writes and reads a file in `directory` for about `limit`. The directory is created if it is missing.
 ///
 /// # Errors
-/// [`Error::Config`] if there is too little room; else the errors of writing and reading.
+/// [`Error::Config`] if there is too little space; otherwise the errors of writing and reading.
 pub(super) fn measure(directory: &Path, sample: u64, depth: usize, limit: Duration) -> Result<NvmeReport> {
     let directory = absolute(directory)?;
     let made = !directory.exists();
     std::fs::create_dir_all(&directory).map_err(|error| Error::io("make", &directory, error))?;
     let measured = measure_in(&directory, sample, depth, limit);
     if made {
-        // The directory goes only if it is empty: somebody may have put something there meanwhile.
+        // Remove the directory only if it is empty: another process may have created files in it.
         let _ = std::fs::remove_dir(&directory);
     }
     measured
@@ -85,7 +85,7 @@ fn measure_in(directory: &Path, sample: u64, depth: usize, limit: Duration) -> R
     })
 }
 
-/// The bytes that may be written: a quarter of what is free.
+/// The number of bytes to write: a quarter of the free space.
 fn room(directory: &Path) -> Result<u64> {
     let found =
         rustix::fs::statvfs(directory).map_err(|error| Error::io("statvfs", directory, error.into()))?;
@@ -119,13 +119,13 @@ impl ScratchFile {
         Ok(Self { fd, direct, size: 0, stamp: Stamp::default() })
     }
 
-    /// Writes up to `room` bytes in about `limit`, until they are on the drive.
+    /// Writes up to `room` bytes for about `limit`, and syncs them to the drive.
     fn fill(&mut self, directory: &Path, room: u64, limit: Duration) -> Result<()> {
         let failed = |error: Errno| Error::io("write to a file in", directory, error.into());
         let slots = SlotPool::new(2 * PIECE)?;
         let mut slot =
             slots.try_take(PIECE).ok_or_else(|| Error::Internal("no slot to write from".into()))?;
-        // Random bytes cannot be compressed by a drive.
+        // Random bytes cannot be compressed by the drive.
         let mut random = RandomKey::new(b"calibrate", 0, 0, Use::Order).stream(0);
         for word in slot.bytes_mut().chunks_exact_mut(8) {
             word.copy_from_slice(&random.next_u64().to_le_bytes());
@@ -143,11 +143,11 @@ impl ScratchFile {
             self.size += PIECE as u64;
         }
         rustix::fs::fdatasync(&self.fd).map_err(failed)?;
-        // If writes went through the page cache, reads must not come from there.
+        // If writes went through the page cache, drop them from it before reading.
         let _ = rustix::fs::fadvise(&self.fd, 0, None, Advice::DontNeed);
         let path = self.path(FileId(0));
         let found = std::fs::metadata(&path).map_err(|error| Error::io("look at", &path, error))?;
-        // The file has no name and is opened by its descriptor.
+        // The file has no name, so it is opened through its descriptor.
         self.stamp = Stamp::of(&found);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The report of what was measured, as a table.
+//! The report of the measurements as a table.
 
 use super::CalibrateReport;
 use crate::output::{bytes, seconds};

@@ -1,5 +1,5 @@
-//! The command `foreload doctor`, which shows what this machine offers, what will be chosen, and why; and by `--peers`,
-//! what the network between machines gives.
+//! The command `foreload doctor`, which shows what this machine offers, what will be chosen, and why. With `--peers` it
+//! measures the network between machines instead.
 
 mod mesh;
 
@@ -31,7 +31,7 @@ pub(crate) struct DoctorArgs {
     mesh: mesh::MeshArgs,
 }
 
-/// The report of what was found.
+/// The report of the findings.
 #[derive(Debug, Serialize)]
 struct DoctorReport {
     version: &'static str,
@@ -43,19 +43,19 @@ struct DoctorReport {
     memory_bytes: u64,
     simd: ChoiceReport,
     gpu: gpu::Probe,
-    /// The version and file of nvJPEG, or why there is none.
+    /// The version and file of nvJPEG, or why it is missing.
     nvjpeg: String,
-    /// The names and abilities of nvJPEG's decoders on the GPU that will be used, and why they cannot do more.
+    /// The decoders on the GPU that will be used, by name: what each can do, or why it cannot be used.
     abilities: Vec<(String, String)>,
     device: ChoiceReport,
-    /// The decoders that may be used on a GPU.
+    /// The decoders that are allowed on a GPU.
     decoders: ChoiceReport,
     #[serde(flatten)]
     probe: ProbeReport,
     path: Option<PathFindings>,
 }
 
-/// The choice of something, and why.
+/// A choice, and its reason.
 #[derive(Debug, Serialize)]
 struct ChoiceReport {
     chosen: String,
@@ -66,9 +66,8 @@ struct ChoiceReport {
 #[derive(Debug, Serialize)]
 struct PathFindings {
     path: PathBuf,
-    /// The bytes of the files below the path, as far as they were counted.
+    /// The bytes of the files below the path that were counted.
     bytes: u64,
-    /// Whether all bytes were counted.
     counted: bool,
     #[serde(flatten)]
     reading: PathReport,
@@ -77,7 +76,7 @@ struct PathFindings {
 /// Examines the machine, or the network between several, and prints the report.
 ///
 /// # Errors
-/// [`Error::Io`] for a path that cannot be looked at; those of the measurement of a network.
+/// [`Error::Io`] for a path that cannot be examined; the errors of measuring a network.
 pub(crate) fn run(args: &DoctorArgs, finder: Option<&dyn FindsJob>) -> Result<()> {
     if let Some(directory) = &args.mesh.peers {
         return mesh::run(&args.mesh, directory.as_ref(), args.json, finder);
@@ -145,7 +144,7 @@ fn decoders() -> ChoiceReport {
     }
 }
 
-/// How a GPU's work is ordered with that of other code of the process.
+/// How a GPU's work is ordered relative to other code of the process.
 const STREAMS: &str = "batches come in the order of the consumer's stream, Batch.used_by names others; CUDA graphs \
                        that are captured meanwhile are left alone";
 
@@ -156,8 +155,8 @@ fn nvjpeg() -> String {
     }
 }
 
-/// The decoders of our own, and what those of nvJPEG can do, found out by trying as a loader does; empty if no GPU will
-/// be used. A loader would keep decoders and kernels for the process, while this only looks.
+/// Our own decoders, and the abilities of nvJPEG's, probed as a loader does; empty if no GPU will be used. Unlike a
+/// loader, this keeps no decoders or kernels.
 fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
     let Ok(config::ChosenDevice { device: config::Device::Cuda { ordinal }, .. }) =
         config::choose_device_of("auto", config::GpuDecoder::Auto, false, || gpu.clone())
@@ -182,8 +181,8 @@ fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
     }
 }
 
-/// Makes a line for the driver, one for each device, and if there is a driver those for nvJPEG and for what to expect
-/// of it.
+/// Makes a line for the driver and one for each device. If there is a driver, also makes lines for nvJPEG and for its
+/// decoders.
 fn gpus(DoctorReport { gpu, nvjpeg, decoders, abilities, .. }: &DoctorReport) -> Vec<String> {
     let driver = gpu.driver.map(|version| format!("  driver       serves CUDA up to {version}"));
     let device = |device: &gpu::DeviceInfo| {
@@ -205,7 +204,7 @@ fn gpus(DoctorReport { gpu, nvjpeg, decoders, abilities, .. }: &DoctorReport) ->
     driver.into_iter().chain(devices).chain(rest.into_iter().flatten()).chain(abilities).collect()
 }
 
-/// The longest time to count bytes; all that matters is whether they fit in memory.
+/// The longest time to count bytes. It only matters whether they fit in memory.
 const COUNT_LIMIT: Duration = Duration::from_secs(2);
 
 fn look_at(path: &Path, probe: &ProbeReport) -> Result<PathFindings> {
@@ -215,7 +214,7 @@ fn look_at(path: &Path, probe: &ProbeReport) -> Result<PathFindings> {
             "is a URL: give a path, whose file system is looked at",
         ));
     }
-    // An error of the path itself is reported; a directory below that cannot be listed only leaves bytes out.
+    // An error of the path itself is reported. If a directory below it cannot be listed, its bytes are not counted.
     std::fs::metadata(path).map_err(|error| Error::io("look at", path, error))?;
     let began = Instant::now();
     let (mut bytes, mut counted) = (0, true);

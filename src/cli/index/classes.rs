@@ -1,4 +1,4 @@
-//! How the classes of a dataset differ from those of another, as validation may from training.
+//! Compares the classes of two datasets, for instance of training and validation.
 
 use base::error::{Error, Result};
 use base::notices::Notices;
@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 pub(super) struct ClassComparison {
     /// The other dataset.
     other: PathBuf,
-    /// The numbers of classes here and there.
+    /// The number of classes here and there.
     classes: [usize; 2],
     /// The classes that only the other dataset has.
     missing: Vec<String>,
     /// The classes that the other dataset lacks.
     extra: Vec<String>,
-    /// The classes of both that have other numbers there.
+    /// The classes of both datasets that have different numbers.
     renumbered: Vec<RenumberedClass>,
 }
 
@@ -30,14 +30,14 @@ struct RenumberedClass {
     there: usize,
 }
 
-/// The number of classes of a kind that are listed for people; JSON has all.
+/// The most classes of a kind that are listed in the text output; JSON has all.
 const CLASSES_LISTED: usize = 10;
 
-/// Compares the classes of `index` with those of the dataset at `other` or of its `split`, which is opened by the same
-/// `options`.
+/// Compares the classes of `index` with those of the dataset at `other`, or of its `split`. Opens the other dataset
+/// with the same `options`.
 ///
 /// # Errors
-/// Those of [`DatasetIndex::open`]; [`Error::Config`] where one of the datasets has no class names.
+/// The errors of [`DatasetIndex::open`]; [`Error::Config`] if one of the datasets has no class names.
 pub(super) fn compare(
     index: &DatasetIndex,
     other: &Path,
@@ -78,7 +78,7 @@ pub(super) fn compare(
 }
 
 impl ClassComparison {
-    /// The comparison in words.
+    /// The comparison as text.
     pub(super) fn lines(&self) -> Vec<String> {
         let Self { other, classes: [here, there], missing, extra, renumbered } = self;
         let mut lines = vec![format!("classes: {here}, compared with the {there} of {}", other.display())];
@@ -96,7 +96,7 @@ impl ClassComparison {
     }
 }
 
-/// A line that lists the first `items` under a title; `None` without any.
+/// A line with a title and the first `items`; `None` if there are none.
 fn line<T>(title: &str, items: &[T], text: impl Fn(&T) -> String) -> Option<String> {
     let shown: Vec<String> = items.iter().take(CLASSES_LISTED).map(text).collect();
     let more = match items.len().checked_sub(CLASSES_LISTED) {

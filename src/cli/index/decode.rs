@@ -1,5 +1,5 @@
-//! The flag `foreload index --decode`: every image and mask is read and decoded whole, on all processors, and damaged
-//! ones are listed. Of packed datasets all members are read, and compared with the checksums in their shards' footers.
+//! The flag `foreload index --decode`: reads and decodes every image and mask completely, on all processors, and lists
+//! damaged ones. Of packed datasets it reads all members, and compares them with the checksums in the shards' footers.
 
 use super::packed::{MemberSum, PackedSums};
 use crate::output;
@@ -25,13 +25,13 @@ pub(super) struct DecodedImages {
     /// The number of images and masks that were read.
     #[serde(rename = "decoded")]
     pub(super) images: u64,
-    /// The number of further members of packed datasets that were compared with their checksums.
+    /// The number of other members of packed datasets that were compared with their checksums.
     pub(super) compared: u64,
-    /// The images that cannot become part of a batch, by sample.
+    /// The images that cannot be decoded, sorted by sample.
     pub(super) damaged: Vec<DamagedImage>,
-    /// The images that become part of a batch nevertheless, unless `damaged="refuse"` is asked for, by sample.
+    /// The damaged images that are decoded nevertheless, unless `damaged="refuse"` is set, sorted by sample.
     pub(super) concealed: Vec<DamagedImage>,
-    /// What was decoded, in words.
+    /// A description of the decoded members.
     #[serde(skip)]
     pub(super) what: &'static str,
 }
@@ -41,21 +41,21 @@ pub(super) struct DecodedImages {
 pub(super) struct DamagedImage {
     /// The sample's number in the index.
     sample_id: u64,
-    /// The name of the field that reads it; `None` where samples have one image each.
+    /// The name of the field of the member; `None` if each sample has one image.
     #[serde(skip_serializing_if = "Option::is_none")]
     member: Option<String>,
-    /// The image's file, or the shard that holds it; in a packed shard, with the name that it had before.
+    /// The image's file, or its shard. In a packed shard it is joined with the image's original name.
     path: PathBuf,
     /// The offset of the image's bytes in that file.
     offset: u64,
     /// The number of the image's bytes.
     bytes: u32,
-    /// What is wrong with the image.
+    /// The problem with the image.
     reason: String,
 }
 
 impl DecodedImages {
-    /// Adds what was found in a sample.
+    /// Adds the findings of one sample.
     fn add(&mut self, of_sample: Self) {
         let Self { images, compared, damaged, concealed, .. } = of_sample;
         self.images += images;
@@ -79,27 +79,27 @@ impl DamagedImage {
     }
 }
 
-/// A member of a sample that is to be decoded.
+/// A member of a sample that will be decoded.
 struct FoundMember<'a> {
     name: &'a str,
     kind: FieldKind,
-    /// Where it is, or where its sample is.
+    /// The place of the member, or that of its sample if `known` is an error.
     extent: Extent,
-    /// Why it cannot be told where it is.
+    /// The reason if the member's place is unknown.
     known: Result<(), DecodeError>,
 }
 
-/// The members that are decoded of each sample.
+/// The members of each sample that are decoded.
 pub(super) struct ImageMembers(Vec<(String, FieldKind)>);
 
 impl ImageMembers {
-    /// The samples' own images, and the further members of `index` that are images or masks by their names.
+    /// The samples' main images, and other members of `index` that are images or masks by their names.
     pub(super) fn of(index: &DatasetIndex) -> Self {
         let keys: BTreeSet<String> = index.summaries().flat_map(|summary| summary.keys).collect();
         let fields: Vec<TableField> = index.summaries().flat_map(|summary| summary.fields).collect();
         let any_own = index.summaries().any(|summary| !summary.notes.imageless);
         let is_own = |key: &String| IMAGE_EXTENSIONS.contains(&key.as_str());
-        // Of a sample with several own images, the first alone is its image.
+        // Of a sample with several main images, only the first is its image.
         let is_further = |key: &String| !is_own(key) || !any_own || index.ambiguous().is_some();
         let image = any_own.then(|| (IMAGE.to_owned(), FieldKind::Image));
         let further = keys.into_iter().filter(is_further).map(|key| {
@@ -111,17 +111,17 @@ impl ImageMembers {
         Self(image.into_iter().chain(further).collect())
     }
 
-    /// Whether samples have one image each, which need not be named.
+    /// Whether each sample has one image, which needs no name.
     fn is_single(&self) -> bool {
         matches!(&self.0[..], [(name, _)] if name == IMAGE)
     }
 
-    /// The names of the members that the index must be opened with; `None` where it knows the images already.
+    /// The names of the members with which the index must be opened; `None` if only the main images are decoded.
     pub(super) fn names(&self) -> Option<Vec<String>> {
         (!self.is_single()).then(|| self.0.iter().map(|(name, _)| name.clone()).collect())
     }
 
-    /// The members of a sample.
+    /// The members of one sample.
     fn of_sample(&self, index: &DatasetIndex, sample: u64) -> Vec<FoundMember<'_>> {
         let record = index.extent(sample);
         let mut found: Vec<FoundMember<'_>> = Vec::new();
@@ -139,7 +139,7 @@ impl ImageMembers {
                 }
                 MemberBytes::Absent => continue,
             };
-            // The sample's own image comes first and comes again under its own name.
+            // The sample's main image comes first, and again under its own name.
             if known.is_err() || found.iter().all(|other| other.extent != extent) {
                 found.push(FoundMember { name, kind: *kind, extent, known });
             }
@@ -148,8 +148,8 @@ impl ImageMembers {
     }
 }
 
-/// Finds the images and masks of `index` that cannot be read or decoded whole. The index was opened with the names of
-/// its `members`.
+/// Finds the images and masks of `index` that cannot be read or decoded completely. The index must have been opened
+/// with the names of its `members`.
 ///
 /// # Errors
 /// [`Error::Unavailable`] if no thread can be started.
@@ -177,7 +177,7 @@ pub(super) fn damaged(index: &DatasetIndex, members: &ImageMembers, threads: usi
         for number in 0..threads.max(1) {
             let thread = std::thread::Builder::new().name(format!("foreload-decode-{number}"));
             if let Err(error) = thread.spawn_scoped(scope, work) {
-                // Fewer threads do the same work, but none cannot.
+                // Fewer threads can do the work, but at least one is needed.
                 return if number == 0 {
                     Err(Error::Unavailable(format!("no thread could be started: {error}")))
                 } else {
@@ -190,13 +190,13 @@ pub(super) fn damaged(index: &DatasetIndex, members: &ImageMembers, threads: usi
     bar.finish_and_clear();
     let mut decoded = decoded.into_inner().unwrap_or_else(PoisonError::into_inner);
     for list in [&mut decoded.damaged, &mut decoded.concealed] {
-        // Threads finish in any order; those of one sample come in the order in which it was decoded.
+        // Threads finish in any order. The sort is stable, so findings of one sample stay in the order of decoding.
         list.sort_by_key(|one| one.sample_id);
     }
     Ok(decoded)
 }
 
-/// Checks one sample after another. Each thread has its own.
+/// Checks samples one after another. Each thread has one of these.
 struct SampleChecker<'a> {
     index: &'a DatasetIndex,
     members: &'a ImageMembers,
@@ -209,7 +209,7 @@ impl<'a> SampleChecker<'a> {
         Self { index, members, sums: PackedSums::default(), decoder: MemberDecoder::new() }
     }
 
-    /// Reads a sample, and returns what was found in it.
+    /// Reads a sample, and returns the findings.
     fn check(&mut self, sample: u64) -> DecodedImages {
         let (index, members) = (self.index, self.members);
         let Self { sums, decoder, .. } = self;
@@ -230,7 +230,7 @@ impl<'a> SampleChecker<'a> {
         }
         for FoundMember { name, kind, extent, known } in found {
             let sum = sums.iter().find(|sum| sum.extent == extent);
-            // A shard whose footer cannot be read says nothing of any of its members.
+            // If a shard's footer cannot be read, none of its members can be checked.
             let unreadable = unreadable.clone().map(|why| Err(DecodeError::Damaged(why)));
             let outcome = unreadable.unwrap_or(known).map_err(Error::from);
             let expected = sum.map(|sum| sum.checksum);
@@ -249,7 +249,7 @@ impl<'a> SampleChecker<'a> {
     }
 }
 
-/// What a thread decodes with.
+/// The decoder of a thread.
 struct MemberDecoder {
     max_pixels: u64,
     decoder: Decoder,
@@ -263,8 +263,8 @@ impl MemberDecoder {
         Self { max_pixels, decoder, planes: Planes::default() }
     }
 
-    /// Decodes an image or a mask, whose bytes have the checksum `expected` where one is known; returns what was
-    /// concealed if it is damaged and can be decoded.
+    /// Decodes an image or a mask, and compares its bytes with the checksum `expected` if it is known. Returns the
+    /// concealed damage of an image that was decoded nevertheless.
     fn decode(
         &mut self,
         index: &DatasetIndex,
@@ -283,7 +283,7 @@ impl MemberDecoder {
     }
 }
 
-/// Compares bytes with the checksum that they had when they were packed.
+/// Compares bytes with their checksum from packing.
 fn compare(bytes: &[u8], expected: u32) -> Result<()> {
     match checksum(bytes) == expected {
         true => Ok(()),

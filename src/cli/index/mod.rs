@@ -63,7 +63,7 @@ pub(crate) struct IndexArgs {
     settings: Settings<IndexSettings>,
 }
 
-/// The settings of the index alone; `changed` has another default here.
+/// The settings of the index. `changed` is a separate flag with another default here.
 #[derive(Debug, Clone)]
 struct IndexSettings;
 
@@ -77,8 +77,8 @@ struct IndexReport {
     version: &'static str,
     #[serde(flatten)]
     summary: IndexSummary,
-    /// Whether the index was verified. Present with `--verify` or `--decode`, and then true: a failed check is an
-    /// error.
+    /// Whether the index was verified. Present with `--verify` or `--decode`, and then true, because a failed check is
+    /// an error.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     verified: bool,
 }
@@ -86,19 +86,19 @@ struct IndexReport {
 /// The findings in all datasets together.
 #[derive(Serialize)]
 struct IndexFindings {
-    /// What the fields of the first samples hold.
+    /// The field values of the first samples.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     first_samples: Vec<Map<String, Value>>,
-    /// How the classes differ from those of another dataset, with `--compare`.
+    /// The differences to the classes of another dataset, with `--compare`.
     #[serde(skip_serializing_if = "Option::is_none")]
     classes_compared: Option<ClassComparison>,
-    /// What became of the images, with `--decode`.
+    /// The results of decoding, with `--decode`.
     #[serde(flatten)]
     decoded: Option<DecodedImages>,
-    /// What reading costs because samples lie in compressed blocks; absent where none does.
+    /// The cost of reading samples in compressed blocks; absent if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     compressed: Option<BlockCosts>,
-    /// The notices of what is left out of the batches, as on stderr.
+    /// The notices about skipped files and samples, as printed on stderr.
     notices: Vec<Notice>,
 }
 
@@ -122,15 +122,15 @@ struct CombinedReport {
     findings: IndexFindings,
 }
 
-/// Opens or builds the index and prints what it holds.
+/// Opens or builds the index and prints its contents.
 pub(crate) fn run(args: &IndexArgs) -> Result<()> {
     let verifies = args.verify || args.decode;
     let options = IndexOptions {
-        // All members that the index knows are shown and verified.
+        // Show and verify all members in the index.
         members: Some(Vec::new()),
         changed: args.changed.unwrap_or(if verifies { Changed::Refuse } else { Changed::Rebuild }),
         threads: args.threads.map_or(0, usize::from),
-        // What can be read is shown all the same, and the rest is listed.
+        // Show everything that can be read first, then list the shards that cannot.
         bad_shards_later: true,
         ..args.settings.validate()?.index_options(if args.files { Contents::Files } else { Contents::Images })
     };
@@ -155,20 +155,20 @@ pub(crate) fn run(args: &IndexArgs) -> Result<()> {
     verdict
 }
 
-/// Decodes the images and masks of `index`, which was opened by `options`.
+/// Decodes the images and masks of `index`, which was opened with `options`.
 fn decode(args: &IndexArgs, index: &DatasetIndex, options: &IndexOptions) -> Result<DecodedImages> {
     let here = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or_else(here, usize::from);
     let members = ImageMembers::of(index);
     let Some(names) = members.names() else { return decode::damaged(index, &members, threads) };
-    // What there is to hear of the dataset was heard when it was opened first.
+    // All notices about the dataset were given when it was opened first.
     let notices = Notices::default();
     let options = IndexOptions { members: Some(names), rebuild: false, notices, ..options.clone() };
     let index = DatasetIndex::open_all(&args.directories, &options, &Arc::default())?;
     decode::damaged(&index, &members, threads)
 }
 
-/// What the fields of the first samples hold, as far as they are asked for.
+/// The field values of the first samples, if they are requested.
 fn first_samples(args: &IndexArgs, index: &DatasetIndex, options: &IndexOptions) -> Result<FirstSamples> {
     let usual = if index.has_tables() { samples::USUAL } else { 0 };
     let (count, fields) = (args.samples.unwrap_or(usual), samples::shown_fields(index));
@@ -182,7 +182,7 @@ fn first_samples(args: &IndexArgs, index: &DatasetIndex, options: &IndexOptions)
     Ok(samples::first_samples(&index, &fields, count))
 }
 
-/// The failure of the command if shards cannot be read, unless they are to be skipped.
+/// The command's error if shards cannot be read, unless they are skipped.
 fn bad_shards(args: &IndexArgs, index: &DatasetIndex) -> Result<()> {
     let count: usize = index.summaries().map(|summary| summary.notes.bad_shards.len()).sum();
     if count == 0 || args.settings.bad_shards == BadShards::Skip {
@@ -195,7 +195,7 @@ fn bad_shards(args: &IndexArgs, index: &DatasetIndex) -> Result<()> {
     Err(Error::dataset(index.root(), message))
 }
 
-/// The failure of the command if images are damaged.
+/// The command's error if images are damaged.
 fn verdict(index: &DatasetIndex, decoded: &DecodedImages) -> Result<()> {
     let DecodedImages { images, compared, damaged, what, .. } = decoded;
     if damaged.is_empty() {
@@ -251,7 +251,7 @@ fn show(args: &IndexArgs, index: &DatasetIndex, findings: IndexFindings) -> Resu
     output::print(&lines.join("\n"))
 }
 
-/// What was looked at beside the images, in words; empty where nothing was.
+/// A phrase for the members that were checked in addition to the images; empty if there are none.
 fn and_others(count: u64, how: &str) -> String {
     if count == 0 { String::new() } else { format!(" and {count} other members{how}") }
 }
@@ -314,7 +314,7 @@ fn describe(report: &IndexReport) -> String {
     lines.join("\n")
 }
 
-/// What a packed dataset was made of, or which column of a manifest names its files, in words.
+/// The dataset from which a packed one was made, or the column of a manifest with the file names, as a phrase.
 fn of_what(layout: Layout, notes: &Notes) -> String {
     match &notes.image {
         Some(column) if layout == Layout::Manifest => format!(", which its column {column:?} names"),
@@ -322,10 +322,10 @@ fn of_what(layout: Layout, notes: &Notes) -> String {
     }
 }
 
-/// The most reasons that are listed for people: there may be as many as files.
+/// The most reasons listed in the text output: there may be as many as files.
 const REASONS_LISTED: usize = 20;
 
-/// Describes what of a dataset does not become batches.
+/// Describes the parts of a dataset that do not become batches.
 fn left_out(IndexSummary { notes, to_label, .. }: &IndexSummary) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(fault) = &notes.label_fault {

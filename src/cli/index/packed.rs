@@ -1,4 +1,4 @@
-//! What the footers of packed shards say of members: where each is, its checksum, and what it was called.
+//! The members listed in the footers of packed shards: the place, checksum and original name of each.
 
 use base::error::Result;
 use data::dataset::{DatasetIndex, Extent, FileId};
@@ -11,12 +11,12 @@ pub(super) struct MemberSum {
     pub(super) extent: Extent,
     /// The CRC-32C of its bytes.
     pub(super) checksum: u32,
-    /// The shard, and the name that the member had before it was packed, as if the shard were a directory.
+    /// The shard, joined with the name that the member had before packing.
     pub(super) path: PathBuf,
 }
 
-/// The members of one packed shard after another, by sample. Neighbours lie in one shard, so that footers are rarely
-/// read. Each thread has its own.
+/// The members of the packed shard that was read last, by sample. Neighbouring samples are in one shard, so footers are
+/// rarely read. Each thread has one of these.
 #[derive(Default)]
 pub(super) struct PackedSums {
     of: Option<FileId>,
@@ -24,8 +24,8 @@ pub(super) struct PackedSums {
 }
 
 impl PackedSums {
-    /// The members of a sample; none where the sample is in no packed shard. The error says why the shard's footer
-    /// cannot be read.
+    /// The members of a sample; empty if the sample is not in a packed shard. The error is the reason why the shard's
+    /// footer cannot be read.
     pub(super) fn of_sample(&mut self, index: &DatasetIndex, sample: u64) -> Result<&[MemberSum], String> {
         let file = index.extent(sample).file;
         if self.of != Some(file) {
@@ -38,7 +38,7 @@ impl PackedSums {
     }
 }
 
-/// The members of each sample of a file that is a packed shard; nothing for any other file.
+/// The members of each sample of a packed shard; empty for any other file.
 fn members(index: &DatasetIndex, file: FileId) -> Result<Vec<Vec<MemberSum>>> {
     let Some(footer) = index.packed_footer(file)? else { return Ok(Vec::new()) };
     let shard = index.path(file);

@@ -1,4 +1,4 @@
-//! The flag `foreload index --samples`: what the fields of the first samples hold, shortly.
+//! The flag `foreload index --samples`: shows the values of the first samples' fields in short form.
 
 use base::error::{Error, Result};
 use data::dataset::{DatasetIndex, Extent, FieldKind, MemberBytes, TableField};
@@ -6,16 +6,16 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 use store::io::read_blocking;
 
-/// The samples that are shown of tables if nothing else is said.
+/// The default number of shown samples of tables.
 pub(super) const USUAL: u64 = 10;
-/// The key of a value that says why there is none.
+/// The JSON key for the reason why a value cannot be read.
 const UNREADABLE: &str = "unreadable";
-/// The most characters that are shown of a text.
+/// The most shown characters of a text.
 const LONGEST: usize = 60;
-/// The most bytes that are read of a text.
+/// The most bytes read of a text.
 const READ: u32 = 4 * LONGEST as u32;
 
-/// The fields that are shown, by name: those of tables by their schema, members of tar shards by their names.
+/// The shown fields, by name: those of tables from their schema, members of tar shards by their names.
 pub(super) fn shown_fields(index: &DatasetIndex) -> Vec<TableField> {
     let mut fields: Vec<TableField> = index
         .summaries()
@@ -32,7 +32,7 @@ pub(super) fn shown_fields(index: &DatasetIndex) -> Vec<TableField> {
     fields
 }
 
-/// What the first samples hold, and which of their fields cannot be read, and why.
+/// The values of the first samples, and the fields that cannot be read, with reasons.
 #[derive(Default)]
 pub(super) struct FirstSamples {
     pub(super) values: Vec<Map<String, Value>>,
@@ -40,7 +40,7 @@ pub(super) struct FirstSamples {
 }
 
 impl FirstSamples {
-    /// The failure of the command if fields cannot be read.
+    /// The command's error if fields cannot be read.
     pub(super) fn verdict(&self, root: &Path) -> Result<()> {
         let Some(first) = self.faults.first() else { return Ok(()) };
         let others = match self.faults.len() {
@@ -51,7 +51,7 @@ impl FirstSamples {
     }
 }
 
-/// What the first samples of `index` hold, which was opened with all of `fields` as members.
+/// Reads the values of the first samples of `index`, which was opened with all of `fields` as members.
 pub(super) fn first_samples(index: &DatasetIndex, fields: &[TableField], count: u64) -> FirstSamples {
     let mut faults = Vec::new();
     let of_sample = |sample: u64| {
@@ -74,7 +74,7 @@ pub(super) fn first_samples(index: &DatasetIndex, fields: &[TableField], count: 
     FirstSamples { values, faults }
 }
 
-/// What a member holds: a text, or the number of its bytes; or why it cannot be read.
+/// The value of a member: a text, or the number of its bytes. The error is the reason why it cannot be read.
 fn member_value(index: &DatasetIndex, sample: u64, member: usize, kind: FieldKind) -> Result<Value, String> {
     let record = index.extent(sample);
     let extent = match index.member(sample, member) {
@@ -94,7 +94,7 @@ fn member_value(index: &DatasetIndex, sample: u64, member: usize, kind: FieldKin
     Ok(Value::from(shortened(&String::from_utf8_lossy(&bytes), extent.length > READ)))
 }
 
-/// The beginning of a text.
+/// Shortens a text.
 fn shortened(text: &str, is_cut: bool) -> String {
     let short: String = text.chars().take(LONGEST).collect();
     if is_cut || short.len() < text.len() { format!("{short}…") } else { short }

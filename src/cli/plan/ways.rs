@@ -1,27 +1,27 @@
-//! How else the dataset could lie or come into the cache, and what that would change.
+//! Other ways to store the dataset or to fill the cache, and what each would change.
 
 use serde::Serialize;
 use simulate::predict::{PredictedJob, Prediction, predict};
 use store::tier::{FillChoice, Machine};
 
-/// The bytes of a shard where loose files are put into shards.
+/// The size in bytes of the shards into which loose files would be packed.
 const SHARD: u64 = 256_000_000;
-/// What decoding packed images takes of the time that JPEGs take, by `make compare-packed`.
+/// The decoding time of packed images relative to JPEGs, measured by `make compare-packed`.
 const PACKED: f64 = 0.5;
-/// The share by which a way must change the time or the requests to be worth a line.
+/// The smallest relative change of the time or the requests for which a way is listed.
 const WORTH: f64 = 0.05;
 
 /// The prediction for another way.
 #[derive(Debug, Serialize)]
 pub(super) struct OtherWay {
-    /// What is done: `use`, `ahead`, `blocks`, `shards`, `packed`.
+    /// The name of the way: `use`, `ahead`, `blocks`, `shards`, `packed`.
     way: &'static str,
     #[serde(flatten)]
     pub(super) plan: Prediction,
 }
 
 impl OtherWay {
-    /// What it is called in a table.
+    /// Its title in a table.
     pub(super) fn title(&self) -> &'static str {
         match self.way {
             "use" => "filled on use",
@@ -33,7 +33,7 @@ impl OtherWay {
     }
 }
 
-/// The job in an order that keeps neighbours near, in which all samples take so many `requests`.
+/// The job in an order that keeps neighbours together, in which reading all samples takes this many `requests`.
 pub(super) fn by_block(job: &PredictedJob, requests: u64) -> PredictedJob {
     PredictedJob {
         requests: requests.min(job.requests),
@@ -42,8 +42,9 @@ pub(super) fn by_block(job: &PredictedJob, requests: u64) -> PredictedJob {
     }
 }
 
-/// The ways that would change the job's time or its requests, whose prediction as things are is `plan`. Packing is one
-/// where it `can_pack`, and so is an order that keeps neighbours near, which takes so many requests `by_blocks`.
+/// The ways that would change the job's time or requests, compared with the current `plan`. `can_pack` says whether
+/// packing is possible. `by_blocks` is the number of requests in an order that keeps neighbours together, if that is
+/// possible.
 pub(super) fn ways(
     job: &PredictedJob,
     machine: &Machine,

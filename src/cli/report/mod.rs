@@ -1,5 +1,5 @@
-//! The command `foreload report`, which shows where the time of each epoch of a logged run went, and what was asked of
-//! the job's other nodes: as tables, as JSON and as a page.
+//! The command `foreload report`: how the time of each epoch of a logged run was spent, and the requests to the job's
+//! other nodes. It prints tables or JSON, or writes a page.
 
 mod page;
 mod peers;
@@ -29,7 +29,7 @@ const PARTS: usize = 180;
 /// Runs the command.
 ///
 /// # Errors
-/// [`Error::Io`] if the file is no log or the page cannot be written.
+/// [`Error::Io`] if the file is not a log or the page cannot be written.
 pub(super) fn run(args: &ReportArgs) -> Result<()> {
     let summary = trace::read(&args.file)?.summary(PARTS);
     if let Some(path) = &args.out {

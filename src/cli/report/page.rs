@@ -1,4 +1,4 @@
-//! The report as a page, with each stage's course over the epoch, and how long the consumer waited for it.
+//! The report as an HTML page, with each stage's activity over the epoch, and the consumer's waiting time.
 
 use super::peers;
 use super::text::{bandwidth, facts, percent};
@@ -6,7 +6,7 @@ use crate::output;
 use base::trace::{EpochSummary, StageSummary, TraceSummary};
 use std::fmt::Write;
 
-/// The height of a stage's course in pixels, which a full one has.
+/// The height in pixels of a fully busy stage's curve.
 const HEIGHT: f64 = 34.0;
 
 /// The number of epochs that are shown unfolded.
@@ -14,7 +14,7 @@ const UNFOLDED: usize = 4;
 
 const STYLE: &str = include_str!("page.css");
 
-/// Makes the page, which is complete in itself.
+/// Makes the page, which needs no other files.
 pub(super) fn html(summary: &TraceSummary) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
@@ -31,7 +31,7 @@ pub(super) fn html(summary: &TraceSummary) -> String {
     page
 }
 
-/// Draws a bar for each epoch: how long it was, and how much of that the consumer trained and waited.
+/// Draws a bar for each epoch: its length, and the shares in which the consumer trained and waited.
 fn overview(summary: &TraceSummary) -> String {
     let longest = summary.epochs.iter().map(|epoch| epoch.seconds).fold(f64::MIN_POSITIVE, f64::max);
     let mut html = String::new();
@@ -102,7 +102,7 @@ fn row(stage: &StageSummary, epoch: &EpochSummary) -> String {
     )
 }
 
-/// Draws the course of a stage as a filled curve of steps, stretched to the available width.
+/// Draws the activity of a stage as a filled step curve, stretched to the available width.
 fn course(stage: &StageSummary, title: &str) -> String {
     let width = stage.course.len();
     let mut path = format!("M0 {HEIGHT}");
@@ -110,7 +110,7 @@ fn course(stage: &StageSummary, title: &str) -> String {
     for (at, busy) in stage.course.iter().enumerate() {
         let top = (HEIGHT * (1.0 - busy.clamp(0.0, 1.0)) * 10.0).round() / 10.0;
         if top != last {
-            // A step goes to the right first, since the curve is as high as before until here.
+            // Draw the step horizontally first: up to here the curve has its former height.
             let _ = write!(path, "H{at}V{top}");
             last = top;
         }
@@ -122,7 +122,7 @@ fn course(stage: &StageSummary, title: &str) -> String {
     )
 }
 
-/// Draws the axis of seconds below the courses.
+/// Draws the axis of seconds below the curves.
 fn axis(seconds: f64) -> String {
     let step = round_step(seconds / 6.0);
     let mut html = String::from("<div class=\"ticks\">");
@@ -153,7 +153,8 @@ fn legend() -> String {
         .into()
 }
 
-/// The names of a stage in the style sheet: `read read-nvme`, so that tiers it does not know look like others.
+/// The CSS classes of a stage: `read read-nvme`. A tier without a rule in the style sheet gets that of `read` or
+/// `write`.
 fn class(stage: &str) -> String {
     match stage.split_once(' ') {
         Some((kind @ ("read" | "write"), _)) => format!("{kind} {}", stage.replace(' ', "-")),

@@ -1,4 +1,4 @@
-//! What a process asked of the job's other nodes, as a table: the worst nodes by name, and the rest together.
+//! The requests of a process to the job's other nodes, as a table: the worst nodes by name, and the rest together.
 
 use super::page::escaped;
 use crate::output;
@@ -48,7 +48,7 @@ fn rows(summary: &PeersSummary) -> Vec<[String; 9]> {
 fn row(name: String, numbers: &PeerNumbers) -> [String; 9] {
     let count = |names: &[&str]| names.iter().map(|name| numbers.get(name)).sum::<f64>().to_string();
     let within = |name: &str| match numbers.get(name) {
-        // Nothing came.
+        // No sample arrived.
         0.0 => "-".into(),
         seconds => output::seconds(seconds),
     };

@@ -57,7 +57,7 @@ fn row(stage: &StageSummary) -> [String; 8] {
     ]
 }
 
-/// The bytes per merged second in words; nothing if no bytes were moved.
+/// Formats the bytes per merged second; empty if no bytes were moved.
 pub(super) fn bandwidth(stage: &StageSummary) -> String {
     if stage.bytes > 0 { format!("{}/s", output::bytes(stage.bandwidth as u64)) } else { String::new() }
 }

@@ -1,5 +1,5 @@
-//! From pixels to a JPEG of a wanted quality and size: too smooth a photograph gets sharpness and grain, too busy a one
-//! is softened.
+//! Encodes pixels as a JPEG of a given quality and size. A photograph that is too smooth is sharpened and gets grain,
+//! and one with too much detail is softened.
 
 use super::exif;
 use super::huffman::{CodeCounts, CodedSymbols};
@@ -14,18 +14,18 @@ pub(crate) struct EncodedImage {
     pub bytes: Vec<u8>,
     /// The quality setting that it was encoded with, 1 to 100.
     pub quality: u8,
-    /// What its codes are like; all zero for a progressive one.
+    /// The statistics of its Huffman codes; all zero for a progressive image.
     pub counts: CodeCounts,
 }
 
-/// Sensor noise, drawn once and cut at a random place for every image: luminance noise is white, chrominance
-/// noise blurred, as demosaicing leaves it.
+/// Sensor noise, drawn once and cut at a random offset for every image. Luminance noise is white. Chrominance noise is
+/// blurred, as after demosaicing.
 pub(crate) struct Grain {
     pixels: Vec<Pixel>,
 }
 
 impl Grain {
-    /// The pixels on a side of the tile.
+    /// The side of the tile in pixels.
     const SIDE: usize = 512;
 
     /// Draws the tile.
@@ -53,20 +53,20 @@ impl Grain {
     }
 }
 
-/// The finish of an image before encoding. It is one number, so that it can be searched for.
+/// The adjustment of an image before encoding. It is one number, so that a search can find it.
 #[derive(Clone, Copy)]
 struct PhotoFinish {
     /// The strength: 0 leaves the pixels as they are; 1 is strong sharpening and the grain of a fast film; −1 is the
     /// mean of 3×3 pixels.
     strength: f32,
-    /// The position where the grain is cut from its tile.
+    /// The offset of the grain in its tile.
     offset: [usize; 2],
 }
 
-/// The rows of a sample of the image: a multiple of the height of an MCU.
+/// The rows of a band of the image: a multiple of the height of an MCU.
 const BAND: usize = 32;
 
-/// Encodes `image` as `recipe` says.
+/// Encodes `image` according to `recipe`.
 pub(crate) fn encode(
     image: &PixelGrid,
     recipe: &PhotoRecipe,
@@ -99,7 +99,7 @@ pub(crate) fn encode(
     let softest = rate(finish(low), quality)?;
     let mut strength = low;
     if softest > wanted {
-        // However soft, it is too busy for this quality.
+        // Even the softest image has too much detail for this quality, so lower the quality.
         let (mut least, mut most) = (20, quality);
         while most - least > 1 {
             let middle = least + (most - least) / 2;
@@ -135,7 +135,7 @@ pub(crate) fn encode(
     Ok(EncodedImage { bytes, quality, counts })
 }
 
-/// The preview that cameras keep in EXIF: a JPEG of about 160 pixels on the long side.
+/// The preview that cameras store in EXIF: a JPEG of about 160 pixels on the long side.
 fn preview(image: &PixelGrid) -> Result<Vec<u8>, EncodingError> {
     let step = image.width.max(image.height).div_ceil(160).max(1);
     let (width, height) = (image.width / step, image.height / step);
@@ -147,7 +147,7 @@ fn preview(image: &PixelGrid) -> Result<Vec<u8>, EncodingError> {
 /// The bytes of the headers and standard tables, which do not grow with the image.
 const HEADER: usize = 620;
 
-/// The nearest levels of 8 bits of a pixel's colours.
+/// Rounds a pixel's colours to 8 bits.
 fn rgb(pixel: &Pixel) -> [u8; 3] {
     std::array::from_fn(|lane| (pixel[lane] + 0.5).clamp(0.0, 255.0) as u8)
 }
@@ -160,8 +160,7 @@ fn sampled(image: &PixelGrid, bands: &[usize], grain: &Grain, finish: PhotoFinis
     pixels
 }
 
-/// Appends rows of the image as 8-bit RGB, sharpened (unsharp mask over 3×3 pixels) and grained, or
-/// softened.
+/// Appends rows of the image as 8-bit RGB: sharpened (unsharp mask over 3×3 pixels) with grain, or softened.
 fn finished(
     image: &PixelGrid,
     rows: std::ops::Range<usize>,
@@ -189,7 +188,7 @@ fn finished(
             let pixel = &near[1][x];
             let (left, right) = (&sums[x.saturating_sub(1)], &sums[(x + 1).min(width - 1)]);
             let grain = grain.at(x + finish.offset[0], y + finish.offset[1]);
-            // Photon noise grows with the square root of the light; this is a line through it, which is cheap.
+            // Photon noise grows with the square root of the light. This linear approximation is cheaper.
             let noise = noise * (0.4 + pixel[1].clamp(0.0, 255.0) * (0.6 / 255.0));
             let value: Pixel = std::array::from_fn(|lane| {
                 let blurred = (left[lane] + sums[x][lane] + right[lane]) * (1.0 / 9.0);

@@ -1,7 +1,7 @@
-//! Makes optimised Huffman tables for a baseline JPEG of one scan, without touching a coefficient.
+//! Optimises the Huffman tables of a baseline JPEG with one scan, without changing a coefficient.
 //!
-//! The encoder can make such tables only for files with one scan for each component, a kind that cameras and web sites
-//! hardly ever write. Here the one interleaved scan is read as symbols, counted, and written again.
+//! The encoder can optimise tables only in files with one scan for each component, which cameras and web sites hardly
+//! ever write. This module reads the single interleaved scan as symbols, counts them, and writes them again.
 
 /// A symbol of a scan: its table, its value, and the bits that follow it.
 struct ScanSymbol {
@@ -13,20 +13,20 @@ struct ScanSymbol {
 /// The number of tables: DC 0, DC 1, AC 0, AC 1.
 const TABLES: usize = 4;
 
-/// What the codes of an image are like.
+/// Statistics of the Huffman codes of an image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CodeCounts {
     /// The blocks of 8×8 samples.
     pub blocks: u64,
-    /// The Huffman codes, those of DC and of ends of blocks among them.
+    /// The Huffman codes, including those of DC and of ends of blocks.
     pub codes: u64,
-    /// The bits of the scan: codes and what follows them.
+    /// The bits of the scan: codes and the bits that follow them.
     pub bits: u64,
     /// The AC coefficients that are not zero.
     pub non_zero: u64,
-    /// The sum over all blocks of the place of the last coefficient that is not zero, 0 for DC.
+    /// The sum over all blocks of the position of the last coefficient that is not zero; 0 for DC.
     pub ends: u64,
-    /// The blocks in which all AC coefficients are zero.
+    /// The blocks whose AC coefficients are all zero.
     pub dc_only: u64,
 }
 
@@ -41,22 +41,22 @@ impl std::ops::AddAssign for CodeCounts {
     }
 }
 
-/// A baseline JPEG of one scan as its symbols.
+/// The symbols of a baseline JPEG with one scan.
 pub(crate) struct CodedSymbols {
     header: InterleavedScan,
     symbols: Vec<ScanSymbol>,
 }
 
 impl CodedSymbols {
-    /// Reads an image; `None` unless it is a baseline JPEG of one scan that uses at most two tables of either kind and
-    /// no restart markers.
+    /// Reads an image. Returns `None` unless it is a baseline JPEG with one scan, at most two tables of either kind,
+    /// and no restart markers.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let header = InterleavedScan::parse(bytes)?;
         let symbols = header.read(&unstuffed(bytes.get(header.data..)?))?;
         Some(Self { header, symbols })
     }
 
-    /// The image with Huffman tables made for it, and what its codes are like then.
+    /// The image with optimised Huffman tables, and its new statistics.
     pub(crate) fn with_own_tables(self) -> (Vec<u8>, CodeCounts) {
         let mut counts = [[0u32; 256]; TABLES];
         for symbol in &self.symbols {
@@ -84,7 +84,7 @@ impl CodedSymbols {
         (writer.finish(), count(&self.symbols, &codes))
     }
 
-    /// What its codes are like with the tables that it has.
+    /// The statistics of the image with its present tables.
     pub(crate) fn counts(&self) -> CodeCounts {
         let none = || [(0, 0); 256];
         let codes =
@@ -93,7 +93,7 @@ impl CodedSymbols {
     }
 }
 
-/// What symbols are like that have these codes.
+/// The statistics of symbols with these codes.
 fn count(symbols: &[ScanSymbol], codes: &[[(u16, u8); 256]; TABLES]) -> CodeCounts {
     let mut counts = CodeCounts::default();
     let (mut place, mut last) = (0, 0);
@@ -123,13 +123,13 @@ fn count(symbols: &[ScanSymbol], codes: &[[(u16, u8); 256]; TABLES]) -> CodeCoun
     counts
 }
 
-/// The part of the headers that matters here.
+/// The needed part of the headers.
 struct InterleavedScan {
     /// Everything before the scan, without Huffman tables.
     kept: Vec<u8>,
     /// The start-of-scan segment.
     scan: Vec<u8>,
-    /// The offset where the entropy-coded data begins.
+    /// The offset of the entropy-coded data.
     data: usize,
     /// The tables as they were read.
     tables: [Option<Specification>; TABLES],
@@ -174,7 +174,7 @@ impl InterleavedScan {
                     let (scan, data) = (segment.to_vec(), at + segment.len());
                     return Some(Self { kept, scan, data, tables, blocks, mcus });
                 }
-                // Restart intervals and all other kinds of frames are not handled.
+                // Restart intervals and all other kinds of frames are not supported.
                 0xDD | 0xC1..=0xCF => return None,
                 _ => kept.extend(segment),
             }
@@ -245,7 +245,7 @@ fn blocks(scan: &[u8], components: &[[u8; 3]]) -> Option<Vec<(u8, u8)>> {
     Some(blocks)
 }
 
-/// A Huffman table as a file specifies it: how many codes there are of each length, and their symbols.
+/// A Huffman table as in a file: the number of codes of each length, and their symbols.
 struct Specification {
     counts: [u8; 16],
     values: Vec<u8>,
@@ -267,7 +267,7 @@ impl Specification {
         codes
     }
 
-    /// The length and the symbol by the next 16 bits; the length is 0 if there is no code.
+    /// The length and the symbol for each value of the next 16 bits. The length is 0 if there is no code.
     fn lookup(&self) -> Vec<(u8, u8)> {
         let mut lookup = vec![(0, 0); 1 << 16];
         for (value, (code, length)) in (0..=255u8).zip(self.codes()) {
@@ -281,7 +281,7 @@ impl Specification {
 
     /// Finds the shortest codes of at most 16 bits for symbols that occur `counts` times (ITU-T T.81, annex K.2).
     fn optimal(counts: &[u32; 256]) -> Self {
-        // One more symbol, rarer than all, takes the code of all ones, which a file must not use.
+        // An additional symbol, rarer than all others, takes the code of all ones, which a file must not use.
         let mut weights: Vec<u32> = counts.iter().copied().chain([1]).collect();
         let mut groups: Vec<Vec<usize>> = (0..257).map(|i| vec![i]).collect();
         let mut lengths = [0usize; 257];
@@ -298,7 +298,7 @@ impl Specification {
         lengths.iter().filter(|&&length| length > 0).for_each(|&length| of_length[length] += 1);
         for long in (17..258).rev() {
             while of_length[long] > 0 {
-                // Two siblings move: one takes their parent's place, one splits a shorter leaf.
+                // Move two siblings: one takes their parent's place, and one splits a shorter leaf.
                 let shorter = (1..long - 1).rev().find(|&l| of_length[l] > 0).unwrap_or(1);
                 of_length[long] -= 2;
                 of_length[long - 1] += 1;
@@ -331,7 +331,7 @@ impl EntropyReader<'_> {
     }
 }
 
-/// Returns entropy-coded data without the zero that follows every 0xFF, up to the first marker.
+/// Removes the zero that follows every 0xFF in entropy-coded data, up to the first marker.
 fn unstuffed(data: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(data.len());
     let mut bytes = data.iter();

@@ -1,6 +1,6 @@
-//! The command `foreload synth`, which makes a dataset with the statistics of a population from real photographs.
+//! The command `foreload synth`, which makes a dataset with the statistics of a profile from real photographs.
 //!
-//! The same seed gives the same bytes for any number of threads: every image draws from its own random stream.
+//! The same seed gives the same bytes with any number of threads: every image has its own random stream.
 
 mod encode;
 mod exif;
@@ -60,7 +60,7 @@ pub(crate) struct SynthArgs {
     json: bool,
 }
 
-/// An image that is made, but not yet written.
+/// An image that was made and not written yet.
 struct MadeImage {
     index: u64,
     recipe: PhotoRecipe,
@@ -69,12 +69,12 @@ struct MadeImage {
     counts: huffman::CodeCounts,
 }
 
-/// Everything that the threads share.
+/// The data that all threads share.
 struct Studio {
     photos: Vec<Photo>,
     grain: encode::Grain,
     key: RandomKey,
-    /// The start of the golden-ratio walk over the codings.
+    /// The start of the golden-ratio sequence over the codings.
     start: f64,
     profile: Profile,
 }
@@ -111,7 +111,7 @@ impl Studio {
             return Err(Error::config("photos", "every photograph is smaller than 64 pixels on a side"));
         }
         let key = RandomKey::new(b"synth", args.seed, 0, Use::Augment);
-        // Images use the streams 0, 1, 2, …; what is drawn once for all images uses the last one.
+        // Images use the streams 0, 1, 2, …. The draws for all images together use the last stream.
         let mut random = key.stream(u64::MAX);
         let start = random.unit();
         let grain = encode::Grain::new(&mut random);
@@ -135,7 +135,7 @@ impl Studio {
         })
     }
 
-    /// Makes `images` images on `threads` threads and hands them to `keep` in order.
+    /// Makes `images` images on `threads` threads, and passes them to `keep` in order.
     fn make_all(
         &self,
         images: u64,
@@ -166,7 +166,7 @@ impl Studio {
                 })?;
             }
             drop(sender);
-            // Images that overtook a slower one wait here.
+            // Images that were finished before a slower predecessor wait here.
             let mut early = BTreeMap::new();
             let mut due = 0;
             for made in receiver {

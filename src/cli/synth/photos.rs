@@ -1,4 +1,4 @@
-//! The photographs that a dataset is made from: found, decoded and kept at several scales.
+//! The photographs from which a dataset is made: found, decoded and kept at several scales.
 
 use base::error::{Error, Result};
 use pixels::decode::{Decoder, Planes, Region};
@@ -6,24 +6,24 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Red, green, blue (0 to 255) and an unused fourth lane, so that a pixel is one vector.
+/// Red, green, blue (0 to 255) and an unused fourth lane, so that a pixel is one SIMD vector.
 pub(crate) type Pixel = [f32; 4];
 
 /// An image in memory, rows from the top.
 pub(crate) struct PixelGrid {
-    /// The pixels of a row.
+    /// The width in pixels.
     pub width: usize,
-    /// The number of rows.
+    /// The height in pixels.
     pub height: usize,
     /// The `width * height` pixels.
     pub pixels: Vec<Pixel>,
 }
 
-/// A photograph at full size and halved again and again, for resampling without aliasing.
+/// A photograph at full size and repeatedly halved, for resampling without aliasing.
 pub(crate) struct Photo {
     /// The file of the photograph.
     pub path: PathBuf,
-    /// The levels: full size first, each next one half of it.
+    /// The levels: full size first, each next one half as large.
     pub levels: Vec<PixelGrid>,
 }
 
@@ -50,11 +50,11 @@ const SHIPPED: &[(&str, &[&str])] = &[
     ("sklearn/datasets/images", &["china.jpg", "flower.jpg"]),
 ];
 
-/// The fewest pixels on a side: with fewer there is nothing to crop.
+/// The smallest allowed side in pixels. Smaller photographs cannot be cropped.
 const SMALLEST: usize = 64;
 
-/// Finds the photographs below `directories`, or the shipped ones if there are none. They are sorted, so that the
-/// choice among them is the same everywhere.
+/// Finds the photographs below `directories`, or the shipped ones if there are none. They are sorted, so that draws
+/// from them are the same everywhere.
 pub(crate) fn find(directories: &[PathBuf]) -> Result<Vec<PathBuf>> {
     if directories.is_empty() {
         return shipped();
@@ -115,10 +115,10 @@ fn shipped() -> Result<Vec<PathBuf>> {
     ))
 }
 
-/// The Python interpreters that may know the packages: the one that this program runs in or beside, that of the active
-/// environment, and that on the search path.
+/// The Python interpreters that may have the packages: the one in which this program runs, the one in its directory,
+/// the one of the active environment, and the one on the search path.
 fn pythons() -> Vec<PathBuf> {
-    // The console script sets this variable, since in it this process's executable is the interpreter outside the
+    // The console script sets this variable, because the executable of its process is the interpreter outside the
     // environment.
     let around = std::env::var_os("FORELOAD_PYTHON").map(PathBuf::from);
     let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("python3")));
@@ -129,7 +129,7 @@ fn pythons() -> Vec<PathBuf> {
     pythons
 }
 
-/// The directories where `python` finds the two packages, without importing them.
+/// The directories in which `python` finds the two packages, without importing them.
 fn site_directories(python: &Path) -> Vec<PathBuf> {
     const ASK: &str = "import importlib.util as u, os\n\
         for name in 'skimage', 'sklearn':\n    \
@@ -146,7 +146,7 @@ fn site_directories(python: &Path) -> Vec<PathBuf> {
 }
 
 impl Photo {
-    /// Reads and decodes a PNG or JPEG file; `None` when it is too small to crop from.
+    /// Reads and decodes a PNG or JPEG file. Returns `None` if it is too small for crops.
     pub(crate) fn load(path: &Path) -> Result<Option<Self>> {
         let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
         let decoded = if bytes.starts_with(b"\x89PNG") { decode_png(&bytes) } else { decode_jpeg(&bytes) };

@@ -1,12 +1,13 @@
-//! What the photographs of a population are: codings, sizes, bits per pixel and qualities.
+//! The profiles of photographs: codings, sizes, bits per pixel and qualities.
 //!
 //! - `imagenet`: measured on 1 000 files of ILSVRC, one of each class, as published: 761 are 4:4:4, 203 4:2:0, 23 gray,
-//!   12 4:2:2, all baseline with one scan, 979 with Huffman tables of their own. The tables below hold what lies at
-//!   5, 25, 50, 75 and 95 % of them; qualities are those of the mean of the table for luminance on the usual scale
-//!   (ITU-T T.81, annex K.1, as the Independent JPEG Group scales it).
-//! - `web`: images of web pages, as in LAION: mostly 4:2:0, a fifth of them progressive, qualities 70 to 95, larger.
-//!   No table of them was measured: these are usual sizes of pages, at the rates that 4:2:0 has in ImageNet.
-//! - `phone`: twelve million pixels, 4:2:0, turned by EXIF as the camera was held, with a small preview in EXIF.
+//!   12 4:2:2, all baseline with one scan, 979 with optimised Huffman tables. The tables below contain the 5, 25, 50,
+//!   75 and 95 % quantiles. Qualities are computed from the mean of the luminance table on the usual scale (ITU-T T.81,
+//!   annex K.1, as the Independent JPEG Group scales it).
+//! - `web`: images of web pages, as in LAION: mostly 4:2:0, a fifth of them progressive, qualities 70 to 95, larger. No
+//!   table of them was measured: these are usual sizes on web pages, with ImageNet's rates for 4:2:0.
+//! - `phone`: twelve million pixels, 4:2:0, with an EXIF orientation as the camera was held, and a small preview in
+//!   EXIF.
 
 use super::recipe::JpegCoding;
 use serde::Serialize;
@@ -23,35 +24,35 @@ pub(crate) enum Profile {
     Phone,
 }
 
-/// Where the tables of bits per pixel and of qualities have their values: the part of the files that have less.
+/// The quantiles at which the tables of bits per pixel and of qualities have their values.
 pub(crate) const RANKS: [f64; 5] = [0.05, 0.25, 0.5, 0.75, 0.95];
 
 /// Photographs of one coding.
 pub(crate) struct Kind {
     /// How the pixels are coded.
     pub coding: JpegCoding,
-    /// How many of 1000 images are of this kind.
+    /// The number of images of this kind per 1000.
     pub share: u32,
-    /// How many of 1000 of these have Huffman tables made for them.
+    /// The number of these with optimised Huffman tables, per 1000.
     pub own_tables: u32,
-    /// Widths and heights with how many of 1000 have them, from the least to the most.
+    /// Ranges of width and height with their shares per 1000, sorted by size.
     pub sizes: &'static [(u32, PixelRange, PixelRange)],
     /// Bits per pixel at [`RANKS`].
     pub rates: [f64; 5],
-    /// Qualities there: files of low quality have few bits per pixel.
+    /// The qualities at [`RANKS`]: files of low quality have few bits per pixel.
     pub qualities: [f64; 5],
 }
 
-/// The least and the greatest length of a side, in pixels.
+/// The smallest and the largest length of a side, in pixels.
 pub(crate) type PixelRange = (u32, u32);
 
-/// A length that all have.
+/// A range with a single length.
 const fn just(pixels: u32) -> PixelRange {
     (pixels, pixels)
 }
 
 impl Profile {
-    /// The kinds of this population. The last is the most frequent.
+    /// The kinds of this profile. The last one is the most frequent.
     pub(crate) fn kinds(self) -> &'static [Kind] {
         match self {
             Self::Imagenet => IMAGENET,

@@ -1,25 +1,25 @@
-//! The recipe of each image: its size, coding, bits per pixel and quality, in the mix of a population.
+//! The recipe of each image: its size, coding, bits per pixel and quality, drawn from a profile.
 
 use super::profile::{Kind, Profile, RANKS};
 use base::rng::RandomStream;
 
-/// How the pixels are coded.
+/// The coding of the pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum JpegCoding {
     /// Baseline, one component.
     Gray,
-    /// Baseline, chroma halved both ways.
+    /// Baseline, chroma halved in both directions.
     Yuv420,
-    /// Baseline, chroma halved across.
+    /// Baseline, chroma halved horizontally.
     Yuv422,
     /// Baseline, chroma at full resolution.
     Yuv444,
-    /// Progressive, chroma halved both ways.
+    /// Progressive, chroma halved in both directions.
     Progressive,
 }
 
 impl JpegCoding {
-    /// Its name in the summary.
+    /// The name in the summary.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Gray => "gray",
@@ -31,32 +31,32 @@ impl JpegCoding {
     }
 }
 
-/// One image to make.
+/// The recipe of one image.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PhotoRecipe {
-    /// The pixels of a row.
+    /// The width in pixels.
     pub width: usize,
-    /// The number of rows.
+    /// The height in pixels.
     pub height: usize,
-    /// The coding of the image.
     pub coding: JpegCoding,
-    /// Whether its Huffman tables are made for it.
+    /// Whether its Huffman tables are optimised for it.
     pub own_tables: bool,
-    /// The bits per pixel to aim at.
+    /// The target for the bits per pixel.
     pub bits_per_pixel: f64,
-    /// The quality, 1 to 100. The photograph is made sharper or softer to have the bits per pixel at it.
+    /// The quality, 1 to 100. The photograph is sharpened or softened until it has the target bits per pixel at this
+    /// quality.
     pub quality: u8,
-    /// What EXIF says of how the camera was held, 1 to 8, if the image has EXIF.
+    /// The EXIF orientation, 1 to 8, if the image has EXIF.
     pub orientation: Option<u8>,
 }
 
 impl PhotoRecipe {
-    /// Draws the recipe of image `index` of a dataset whose kinds begin at `start` in [0, 1).
+    /// Draws the recipe of image `index`. `start` in [0, 1) is where the sequence of kinds begins in this dataset.
     pub(crate) fn draw(profile: Profile, index: u64, start: f64, random: &mut RandomStream) -> Self {
         let kind = kind_of(profile, index, start);
         let (width, height) = size(kind, random);
         let rank = random.unit();
-        // Three of five files have the quality that belongs to their bits per pixel; the others have any.
+        // Three of five files have the quality that matches their bits per pixel. The others have a random quality.
         let of_quality = if random.unit() < 0.6 { rank } else { random.unit() };
         let held = [1, 1, 1, 1, 6, 6, 8, 3][random.below(8) as usize];
         Self {
@@ -73,13 +73,13 @@ impl PhotoRecipe {
 
 /// The kind of image `index`.
 ///
-/// It steps by the golden ratio instead of drawing at random, so that any run of images has nearly the right shares.
+/// Steps by the golden ratio instead of drawing at random, so that any range of images has nearly the right shares.
 fn kind_of(profile: Profile, index: u64, start: f64) -> &'static Kind {
     const GOLDEN: f64 = 0.618_033_988_749_894_9;
     chosen(profile.kinds(), (start + GOLDEN * index as f64).fract() * 1000.0, |kind| kind.share)
 }
 
-/// What stands at `at`, at least 0 and less than 1000, if each of these has its share of 1000 in turn.
+/// The element at `at`, in [0, 1000), if the elements have consecutive intervals of the lengths `share`.
 fn chosen<T>(of: &[T], at: f64, share: impl Fn(&T) -> u32) -> &T {
     let mut left = at;
     let found = of.iter().find(|one| {
@@ -89,7 +89,7 @@ fn chosen<T>(of: &[T], at: f64, share: impl Fn(&T) -> u32) -> &T {
     found.unwrap_or(&of[of.len() - 1])
 }
 
-/// Draws a size of the kind's.
+/// Draws a size of this kind.
 fn size(kind: &Kind, random: &mut RandomStream) -> (usize, usize) {
     let &(_, width, height) = chosen(kind.sizes, random.below(1000) as f64, |size| size.0);
     let mut between =
@@ -97,8 +97,8 @@ fn size(kind: &Kind, random: &mut RandomStream) -> (usize, usize) {
     (between(width), between(height))
 }
 
-/// The value below which a part `rank` of all values lies, from those at 5, 25, 50, 75 and 95 %: between them it grows
-/// evenly in its logarithm, and beyond them as it does between the nearest two.
+/// The quantile `rank`, from the values at the quantiles 5, 25, 50, 75 and 95 %. Interpolates the logarithm linearly
+/// between them, and extrapolates from the nearest two.
 fn quantile(values: &[f64; 5], rank: f64) -> f64 {
     let after = RANKS[1..4].iter().take_while(|&&r| r <= rank).count();
     let part = (rank - RANKS[after]) / (RANKS[after + 1] - RANKS[after]);
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn sizes_are_imagenets() {
-        // Widths and heights at 5, 25, 50, 75 and 95 % of the real files.
+        // The 5, 25, 50, 75 and 95 % quantiles of width and height of the real files.
         let real = [
             (JpegCoding::Yuv444, [300, 375, 500, 500, 500], [283, 334, 375, 500, 500]),
             (JpegCoding::Yuv420, [140, 308, 468, 600, 800], [150, 280, 375, 480, 864]),

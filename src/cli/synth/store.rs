@@ -1,4 +1,4 @@
-//! Writes the images to class directories or tar shards, published whole under the dataset's name.
+//! Writes the images to class directories or tar shards, and publishes the complete dataset under its name.
 
 use base::error::{Error, Result};
 use rustix::fs::{FlockOperation, flock};
@@ -17,12 +17,12 @@ pub(crate) enum SynthLayout {
     Tar,
 }
 
-/// Writes a dataset. It appears under its name only when complete; until then, and if it never is, its files lie in a
-/// hidden directory beside it, which the next attempt removes.
+/// Writes a dataset. It gets its name only when it is complete. Until then its files are in a hidden directory next to
+/// it, which the next attempt removes.
 pub(crate) struct DatasetWriter {
     directory: PathBuf,
     partial: PathBuf,
-    // The lock's file: two writers of one dataset would mix their files.
+    // Locked, because two writers of one dataset would mix their files.
     _lock: File,
     layout: SynthLayout,
     shard_size: u64,
@@ -79,7 +79,7 @@ impl DatasetWriter {
         Ok(Self { directory: directory.to_owned(), partial, _lock: lock, layout, shard_size, shard: None })
     }
 
-    /// Adds image `index`; indices come in order.
+    /// Adds image `index`. Indices must come in order.
     pub(crate) fn add(&mut self, index: u64, class: u32, jpeg: &[u8]) -> Result<()> {
         match self.layout {
             SynthLayout::Folder => {
@@ -104,8 +104,8 @@ impl DatasetWriter {
 
     fn finish_shard(&mut self) -> Result<()> {
         let Some(shard) = self.shard.take() else { return Ok(()) };
-        // The two zero blocks at the end come first, then what is buffered: errors of either must not be lost in a
-        // drop.
+        // This writes the two zero blocks at the end, then the buffered data. Dropping the shard would lose their
+        // errors.
         shard
             .into_inner()
             .and_then(|mut file| file.flush())
@@ -115,7 +115,7 @@ impl DatasetWriter {
     /// Publishes the dataset under its name.
     pub(crate) fn publish(mut self) -> Result<()> {
         self.finish_shard()?;
-        // Replaces the empty directory that may be there, and fails if it has been filled meanwhile.
+        // Replaces an empty directory of this name. Fails if files have been added to it.
         fs::rename(&self.partial, &self.directory).map_err(|error| {
             Error::io(format!("rename {} to", self.partial.display()), &self.directory, error)
         })
@@ -124,7 +124,7 @@ impl DatasetWriter {
 
 impl Drop for DatasetWriter {
     fn drop(&mut self) {
-        // After publishing there is nothing under this name; after a failure its files are of no use.
+        // After publishing nothing has this name. After a failure the files are of no use.
         let _ = fs::remove_dir_all(&self.partial);
     }
 }

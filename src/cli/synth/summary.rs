@@ -1,4 +1,4 @@
-//! The statistics of the images that were made, which users can compare with those of a dataset of their own.
+//! The statistics of the generated images, for comparison with other datasets.
 
 use super::MadeImage;
 use super::huffman::CodeCounts;
@@ -54,7 +54,7 @@ pub(crate) struct SynthSummary {
     images_per_s: f64,
 }
 
-/// The images of one coding, and what lies at 5, 25, 50, 75 and 95 % of them.
+/// The images of one coding, with the 5, 25, 50, 75 and 95 % quantiles.
 #[derive(Debug, Serialize)]
 struct CodingSummary {
     images: usize,
@@ -62,7 +62,7 @@ struct CodingSummary {
     bits_per_pixel: [f64; 5],
 }
 
-/// What the codes of all baseline images are like, on average.
+/// The mean statistics of the Huffman codes of all baseline images.
 #[derive(Debug, Serialize)]
 struct CodesSummary {
     bits_per_code: f64,
@@ -87,7 +87,7 @@ impl Statistics {
         self.codes += made.counts;
     }
 
-    /// The summary of all images counted.
+    /// The summary of all counted images.
     pub(crate) fn summary(
         self,
         profile: Profile,

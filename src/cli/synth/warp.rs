@@ -1,4 +1,4 @@
-//! A new view of a photograph: cropped, rotated, sheared, seen at a slant, flipped, with its colours shifted.
+//! A new view of a photograph: cropped, rotated, sheared, seen in perspective, flipped, with shifted colours.
 
 use super::photos::{Photo, Pixel, PixelGrid};
 use base::rng::RandomStream;
@@ -11,7 +11,7 @@ struct Homography {
 }
 
 impl Homography {
-    /// Makes the map that takes (0, 0), (1, 0), (1, 1), (0, 1) to the corners.
+    /// Makes the map from (0, 0), (1, 0), (1, 1), (0, 1) to the corners.
     ///
     /// See Heckbert, "Fundamentals of Texture Mapping and Image Warping" (1989), section 2.2.3.
     fn unit_square_to(corners: [[f64; 2]; 4]) -> Self {
@@ -42,7 +42,7 @@ impl Homography {
 /// Draws a random view of `photo` with `width`×`height` pixels, values nominally 0 to 255, not yet clamped.
 pub(crate) fn view(photo: &Photo, width: usize, height: usize, random: &mut RandomStream) -> PixelGrid {
     let (corners, scale) = quadrilateral(&photo.levels[0], width, height, random);
-    // This is the level whose pixels are nearest to the output's: at most 1.4 source pixels for an output pixel.
+    // Choose the level with the pixel size nearest to the output's: at most 1.4 source pixels per output pixel.
     let level = ((scale.log2() + 0.5).floor().max(0.0) as usize).min(photo.levels.len() - 1);
     let map = Homography::unit_square_to(corners)
         .scaled([1.0 / width as f64, 1.0 / height as f64], 0.5f64.powi(level as i32));
@@ -51,8 +51,8 @@ pub(crate) fn view(photo: &Photo, width: usize, height: usize, random: &mut Rand
     image
 }
 
-/// Draws the places in the photograph of the view's four corners (clockwise from the top left), and source pixels per
-/// output pixel.
+/// Draws the positions of the view's four corners in the photograph (clockwise from the top left), and the source
+/// pixels per output pixel.
 fn quadrilateral(
     full: &PixelGrid,
     width: usize,

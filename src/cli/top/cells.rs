@@ -1,24 +1,24 @@
-//! Texts in a terminal's cells: a character of some scripts takes two, and others none.
+//! Texts in terminal cells. Characters of some scripts take two cells, and combining ones take none.
 
 use unicode_width::UnicodeWidthChar;
 
-/// The cells that a text takes.
+/// The number of cells of a text.
 pub(super) fn width(text: &str) -> usize {
     text.chars().map(cells).sum()
 }
 
-/// The beginning of a text, as far as there is room in so many cells.
+/// The longest beginning of a text that fits into `room` cells.
 pub(super) fn beginning(text: &str, room: usize) -> String {
     within(text.chars(), room).collect()
 }
 
-/// The end of a text, as far as there is room in so many cells.
+/// The longest end of a text that fits into `room` cells.
 pub(super) fn end(text: &str, room: usize) -> String {
     let backwards: Vec<char> = within(text.chars().rev(), room).collect();
     backwards.into_iter().rev().collect()
 }
 
-/// A text, and spaces up to so many cells.
+/// A text padded with spaces to `room` cells.
 pub(super) fn padded(text: &str, room: usize) -> String {
     format!("{text}{}", " ".repeat(room.saturating_sub(width(text))))
 }

@@ -1,4 +1,4 @@
-//! What is seen as JSON: of each process its loaders, as they tell of themselves, with `rates`.
+//! The JSON output: the loaders of each process as it reports them, with `rates`.
 
 use engine::status::{LoaderRates, LoaderSnapshot, ProcessState, SeenProcess};
 use serde::Serialize;
@@ -14,10 +14,10 @@ struct ProcessReport<'a> {
     program: &'a str,
     /// `answers`, `silent` or `unreadable`.
     state: &'static str,
-    /// The seconds for which it has been silent.
+    /// How long it has not answered, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     silent_seconds: Option<f64>,
-    /// Why its answer is not to be used.
+    /// Why its answer cannot be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
     loaders: Vec<LoaderReport<'a>>,

@@ -43,7 +43,7 @@ pub(super) struct TopArgs {
     sort: Sorting,
 }
 
-/// What rows are sorted by.
+/// The sort order of the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sorting {
     Process,
@@ -54,14 +54,14 @@ enum Sorting {
 named!(Sorting: "process" => Process, "rate" => Rate, "waiting" => Waiting);
 
 impl Sorting {
-    /// The next one, by the key `s`.
+    /// The next order, for the key `s`.
     fn next(self) -> Self {
         let at = Self::NAMES.iter().position(|(_, sorting)| *sorting == self).unwrap_or(0);
         Self::NAMES[(at + 1) % Self::NAMES.len()].1
     }
 }
 
-/// The shortest and the longest time between two looks.
+/// The shortest and the longest interval between two updates.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(3600));
 
 /// How long processes may take to answer.
@@ -70,8 +70,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Runs the command.
 ///
 /// # Errors
-/// [`Error::Config`] for an interval that is too short or long; [`Error::Unavailable`] where loaders cannot be found;
-/// [`Error::Io`] where the terminal fails.
+/// [`Error::Config`] if the interval is too short or long; [`Error::Unavailable`] if loaders cannot be found;
+/// [`Error::Io`] if the terminal fails.
 pub(super) fn run(args: &TopArgs) -> Result<()> {
     if !(INTERVALS.0..=INTERVALS.1).contains(&args.interval) {
         let (shortest, longest) = (INTERVALS.0.as_millis(), INTERVALS.1.as_secs());
@@ -81,7 +81,7 @@ pub(super) fn run(args: &TopArgs) -> Result<()> {
     let mut watch = StatusWatch::new()?;
     let is_terminal = std::io::stdout().is_terminal();
     if args.once || !is_terminal {
-        // Who was silent at first, and still is, has had both times.
+        // A process that did not answer the first time has until the end of the second time.
         watch.look(PATIENCE.min(args.interval));
         std::thread::sleep(args.interval);
         let seen = watch.look(PATIENCE);
@@ -101,12 +101,12 @@ pub(super) fn run(args: &TopArgs) -> Result<()> {
     let screen = Screen::open().map_err(failed)?;
     let ended_by = draw(args, &mut watch, &screen).map_err(failed)?;
     drop(screen);
-    // The terminal is what it was: now the signal may do what it does to any program.
+    // The terminal is restored, so the signal may now have its usual effect.
     ended_by.into_iter().for_each(screen::raise);
     Ok(())
 }
 
-/// Draws until the user has seen enough, or a signal came, which is returned.
+/// Draws until the user quits, or until a signal arrives, which is returned.
 fn draw(args: &TopArgs, watch: &mut StatusWatch, screen: &Screen) -> std::io::Result<Option<i32>> {
     let mut view = TopView::new(args.sort, args.interval);
     loop {
@@ -127,7 +127,7 @@ fn draw(args: &TopArgs, watch: &mut StatusWatch, screen: &Screen) -> std::io::Re
                     Happening::Ended(signal) => return Ok(Some(*signal)),
                 }
             }
-            // What was pressed is drawn at once, unless it is time to look again.
+            // Redraw at once after a key press, unless the next update is due.
             if happened.is_empty() || Instant::now() >= next {
                 break;
             }

@@ -1,17 +1,17 @@
-//! The rows of the table: a loader each, or a process that does not tell of any.
+//! The rows of the table: one for each loader, and one for each process without an answer that lists loaders.
 
 use super::Sorting;
 use crate::output;
 use engine::status::{LoaderRates, LoaderSnapshot, ProcessState, SeenProcess};
 
-/// A loader, or a process without one to show.
+/// A loader, or a process without loaders to show.
 #[derive(Clone, Copy)]
 pub(super) struct TopRow<'a> {
     pub process: &'a SeenProcess,
     pub loader: Option<(&'a LoaderSnapshot, &'a LoaderRates)>,
 }
 
-/// All rows, in order.
+/// All rows in their sort order.
 pub(super) struct TopRows<'a>(pub Vec<TopRow<'a>>);
 
 impl<'a> TopRows<'a> {
@@ -33,13 +33,13 @@ impl<'a> TopRows<'a> {
             Sorting::Waiting => |rates| rates.waiting,
         };
         if sort != Sorting::Process {
-            // TopRows of equal numbers stay in the order of their processes.
+            // The sort is stable, so rows with equal numbers stay in the order of their processes.
             rows.sort_by(|a, b| number(b, of).total_cmp(&number(a, of)));
         }
         Self(rows)
     }
 
-    /// All numbers together, in words.
+    /// A one-line summary of all rows.
     pub(super) fn summary(&self) -> String {
         let loaders: Vec<_> = self.0.iter().filter_map(|row| row.loader).collect();
         let mut processes: Vec<u32> = self.0.iter().map(|row| row.process.pid).collect();
@@ -60,12 +60,12 @@ impl<'a> TopRows<'a> {
 }
 
 impl TopRow<'_> {
-    /// What a row is recognised by from one look to the next.
+    /// The identity of a row from one update to the next.
     pub(super) fn key(&self) -> (u32, u64) {
         (self.process.pid, self.loader.map_or(u64::MAX, |(loader, _)| loader.number))
     }
 
-    /// Why nothing is shown of a process.
+    /// Why no loaders of a process are shown.
     pub(super) fn trouble(&self) -> Option<String> {
         match &self.process.state {
             ProcessState::Answered(_) => None,

@@ -1,4 +1,4 @@
-//! The terminal: drawn on, listened to, and given back as it was, whatever ends the program.
+//! The terminal: drawing, keys and signals. It is restored however the program ends.
 
 use super::view::{LineStyle, ViewLine};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -8,15 +8,15 @@ use std::io::{self, IsTerminal, Write as _};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::time::Instant;
 
-/// The signals that are waited for, so that none ends the program with the terminal in disorder.
+/// The signals that are caught, so that none ends the program before the terminal is restored.
 const SIGNALS: [i32; 6] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGTSTP, libc::SIGWINCH];
 
-/// Another screen than the shell's, without a cursor and without wrapping lines that are too long.
+/// The alternate screen, without a cursor and without line wrapping.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// A key that means something.
+/// A key with a meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     Quit,
@@ -25,31 +25,31 @@ pub(super) enum Key {
     Down,
 }
 
-/// What happened while it was waited.
+/// An event during a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Happening {
     Pressed(Key),
     Resized,
-    /// The user wants the shell for a while.
+    /// The user suspends the program.
     Suspended,
-    /// A signal wants to end the program.
+    /// A signal ends the program.
     Ended(i32),
 }
 
-/// The terminal while it is drawn on.
+/// The terminal while the program draws on it.
 pub(super) struct Screen {
     signals: OwnedFd,
-    /// The signals that were blocked before.
+    /// The signal mask to restore.
     mask: libc::sigset_t,
-    /// The settings of the terminal that keys come from, if they do.
+    /// The settings of the input terminal to restore, if stdin is a terminal.
     keys: Option<Termios>,
 }
 
 impl Screen {
-    /// Takes the terminal.
+    /// Takes over the terminal.
     ///
     /// # Errors
-    /// What the terminal answers.
+    /// I/O errors of the terminal.
     pub(super) fn open() -> io::Result<Self> {
         let stdin = io::stdin();
         let keys = if stdin.is_terminal() { Some(rustix::termios::tcgetattr(&stdin)?) } else { None };
@@ -62,7 +62,7 @@ impl Screen {
     fn enter(&self) -> io::Result<()> {
         if let Some(before) = &self.keys {
             let mut raw = before.clone();
-            // Keys come one by one and are not shown; Ctrl-C still is a signal.
+            // Read keys one by one without echo. Ctrl-C still sends a signal.
             raw.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
             raw.special_codes[SpecialCodeIndex::VMIN] = 1;
             raw.special_codes[SpecialCodeIndex::VTIME] = 0;
@@ -72,14 +72,14 @@ impl Screen {
     }
 
     fn leave(&self) {
-        // If that fails the terminal is gone.
+        // If this fails, the terminal no longer exists.
         let _ = write(LEAVE);
         if let Some(before) = &self.keys {
             let _ = rustix::termios::tcsetattr(io::stdin(), OptionalActions::Flush, before);
         }
     }
 
-    /// Gives the terminal to the shell until it wants this program back.
+    /// Restores the terminal and stops the program until the shell continues it.
     pub(super) fn suspend(&self) -> io::Result<()> {
         self.leave();
         set_mask(&self.mask);
@@ -88,7 +88,7 @@ impl Screen {
         self.enter()
     }
 
-    /// Draws these lines in the place of the former ones, all at once.
+    /// Replaces the former lines with these in one write.
     pub(super) fn draw(&self, lines: &[ViewLine]) -> io::Result<()> {
         let mut text = String::from("\x1b[H");
         for (number, (style, line)) in lines.iter().enumerate() {
@@ -105,7 +105,7 @@ impl Screen {
         write(&text)
     }
 
-    /// Waits until something happens, at most until `deadline`.
+    /// Waits until an event occurs, or until `deadline`.
     pub(super) fn wait(&self, deadline: Instant) -> io::Result<Vec<Happening>> {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
@@ -123,7 +123,7 @@ impl Screen {
         if polled.get(1).is_some_and(|keys| !keys.revents().is_empty()) {
             let mut bytes = [0; 64];
             match rustix::io::read(stdin.as_fd(), &mut bytes) {
-                // The terminal is gone.
+                // The terminal was closed.
                 Ok(0) | Err(rustix::io::Errno::IO) => happened.push(Happening::Ended(libc::SIGHUP)),
                 Ok(length) => happened.extend(pressed(&bytes[..length]).into_iter().map(Happening::Pressed)),
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
@@ -133,7 +133,7 @@ impl Screen {
         Ok(happened)
     }
 
-    /// The signal that came.
+    /// Reads the signal that arrived.
     fn signal(&self) -> io::Result<Option<Happening>> {
         let mut bytes = [0; size_of::<libc::signalfd_siginfo>()];
         match rustix::io::read(&self.signals, &mut bytes) {
@@ -166,9 +166,9 @@ pub(super) fn size() -> (usize, usize) {
     }
 }
 
-/// Has a signal do to this program what it does to any.
+/// Sends a signal to this process, with its usual effect.
 pub(super) fn raise(signal: i32) {
-    // SAFETY: it takes a number and touches no memory; no handler of ours runs.
+    // SAFETY: it takes a number and accesses no memory; no handler of ours runs.
     unsafe { libc::raise(signal) };
 }
 
@@ -184,7 +184,7 @@ fn pressed(bytes: &[u8]) -> Vec<Key> {
             b'k' => keys.push(Key::Up),
             b'j' => keys.push(Key::Down),
             0x1b => {
-                // A key that is more than a character: parameters, then a letter.
+                // A key with an escape sequence: parameters, then a letter.
                 let Some(rest) = rest.strip_prefix(b"[").or(rest.strip_prefix(b"O")) else { continue };
                 let parameters = rest.iter().take_while(|byte| !(0x40..=0x7e).contains(*byte)).count();
                 match rest.get(parameters) {
@@ -206,9 +206,9 @@ fn write(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// All signals that are waited for.
+/// The set of all caught signals.
 fn all() -> libc::sigset_t {
-    // SAFETY: a set of signals is numbers, for which zero is a value, and `sigemptyset` makes it one that is valid.
+    // SAFETY: a signal set consists of integers, for which zero is a valid value, and `sigemptyset` initialises it.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -219,10 +219,10 @@ fn all() -> libc::sigset_t {
     }
 }
 
-/// Blocks the signals that are waited for; returns where they come in, and the mask before.
+/// Blocks the caught signals. Returns the descriptor that delivers them, and the mask before.
 fn block() -> io::Result<(OwnedFd, libc::sigset_t)> {
     let set = all();
-    // SAFETY: both sets are valid for the calls, and the descriptor that is returned belongs to nobody else.
+    // SAFETY: both sets are valid for the calls, and nothing else owns the returned descriptor.
     unsafe {
         let descriptor = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
         if descriptor < 0 {
@@ -235,7 +235,7 @@ fn block() -> io::Result<(OwnedFd, libc::sigset_t)> {
 }
 
 fn set_mask(mask: &libc::sigset_t) {
-    // SAFETY: the set is valid, and the former one is not asked for.
+    // SAFETY: the set is valid, and a null pointer means that the former mask is not returned.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) };
 }
 

@@ -1,4 +1,4 @@
-//! The table: which columns there is room for, and how wide each is.
+//! The table: which columns fit, and the width of each.
 
 use super::cells;
 use super::rows::TopRow;
@@ -9,18 +9,18 @@ use engine::status::{LoaderRates, LoaderSnapshot};
 struct TopColumn {
     title: &'static str,
     side: CellSide,
-    /// Where there is no room for all, those with the lowest number go first.
+    /// If not all columns fit, those with the lowest number are dropped first.
     worth: u32,
     cell: fn(&TopRow<'_>, &LoaderSnapshot, &LoaderRates) -> String,
 }
 
-/// On which side of its column a cell stands, and which end of a text that is too long matters.
+/// The alignment of a column, and which end of a long text is kept.
 #[derive(Clone, Copy, PartialEq)]
 enum CellSide {
     Right,
-    /// A text whose beginning matters, of at most so many cells.
+    /// A left-aligned text of at most this many cells. Its beginning is kept.
     Left(usize),
-    /// A text whose end matters, of at most so many cells.
+    /// A left-aligned text of at most this many cells. Its end is kept.
     LeftEnd(usize),
 }
 
@@ -118,16 +118,16 @@ const COLUMNS: [TopColumn; 16] = [
     },
 ];
 
-/// The least width of a text.
+/// The smallest width to which a text column is narrowed.
 const NARROW: usize = 10;
 
-/// What is between two columns.
+/// The separator of columns.
 const BETWEEN: &str = "  ";
 
-/// The number of columns that say which process it is, which are filled whatever it answers.
+/// The number of columns that identify the process. They are filled whether or not the process answers.
 const OF_PROCESSES: usize = 2;
 
-/// The lines of the table, the titles first, no longer than `width` if one is given.
+/// The lines of the table from the titles on, no longer than `width` if one is given.
 pub(super) fn lines(rows: &[TopRow<'_>], width: Option<usize>) -> Vec<String> {
     let (nothing, no_rates) = (LoaderSnapshot::default(), LoaderRates::default());
     let cells = |row: &TopRow<'_>| {
@@ -160,7 +160,7 @@ pub(super) fn lines(rows: &[TopRow<'_>], width: Option<usize>) -> Vec<String> {
     lines
 }
 
-/// The width of each column; `None` of those for which there is no room.
+/// The width of each column; `None` for those that do not fit.
 fn widths(table: &[Vec<String>], most: usize) -> Vec<Option<usize>> {
     let natural = |(number, column): (usize, &TopColumn)| {
         let longest = table.iter().map(|row| cells::width(&row[number])).max().unwrap_or(0);
@@ -181,7 +181,7 @@ fn widths(table: &[Vec<String>], most: usize) -> Vec<Option<usize>> {
         let could: usize =
             texts.map(|(_, width)| width.map_or(0, |width| width.saturating_sub(NARROW))).sum();
         if could >= over {
-            // The longest text gives first.
+            // Narrow the longest text first.
             while over > 0 {
                 let texts =
                     COLUMNS.iter().zip(&mut widths).filter(|(column, _)| column.side != CellSide::Right);
@@ -214,7 +214,7 @@ fn fitted(text: &str, side: CellSide, width: usize) -> String {
 }
 
 fn epoch(loader: &LoaderSnapshot) -> String {
-    // A stream has none.
+    // A stream has no epochs.
     loader.steps.map_or_else(|| "-".into(), |_| loader.epoch.to_string())
 }
 

@@ -1,4 +1,4 @@
-//! What is drawn of a fixed snapshot, at several sizes of the terminal.
+//! The drawing of a fixed snapshot, at several terminal sizes.
 
 use super::Sorting;
 use super::cells;
@@ -91,7 +91,7 @@ fn narrow_terminals_get_what_matters_most_and_no_line_is_too_long() {
     let titles = |width| once(&rows, place(), Some(width)).lines().next().unwrap().to_owned();
     assert_eq!(titles(60), "  PID  PROGRAM   DATASET     RANK  SAMPLES/S  LIMIT     WAIT");
     assert_eq!(titles(36), "  PID  PROGRAM   SAMPLES/S  LIMIT");
-    // Characters of two cells are cut as well.
+    // Characters of two cells are also cut correctly.
     let mut wide = self::seen();
     wide[0].program = "写真で訓練する.py".into();
     let wide = TopRows::new(&wide, Sorting::Process);
@@ -117,7 +117,7 @@ fn a_screen_is_filled_and_shows_more_of_the_chosen_loader() {
     );
     assert!(lines.iter().any(|(_, line)| line.contains("half of 120 batches within 1.20 ms")), "{lines:?}");
     assert!(lines[23].1.starts_with("q quits   s sorts (by rate)"));
-    // The choice follows its loader wherever it is sorted to, and stops at the ends.
+    // The choice follows its loader in any sort order, and stops at the ends.
     view.step(&rows, 1);
     view.sort = Sorting::Process;
     let rows = TopRows::new(&seen, view.sort);

@@ -1,4 +1,7 @@
-//! What is drawn, as lines of text: a summary, the table, and more of the loader that is chosen.
+//! The drawn lines of text: a summary, the table, and details of the chosen loader.
+//!
+//! To show a further value of a loader, add an `Option` to `LoaderSnapshot`, set it in `src/engine/pipeline/status.rs`,
+//! and add a line to `details`.
 
 use super::Sorting;
 use super::cells;
@@ -10,7 +13,7 @@ use engine::status::{LoaderRates, LoaderSnapshot, SharingNumbers};
 use std::path::Path;
 use std::time::Duration;
 
-/// How a line is drawn.
+/// The style of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineStyle {
     Plain,
@@ -21,15 +24,15 @@ pub(super) enum LineStyle {
 
 pub(super) type ViewLine = (LineStyle, String);
 
-/// What the user has chosen to see.
+/// The user's choices for the view.
 pub(super) struct TopView {
     pub sort: Sorting,
     interval: Duration,
-    /// The chosen row; the first one, where it is none or gone.
+    /// The key of the chosen row. The first row counts as chosen if this is `None` or the row no longer exists.
     chosen: Option<(u32, u64)>,
 }
 
-/// The fewest rows of the table that are shown before details are.
+/// The fewest rows of the table that take precedence over details.
 const FEWEST: usize = 3;
 
 impl TopView {
@@ -37,18 +40,18 @@ impl TopView {
         Self { sort, interval, chosen: None }
     }
 
-    /// The number of the chosen row.
+    /// The index of the chosen row.
     fn at(&self, rows: &TopRows<'_>) -> usize {
         rows.0.iter().position(|row| Some(row.key()) == self.chosen).unwrap_or(0)
     }
 
-    /// Chooses the row that is so many below.
+    /// Moves the choice down by `by` rows.
     pub(super) fn step(&mut self, rows: &TopRows<'_>, by: isize) {
         let at = self.at(rows).saturating_add_signed(by).min(rows.0.len().saturating_sub(1));
         self.chosen = rows.0.get(at).map(TopRow::key);
     }
 
-    /// The lines for a terminal of this width and height, at most as many.
+    /// The lines for a terminal of this width and height.
     pub(super) fn lines(
         &self,
         rows: &TopRows<'_>,
@@ -67,7 +70,7 @@ impl TopView {
             details(loader, rates).into_iter().map(|(name, text)| format!("{name:>9}  {text}")).collect()
         });
         if !rows.0.is_empty() {
-            // Summary, titles, an empty line before the details, and the footer.
+            // Four other lines: summary, titles, an empty line before the details, and the footer.
             let room = height.saturating_sub(4);
             let shown = rows
                 .0
@@ -93,7 +96,7 @@ impl TopView {
     }
 }
 
-/// What is printed where nothing is drawn.
+/// The output of a single look.
 pub(super) fn once(rows: &TopRows<'_>, place: &Path, width: Option<usize>) -> String {
     if rows.0.is_empty() { nothing(place) } else { table::lines(&rows.0, width).join("\n") }
 }
@@ -107,7 +110,7 @@ fn nothing(place: &Path) -> String {
     )
 }
 
-/// More of a loader: what each line is about, and the line.
+/// The details of a loader: the title of each line, and its text.
 fn details(loader: &LoaderSnapshot, rates: &LoaderRates) -> Vec<(&'static str, String)> {
     let loads = rates.loads.iter().map(|(stage, load)| format!("{} {}", harmless(stage), percent(*load)));
     let stalls = &loader.stalls;
@@ -182,7 +185,7 @@ fn join(parts: impl Iterator<Item = String>, none: &str) -> String {
     if parts.is_empty() { none.into() } else { parts.join(", ") }
 }
 
-/// A sentence in lines of at most `width` cells.
+/// Wraps a sentence into lines of at most `width` cells.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

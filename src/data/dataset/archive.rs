@@ -1,14 +1,14 @@
-//! The members of a tar archive, read header by header: data is stepped over, never read.
+//! The members of a tar archive, read header by header. Data is skipped, never read.
 //!
-//! This is a reader of our own because an index must tell a truncated shard from a complete one (seeking past the end
-//! succeeds in silence), must not let a header make it allocate, and has to name the byte where an archive goes wrong.
-//! It reads POSIX.1-1988 ustar, POSIX.1-2001 pax, and GNU's format (`L` long names, base-256 numbers, `S` sparse
-//! files), as described in GNU tar's manual, "Basic Tar Format".
+//! Foreload has its own tar reader for three reasons. An index must distinguish a truncated shard from a complete one,
+//! but seeking past the end succeeds silently. No header may cause a large allocation. Errors must name the byte where
+//! an archive is wrong. The reader supports POSIX.1-1988 ustar, POSIX.1-2001 pax, and GNU's format (`L` long names,
+//! base-256 numbers, `S` sparse files), as described in GNU tar's manual, "Basic Tar Format".
 
 use crate::source::{Malformed, ReadAt, WINDOW, Window};
 
 const BLOCK: usize = 512;
-/// The longest name that an archive may give a member, in bytes; Linux refuses paths longer than 4096.
+/// The longest name of a member, in bytes. Linux refuses paths longer than 4096.
 const MAX_NAME: u64 = 1 << 16;
 /// The longest pax header, in bytes: extended attributes may be large, but not this large.
 const MAX_PAX: u64 = 1 << 20;
@@ -22,7 +22,7 @@ pub struct TarMember {
     pub offset: u64,
     /// The number of bytes of data.
     pub size: u64,
-    /// Whether it is a plain file whose data lies in one piece: no directory, link, device or sparse file.
+    /// Whether it is a plain file with contiguous data: no directory, link, device or sparse file.
     pub plain: bool,
 }
 
@@ -32,8 +32,8 @@ pub struct TarMembers<'a, S: ReadAt + ?Sized> {
     at: u64,
 }
 
-/// The name in the header of the data at `offset`; `None` where there is none, or where the header may have only a part
-/// of it, because it is long or not of ASCII.
+/// The name in the header of the data at `offset`. `None` if there is no header, or if it may hold only part of the
+/// name, because the name is long or not ASCII.
 pub(super) fn name_before<S: ReadAt + ?Sized>(source: &S, offset: u64) -> Option<Vec<u8>> {
     let name = TarMembers::new(source).header(offset.checked_sub(BLOCK as u64)?).ok()??.name;
     (name.len() < 100 && !name.contains(&b'?')).then_some(name)
@@ -45,10 +45,10 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
         Self { source: Window::new(source), at: 0 }
     }
 
-    /// The next member, or `None` after the end-of-archive mark, behind which nothing but zeros may lie.
+    /// The next member; `None` after the end-of-archive mark. Only zeros may follow that mark.
     ///
     /// # Errors
-    /// [`Malformed`] where the archive is no archive, ends too early or cannot be read.
+    /// [`Malformed`] if this is no archive, or if it ends too early or cannot be read.
     pub fn next_member(&mut self) -> Result<Option<TarMember>, Malformed> {
         let mut long_name = None;
         let mut pax = PaxRecords::default();
@@ -99,8 +99,8 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
         }
     }
 
-    /// Makes sure that only zeros follow the end-of-archive mark at `start`. Anything else there, as in archives put
-    /// together by `cat`, would be lost in silence.
+    /// Checks that only zeros follow the end-of-archive mark at `start`. Other data there, as in archives joined by
+    /// `cat`, would be lost silently.
     fn check_end(&self, start: u64) -> Result<Option<TarMember>, Malformed> {
         let mut chunk = vec![0; WINDOW];
         let mut at = start;
@@ -124,8 +124,8 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
     /// Reads exactly `size` bytes at `offset`.
     ///
     /// # Errors
-    /// [`Malformed`] where the archive has fewer bytes or cannot be read. Check `size` before the call, because it is
-    /// allocated.
+    /// [`Malformed`] if the archive has fewer bytes or cannot be read. Check `size` before the call, because that many
+    /// bytes are allocated.
     pub fn read(&mut self, offset: u64, size: u64) -> Result<Vec<u8>, Malformed> {
         self.source.read(offset, size)
     }
@@ -138,7 +138,7 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
         }
     }
 
-    /// The offset of the data of an old GNU sparse file, whose map may go on in blocks after the header.
+    /// The offset of the data of an old GNU sparse file. Its map may continue in blocks after the header.
     fn after_sparse_map(&mut self, start: u64) -> Result<u64, Malformed> {
         let mut at = start + BLOCK as u64;
         let mut more = self.read(start, BLOCK as u64)?[482] != 0;
@@ -159,18 +159,18 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
         let stated = number(&block[148..156]).ok_or_else(|| fail(no_header(start)))?;
         let others = || block[..148].iter().chain(&block[156..]);
         let unsigned = 8 * u64::from(b' ') + others().map(|&b| u64::from(b)).sum::<u64>();
-        // Some old programs added the bytes as signed.
+        // Some old programs summed the bytes as signed.
         let signed = 8 * i64::from(b' ') + others().map(|&b| i64::from(b as i8)).sum::<i64>();
         if stated != unsigned && i64::try_from(stated) != Ok(signed) {
             return Err(fail(no_header(start)));
         }
-        // Archives older than the magic have zeros there. A sum alone does not show that bytes have moved.
+        // Archives older than the magic have zeros there. The checksum alone does not detect bytes that have moved.
         if !block[257..].starts_with(b"ustar") && block[257..265].iter().any(|&byte| byte != 0) {
             return Err(fail(no_header(start)));
         }
         let size = number(&block[124..136]).ok_or_else(|| fail("a size that is no number".to_owned()))?;
         let mut name = text(&block[..100]).to_vec();
-        // GNU's magic is "ustar  " and keeps other things where POSIX has the prefix.
+        // GNU's magic is "ustar  ". GNU stores other data where POSIX has the prefix.
         if &block[257..263] == b"ustar\0" && block[345] != 0 {
             name = [text(&block[345..500]), b"/", &name].concat();
         }

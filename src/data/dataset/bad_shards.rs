@@ -1,7 +1,8 @@
-//! Shards that cannot be read when a dataset is indexed: which they are, and what becomes of the dataset.
+//! Shards that are unreadable when a dataset is indexed, and how they are handled.
 //!
-//! The index keeps such a shard as a group without samples, with the shard's stamp, so that a start notices when the
-//! shard is repaired. Whether the others are a dataset without it is for the user to say ([`BadShards`]).
+//! The index keeps such a shard as a group without samples, with the shard's stamp, so that a later start detects its
+//! repair. The user decides whether the readable shards are a dataset without it ([`BadShards`]). →
+//! `tests/data/bad_shards.rs`
 
 use super::part::DatasetPart;
 use super::{DatasetIndex, Fingerprint, IndexOptions, Notes};
@@ -13,19 +14,19 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
-/// The most shards that an error names; `foreload index` names all.
+/// Largest number of shards that an error names; `foreload index` names all.
 const LISTED: usize = 100;
 
-/// The most shards that a notice names.
+/// Largest number of shards that a warning names.
 const NAMED: usize = 3;
 
-/// The consequence of shards that cannot be read when a dataset is indexed.
+/// How shards are handled that are unreadable when a dataset is indexed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BadShards {
-    /// It is an error that names them.
+    /// Opening fails with an error that names them.
     #[default]
     Error,
-    /// They are left out, with a notice: samples, order and fingerprint are those of the other shards.
+    /// They are skipped, with a warning. Samples, order and fingerprint are those of the readable shards.
     Skip,
 }
 
@@ -34,21 +35,21 @@ named!(BadShards: "error" => Error, "skip" => Skip);
 /// A shard that could not be read when its dataset was indexed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BadShard {
-    /// The shard, below the root.
+    /// The path of the shard below the root.
     pub shard: String,
     /// The reason why it cannot be read.
     pub message: String,
 }
 
 impl BadShard {
-    /// The full path of the shard of a dataset at `source`.
+    /// The full path of the shard, for a dataset at `source`.
     pub(super) fn path(&self, source: &dyn DatasetSource) -> PathBuf {
         source.path(self.shard.as_bytes())
     }
 }
 
 impl Notes {
-    /// The note on the shard at this path, if it could not be read.
+    /// The entry for the shard at this path, if the shard could not be read.
     pub(super) fn bad_shard(&self, path: &[u8]) -> Option<&BadShard> {
         if self.bad_shards.is_empty() {
             return None;
@@ -60,13 +61,13 @@ impl Notes {
 }
 
 impl IndexOptions {
-    /// Whether opening a dataset fails because these of its shards cannot be read.
+    /// Whether opening a dataset fails because of these unreadable shards.
     pub(super) fn refuses(&self, bad: &[BadShard]) -> bool {
         self.bad_shards == BadShards::Error && !self.bad_shards_later && !bad.is_empty()
     }
 }
 
-/// The shards of a dataset that could not be read, with their errors.
+/// The unreadable shards of a dataset, with their errors.
 #[derive(Default)]
 pub(super) struct UnreadShards(Vec<(Vec<u8>, Error)>);
 
@@ -75,10 +76,11 @@ impl UnreadShards {
         self.0.push((shard.to_vec(), error));
     }
 
-    /// Notes the shards in the `notes` of an index of so many shards.
+    /// Records the unreadable shards in `notes`. The dataset has `shards` shards in all, and `samples` samples in the
+    /// readable ones.
     ///
     /// # Errors
-    /// The error that names them, where the `options` want it or no sample is left.
+    /// An error that names them, if the `options` refuse them or no sample is left.
     pub(super) fn settle(
         mut self,
         (root, source): (&Path, &dyn DatasetSource),
@@ -108,7 +110,7 @@ impl UnreadShards {
     }
 }
 
-/// The error that names the shards that cannot be read, of so many shards; the others have so many samples.
+/// The error that names the unreadable shards. `shards` counts all shards, `samples` the samples in the readable ones.
 fn refused(
     (root, source): (&Path, &dyn DatasetSource),
     bad: &[BadShard],
@@ -133,10 +135,10 @@ fn refused(
     Error::dataset(root, format!("{what}:\n{lines}\nrepair them or download them again{skip}"))
 }
 
-/// Says what the shards mean for the user that could not be read when `index` was made.
+/// Reports the shards that were unreadable when `index` was made.
 ///
 /// # Errors
-/// The error that names them, where the `options` want it.
+/// An error that names them, if the `options` refuse them.
 pub(super) fn report(index: &DatasetPart, options: &IndexOptions) -> Result<()> {
     let (bad, shards) = (&index.notes.bad_shards, index.groups());
     if bad.is_empty() {
@@ -159,8 +161,7 @@ pub(super) fn report(index: &DatasetPart, options: &IndexOptions) -> Result<()> 
 }
 
 impl DatasetIndex {
-    /// The shards that could not be read: for each its name below its root, its path, and the reason. `refused` leaves
-    /// out those that the user wants to be left out.
+    /// The unreadable shards, each with its full path. With `refused`, shards that the user chose to skip are left out.
     pub(super) fn bad_shards(&self, refused: bool) -> impl Iterator<Item = (&BadShard, PathBuf)> {
         let parts = self.dataset_parts();
         let parts = parts.filter(move |part| !refused || part.bad_shards == BadShards::Error);
@@ -168,7 +169,7 @@ impl DatasetIndex {
     }
 }
 
-/// The first of the shards with their reasons, and the number of others.
+/// The first of these shards with their reasons, and the number of others.
 fn some_of(bad: &[BadShard]) -> String {
     let named = bad.iter().take(NAMED).map(|BadShard { shard, message }| format!("{shard} ({message})"));
     let named = named.collect::<Vec<_>>().join(", ");
@@ -178,7 +179,7 @@ fn some_of(bad: &[BadShard]) -> String {
     }
 }
 
-/// The fingerprint of a packed dataset of which these shards could not be read; `whole` is that of its source.
+/// The fingerprint of a packed dataset without the unreadable shards `bad`. `whole` is the fingerprint of its source.
 pub(super) fn fingerprint_without(whole: Fingerprint, bad: &[BadShard]) -> Fingerprint {
     if bad.is_empty() {
         return whole;
@@ -193,7 +194,7 @@ pub(super) fn fingerprint_without(whole: Fingerprint, bad: &[BadShard]) -> Finge
     Fingerprint(digest.finalize().into())
 }
 
-/// What is wrong with several files of the dataset at `root`, as one message: a line for each.
+/// Joins the faults of several files of the dataset at `root` into one message, with a line for each.
 pub(super) fn joined(root: &Path, mut faults: Vec<(PathBuf, String)>) -> Option<(PathBuf, String)> {
     faults.sort_unstable();
     if faults.len() < 2 {

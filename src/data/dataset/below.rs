@@ -1,4 +1,4 @@
-//! Looks below directories for what makes a dataset of them: a sample, or shards.
+//! Searches directories for a first sample and first shards, to detect what kind of dataset they are.
 
 use super::Contents;
 use super::cancel::Cancel;
@@ -11,23 +11,23 @@ use base::error::Result;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-/// What a look below some directories found.
+/// Result of [`look_below`].
 #[derive(Default)]
 pub(super) struct FoundBelow {
-    /// The first image, or the first file where files of any kind are samples, by its path below the root.
+    /// The first image, or with [`Contents::Files`] the first file, by its path below the root.
     pub(super) sample: Option<Vec<u8>>,
-    /// The first shard of each layout that was seen before this sample, by its path.
+    /// The first shard of each layout that was found before this sample, by its path.
     pub(super) shards: Vec<(Layout, Vec<u8>)>,
 }
 
 impl FoundBelow {
-    /// The first shard of a layout whose splits are not told by names of files and READMEs.
+    /// The first shard of a layout that has no splits by file names and READMEs.
     pub(super) fn plain_shard(&self) -> Option<&[u8]> {
         let is_plain = |layout: Layout| layout.shards().is_some_and(|knows| !knows.has_splits());
         self.shards.iter().find(|(layout, _)| is_plain(*layout)).map(|(_, path)| path.as_slice())
     }
 
-    /// Takes a file, and returns whether it is a sample.
+    /// Records a file. Returns whether a sample has been found.
     fn take(&mut self, directory: &[u8], name: &[u8], contents: Contents) -> bool {
         if let Some(layout) = shard_layout(name, contents) {
             if self.shards.iter().all(|(known, _)| *known != layout) {
@@ -40,7 +40,7 @@ impl FoundBelow {
     }
 }
 
-/// The layout of which a file of this name is a shard.
+/// The layout that has shards with this file name.
 pub(super) fn shard_layout(name: &[u8], contents: Contents) -> Option<Layout> {
     Layout::of_samples(contents).find(|(_, knows)| knows.is_shard(name)).map(|(layout, _)| layout)
 }
@@ -50,7 +50,7 @@ pub(super) fn is_sample(name: &[u8], contents: Contents) -> bool {
     contents == Contents::Files || is_image_file(name)
 }
 
-/// Looks through these directories, and all below them, until a sample is found.
+/// Walks these directories and everything below them, until a sample is found.
 ///
 /// # Errors
 /// [`base::error::Error::Io`] for a directory that cannot be listed.
@@ -63,7 +63,7 @@ pub(super) fn look_below(
     let root = source.path(&[]);
     let mut found = FoundBelow::default();
     let mut waiting: Vec<Vec<u8>> = directories.iter().rev().cloned().collect();
-    // Links may lead in circles, and to the root, whose own files are in no class.
+    // Links may form cycles, or lead to the root, whose own files belong to no class.
     let mut seen = HashSet::from([source.identity(&[])?]);
     while let Some(directory) = waiting.pop() {
         let identity = source.identity(&directory)?;

@@ -1,8 +1,8 @@
-//! Compressed blocks of shards: where each lies, and the addresses that its bytes have once it is unpacked.
+//! Compressed blocks of shards: where each is stored, and the addresses of its decompressed bytes.
 //!
-//! A value in a compressed block has no place in its shard. The blocks of a shard that hold such values are given
-//! addresses behind its last byte, one after another, and a value's place is an address there: whatever knows places in
-//! shards need not know of blocks, but for those who read.
+//! A value in a compressed block has no offset in its shard. So the blocks of a shard get addresses after its last
+//! byte, one block after another, and the location of a value is an address in its block. Code that handles locations
+//! in shards needs no knowledge of blocks; only the readers do.
 
 use super::format::{u32_at, u64_at};
 use super::table::{CellExtent, ShardTable};
@@ -14,29 +14,29 @@ use base::error::Error;
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// The bytes between two blocks' addresses, and between them and the end of the shard. It is more than ever lies
-/// between two things that are read at once, so that no read is of two blocks.
+/// Gap in bytes between the addresses of two blocks, and between the shard's end and the first block. It exceeds any
+/// gap that one read bridges, so that no read covers two blocks.
 const APART: u64 = 128 << 10;
 
-/// The bytes of a [`StoredBlock`] in the index: the number of its shard (u32), its codec (u32), its first address
-/// (u64), its offset in the shard (u64), its bytes there and once unpacked (u32 each), the checksum of the former
-/// (u32), and four zeros.
+/// Size of a [`StoredBlock`] in the index, in bytes: shard number (u32), codec (u32), first address (u64), offset in
+/// the shard (u64), compressed and decompressed size (u32 each), checksum of the compressed bytes (u32), and four
+/// zeros.
 pub(super) const BLOCK_ROW: usize = 40;
 
-/// A block that holds values of samples.
+/// A compressed block that holds values of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredBlock {
-    /// The address of its first byte once it is unpacked.
+    /// The address of its first decompressed byte.
     pub(super) start: u64,
     /// The offset of its first byte in the shard.
     pub(super) offset: u64,
-    /// The number of its bytes in the shard.
+    /// The number of its compressed bytes.
     pub(super) packed: u32,
-    /// The number of its bytes once it is unpacked.
+    /// The number of its decompressed bytes.
     pub(super) unpacked: u32,
-    /// The CRC-32C of its bytes in the shard.
+    /// The CRC-32C of its compressed bytes.
     pub(super) sum: u32,
-    /// The number of its codec; one that is unknown, as damage may make it, is found when it is unpacked.
+    /// The number of its codec. An unknown number, from a damaged index, is detected at decompression.
     pub(super) codec: u32,
 }
 
@@ -64,12 +64,12 @@ impl StoredBlock {
         }
     }
 
-    /// The addresses of its bytes.
+    /// The addresses of its decompressed bytes.
     pub(super) fn addresses(&self) -> Range<u64> {
         self.start..self.start.saturating_add(u64::from(self.unpacked))
     }
 
-    /// Unpacks it from its bytes in the shard.
+    /// Decompresses the block from its bytes in the shard.
     fn unpack(&self, packed: &[u8]) -> Result<Vec<u8>, String> {
         if checksum(packed) != self.sum {
             return Err(
@@ -82,25 +82,25 @@ impl StoredBlock {
     }
 }
 
-/// The blocks of a shard as its parser finds them.
+/// The blocks of a shard, collected while it is parsed.
 pub(super) struct ShardBlocks {
-    /// The first address that no block has.
+    /// The first free address.
     next: u64,
     rows: Vec<StoredBlock>,
-    /// The block that was unpacked last, by its place among the rows, for those who look at several of its values.
+    /// The last decompressed block, by its index in `rows`. Callers may look at several of its values.
     open: Option<(usize, Vec<u8>)>,
 }
 
 impl ShardBlocks {
-    /// No blocks yet, of a shard of `size` bytes.
+    /// Starts without blocks, for a shard of `size` bytes.
     pub(super) fn of(size: u64) -> Self {
         Self { next: size.saturating_add(APART), rows: Vec::new(), open: None }
     }
 
-    /// Takes a block whose bytes in the shard are `packed`, and returns the address of its first byte.
+    /// Adds a block with the compressed bytes `packed`, and returns the address of its first byte.
     ///
     /// # Errors
-    /// [`Malformed`] for one that is larger than [`LARGEST_BLOCK`], or where addresses come to an end.
+    /// [`Malformed`] for a block larger than [`LARGEST_BLOCK`], or if there are no more addresses.
     pub(super) fn add(&mut self, block: PackedBlock, packed: &[u8]) -> Result<u64, Malformed> {
         let end = self.next.saturating_add(block.unpacked);
         let wrong = |message: String| Malformed { offset: block.offset, message };
@@ -128,10 +128,10 @@ impl ShardBlocks {
         Ok(start)
     }
 
-    /// The first bytes of a value, up to `most`, if it lies in a block, which is unpacked once more for that.
+    /// The first bytes of a value, up to `most`, if it is in a block. The block is decompressed again for that.
     ///
     /// # Errors
-    /// [`Malformed`] where the block cannot be read.
+    /// [`Malformed`] if the block cannot be read.
     pub(super) fn head<S: ReadAt + ?Sized>(
         &mut self,
         file: &mut Window<'_, S>,
@@ -155,33 +155,33 @@ impl ShardBlocks {
         Ok(Some(found[..found.len().min(most)].to_vec()))
     }
 
-    /// The blocks, in the order of their addresses.
+    /// The blocks, sorted by address.
     pub(super) fn into_rows(self) -> Vec<StoredBlock> {
         self.rows
     }
 }
 
-/// What is read of a file at once, and kept for those who want a part of it: a compressed block, or a stretch of
-/// neighbours that lie there as they are.
+/// The bytes of a file that are read at once and kept for readers of their parts. They are a compressed block, or a
+/// block of neighbouring samples that are stored uncompressed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileBlock {
     pub(super) file: FileId,
     pub(super) content: BlockContent,
-    /// The version of the file when it was asked for, which is before the block is read.
+    /// The version of the file when the block was requested, which is before it is read.
     pub(super) version: Option<FileVersion>,
 }
 
-/// What the bytes of a [`FileBlock`] are in its file.
+/// How the bytes of a [`FileBlock`] are stored in its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BlockContent {
-    /// A block that has to be unpacked.
+    /// A compressed block.
     Compressed(StoredBlock),
-    /// Bytes as they are: the offset of the first and their number.
+    /// Uncompressed bytes: the offset of the first, and their number.
     AsItIs { start: u64, length: u32 },
 }
 
 impl FileBlock {
-    /// Where the block lies in its file.
+    /// The location of the block in its file.
     pub fn extent(&self) -> Extent {
         let (offset, length) = match self.content {
             BlockContent::Compressed(row) => (row.offset, row.packed),
@@ -190,12 +190,12 @@ impl FileBlock {
         Extent { file: self.file, offset, length }
     }
 
-    /// Whether it has to be unpacked.
+    /// Whether it must be decompressed.
     pub fn is_compressed(&self) -> bool {
         matches!(self.content, BlockContent::Compressed(_))
     }
 
-    /// The addresses of its bytes once it is unpacked; where nothing is, their places in the file.
+    /// The addresses of its decompressed bytes. For uncompressed bytes these are offsets in the file.
     pub fn addresses(&self) -> Range<u64> {
         match self.content {
             BlockContent::Compressed(row) => row.addresses(),
@@ -203,7 +203,7 @@ impl FileBlock {
         }
     }
 
-    /// The number of its bytes once it is unpacked.
+    /// The number of its bytes after decompression.
     pub fn unpacked(&self) -> u64 {
         match self.content {
             BlockContent::Compressed(row) => u64::from(row.unpacked),
@@ -216,8 +216,8 @@ impl FileBlock {
         self.version
     }
 
-    /// The place of the bytes of `extent` in the unpacked block; `None` where they go on beyond it, as only a damaged
-    /// index has it.
+    /// The range of `extent` in the decompressed block; `None` if it is not inside the block, which only a damaged
+    /// index causes.
     pub fn range(&self, extent: Extent) -> Option<Range<usize>> {
         let end = extent.offset.checked_add(u64::from(extent.length))?;
         let addresses = self.addresses();
@@ -226,10 +226,10 @@ impl FileBlock {
         inside.then(|| (extent.offset - start) as usize..(end - start) as usize)
     }
 
-    /// The bytes that values of the block are parts of. `read` gives those of an extent of the file at `path`.
+    /// Reads the block and returns its decompressed bytes. `read` reads an extent of the file at `path`.
     ///
     /// # Errors
-    /// Those of `read`; [`Error::Dataset`] for bytes that are damaged, or not those that were indexed.
+    /// The errors of `read`; [`Error::Dataset`] if the bytes are damaged, or are not those that were indexed.
     pub fn bytes(
         &self,
         path: impl FnOnce() -> PathBuf,
@@ -246,10 +246,10 @@ impl FileBlock {
 }
 
 impl ShardTable {
-    /// The bytes of a cell that lies in a compressed block of `shard`; `None` where they lie in the shard as they are.
+    /// The bytes of a cell in a compressed block of `shard`; `None` if they are stored uncompressed.
     ///
     /// # Errors
-    /// What is wrong with the block, in words.
+    /// A description of what is wrong with the block.
     pub fn in_block(&self, shard: &[u8], cell: CellExtent) -> Option<Result<Vec<u8>, String>> {
         let CellExtent { offset, length } = cell;
         let row = self.blocks.iter().find(|row| length > 0 && row.addresses().contains(&offset))?;
@@ -265,7 +265,7 @@ impl ShardTable {
     }
 }
 
-/// The blocks of a dataset as the index file has them: rows sorted by shard and address.
+/// The blocks of a dataset in the index file: rows sorted by shard and address.
 #[derive(Clone, Copy)]
 pub(super) struct BlockTable<'a>(pub(super) &'a [u8]);
 
@@ -274,23 +274,21 @@ impl BlockTable<'_> {
         self.0.as_chunks().0
     }
 
-    /// The number of blocks.
     pub(super) fn len(&self) -> usize {
         self.rows().len()
     }
 
-    /// The block of shard `group` that has the byte with this address; `None` where it lies in the shard as it is.
+    /// The block of shard `group` that contains this address; `None` if the address is an offset in the shard.
     pub(super) fn at(&self, group: u32, address: u64) -> Option<StoredBlock> {
         let rows = self.rows();
         let before = rows.partition_point(|row| (u32_at(row, 0), u64_at(row, 8)) <= (group, address));
         let row = rows.get(before.checked_sub(1)?)?;
         let found = StoredBlock::from_bytes(row);
-        // What a damaged index says is not taken for the size of anything.
+        // Never allocate by the sizes in a damaged index.
         let is_block = u64::from(found.packed.max(found.unpacked)) <= LARGEST_BLOCK;
         (is_block && u32_at(row, 0) == group && found.addresses().contains(&address)).then_some(found)
     }
 
-    /// The blocks of shard `group`.
     pub(super) fn of_group(&self, group: u32) -> impl Iterator<Item = StoredBlock> + '_ {
         let rows = self.rows();
         let start = rows.partition_point(|row| u32_at(row, 0) < group);
@@ -298,7 +296,6 @@ impl BlockTable<'_> {
         own.map(|row| StoredBlock::from_bytes(row))
     }
 
-    /// All blocks.
     pub(super) fn all(&self) -> impl Iterator<Item = StoredBlock> + '_ {
         self.rows().iter().map(|row| StoredBlock::from_bytes(row))
     }

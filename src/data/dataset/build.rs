@@ -1,5 +1,5 @@
-//! Builds an index file from directories and shards that arrive in any order, in memory that does not grow with the
-//! number of samples: rows go to a spill file at once and are copied into their columns at the end.
+//! Builder of index files, from directories and shards that arrive in any order. Its memory does not grow with the
+//! number of samples: rows go to a spill file at once, and are copied into the sections of the index at the end.
 
 use super::blocks::StoredBlock;
 use super::cancel::Cancel;
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 /// A loose file in its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileRow {
-    /// The place in the group's names where the file's name begins.
+    /// The offset of the file's name in the names of the group.
     pub name: u32,
     /// The number of bytes of the name.
     pub name_length: u32,
@@ -37,30 +37,30 @@ pub struct SampleRow {
     pub offset: u64,
     /// The number of bytes of the image.
     pub length: u32,
-    /// Class number.
+    /// The class number.
     pub label: u32,
 }
 
 /// The samples of a shard and their members.
 #[derive(Debug, Default)]
 pub struct ShardRows {
-    /// The samples, sorted by the offsets of their images but in tables; an unlabelled one has label 0. Where samples
-    /// need no image, the first member of a stem without one stands for it.
+    /// The samples, sorted by the offsets of their images except in tables. Unlabelled samples have label 0. If samples
+    /// need no image, the first member of a stem without one takes its place.
     pub samples: Vec<SampleRow>,
     /// The keys of their members, sorted.
     pub keys: Vec<String>,
-    /// The kinds of their members, by key; empty where the keys' endings say them.
+    /// The kinds of their members, by key; empty if the keys determine them.
     pub kinds: Vec<FieldKind>,
     /// The columns of small values that samples of tables have, sorted by name.
     pub columns: Vec<TableColumn>,
-    /// The members of each sample in turn, sorted by their keys. Most shards have few keys; but names that count
-    /// something behind their first dot make as many as there are members.
+    /// The members of all samples in turn, those of each sample sorted by key. Most shards have few keys. But if names
+    /// count something after their first dot, there are as many keys as members.
     pub members: Vec<MemberRow>,
-    /// The number of members of each sample; empty where there are no keys.
+    /// The number of members of each sample; empty if there are no keys.
     pub counts: Vec<u32>,
-    /// The outline of each sample in packed shards; empty in others.
+    /// The header summary of each sample's packed image in packed shards; empty in other shards.
     pub outlines: Vec<RawOutline>,
-    /// The compressed blocks that samples and members lie in, by their addresses.
+    /// The compressed blocks that hold samples and members, sorted by address.
     pub blocks: Vec<StoredBlock>,
 }
 
@@ -99,7 +99,7 @@ pub enum GroupRows {
 pub struct ListedRows {
     /// The bytes of the names, in any order and with gaps.
     pub names: Vec<u8>,
-    /// The files. One may be there several times.
+    /// The files. A file may occur several times.
     pub files: Vec<FileRow>,
     /// The labels of the samples, and their columns.
     pub table: ShardRows,
@@ -121,30 +121,31 @@ impl ListedRows {
 pub struct IndexGroup {
     /// The path below the dataset's root; empty where the root is the shard.
     pub path: Vec<u8>,
-    /// The stamp from before the directory or shard was read.
+    /// The stamp that was read before the directory or shard.
     pub stamp: Stamp,
     /// The samples of the group.
     pub rows: GroupRows,
 }
 
-/// Facts about the whole dataset, known when everything was read.
+/// Facts about the whole dataset, known after everything was read.
 #[derive(Debug, Default)]
 pub struct IndexFacts {
     /// The dataset's canonical path.
     pub root: PathBuf,
     /// The stamp of the root.
     pub root_stamp: Stamp,
-    /// The class names by number; empty where there are only numbers.
+    /// The class names by number; empty if there are only numbers.
     pub classes: Vec<Vec<u8>>,
-    /// The class of each label that samples in shards were given; 0 for those beyond. `None` where they are the same.
+    /// The class number of each label in shards; 0 for labels that are not in the list. `None` if labels are class
+    /// numbers.
     pub labels: Option<Vec<u32>>,
-    /// The notes on what was left out and on what is amiss.
+    /// What was skipped, and what is wrong with the dataset.
     pub notes: super::Notes,
-    /// The fingerprint of the dataset that this one was packed of; `None` for a dataset with a fingerprint of its own.
+    /// The fingerprint of the source of a packed dataset; `None` for other datasets.
     pub fingerprint: Option<Fingerprint>,
 }
 
-/// Takes groups in any order; the finished index has them sorted as torchvision sorts: by class, then by path.
+/// Builder of an index. It takes groups in any order and sorts them as torchvision does: by class, then by path.
 pub struct IndexBuilder {
     target: PathBuf,
     spill: BufWriter<File>,
@@ -159,10 +160,10 @@ impl IndexBuilder {
     /// Starts an index file at `target`, whose directory must exist.
     ///
     /// # Errors
-    /// [`Error::Io`] when nothing can be written beside `target`.
+    /// [`Error::Io`] if nothing can be written next to `target`.
     pub fn new(target: &Path, layout: Layout, contents: Contents) -> Result<Self> {
         let (spill, path) = publish::create(target, "spill")?;
-        // The spill file has no name from here on, so that it goes with the process, however that ends.
+        // Unlink the spill file, so that it vanishes with the process, however that ends.
         std::fs::remove_file(&path).map_err(|error| Error::io("unlink", &path, error))?;
         Ok(Self {
             target: target.to_path_buf(),
@@ -175,13 +176,12 @@ impl IndexBuilder {
         })
     }
 
-    /// This builder, which fails as soon as `cancel` asks.
+    /// Makes the builder fail as soon as `cancel` is set.
     pub(super) fn cancelled_by(self, cancel: &Cancel) -> Self {
         Self { cancel: cancel.clone(), ..self }
     }
 
-    /// This builder, which keeps the inodes of directories and shards or leaves them out, since they do not last on
-    /// every file system.
+    /// Decides whether the inodes of directories and shards are stored. They do not persist on every file system.
     pub(super) fn with_inodes(self, inodes: bool) -> Self {
         Self { inodes, ..self }
     }
@@ -195,10 +195,10 @@ impl IndexBuilder {
         self.header.samples
     }
 
-    /// Takes a directory or shard, also one without samples.
+    /// Adds a directory or shard, which may have no samples.
     ///
     /// # Errors
-    /// [`Error::Io`] when the spill file cannot be written; [`Error::Dataset`] for more loose files than 2^32 - 1.
+    /// [`Error::Io`] if the spill file cannot be written; [`Error::Dataset`] for more than 2^32 - 1 loose files.
     pub fn add(&mut self, group: &IndexGroup) -> Result<()> {
         let (class, samples) = match &group.rows {
             GroupRows::Files { class, files, .. } => (*class, files.len() as u64),
@@ -264,7 +264,7 @@ impl IndexBuilder {
         }
         for file in files {
             group.names += middle(file).len() as u64;
-            // The names are no longer than `names`, whose places have 32 bits, unless files share bytes of it.
+            // The names are no longer than `names`, whose offsets have 32 bits, unless files share bytes of it.
             let end = u32::try_from(group.names).map_err(std::io::Error::other)?;
             self.put(&end.to_le_bytes())?;
         }
@@ -318,10 +318,10 @@ impl IndexBuilder {
         self.spill.write_all(bytes)
     }
 
-    /// Writes the index and puts it in its place, whole or not at all.
+    /// Writes the index and publishes it, whole or not at all.
     ///
     /// # Errors
-    /// [`Error::Io`] when it cannot be written.
+    /// [`Error::Io`] if it cannot be written.
     pub fn finish(mut self, whole: &IndexFacts) -> Result<()> {
         let target = self.target.clone();
         publish::publish(&target, |file| self.write(file, whole))
@@ -427,8 +427,8 @@ impl IndexBuilder {
     }
 }
 
-/// The digest of the layout and the content sections. These hold relative paths, extents and labels, and no time or
-/// place.
+/// Digest of the layout and the content sections. These hold relative paths, extents and labels, but no times or
+/// absolute paths.
 fn fingerprint(header: &IndexHeader, table: &[SectionEntry; Section::COUNT]) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(match header.contents {
@@ -442,7 +442,7 @@ fn fingerprint(header: &IndexHeader, table: &[SectionEntry; Section::COUNT]) -> 
     hash.finalize().into()
 }
 
-/// The kind of each key, where shards say kinds. What is of another kind in another shard is bytes.
+/// The kind of each key, if shards state kinds. A key with different kinds in different shards holds bytes.
 fn kinds(groups: &[SpilledGroup], keys: &[&String]) -> Vec<FieldKind> {
     if groups.iter().all(|group| group.kinds.is_empty()) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Cancels the building of an index from another thread.
+//! Cancellation of index building from another thread, and a warning if a server is slow.
 
 use super::IndexOptions;
 use crate::source::{DatasetSource, WaitWatch, shown};
@@ -9,17 +9,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long one request may be waited for, with all its tries, before the user is told.
+/// Time that one request may take, with all retries, before the user is warned.
 const LONG_REQUEST: Duration = Duration::from_secs(5);
-/// The same for all of an opening, while another request takes its time.
+/// Time that a whole opening may take before the user is warned. It is checked while a request waits.
 const LONG_OPENING: Duration = Duration::from_secs(30);
 
-/// A flag that asks to stop. Reading it is cheap enough for every entry of a directory.
+/// Flag that requests cancellation. Reading it is cheap enough for every entry of a directory.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cancel(Option<Arc<AtomicBool>>);
 
 impl Cancel {
-    /// Stops when `flag` is set; the default never stops.
+    /// A flag that is set once `flag` is. The default flag is never set.
     pub(super) fn by(flag: &Arc<AtomicBool>) -> Self {
         Self(Some(flag.clone()))
     }
@@ -28,7 +28,7 @@ impl Cancel {
         self.0.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 
-    /// The error that ends the indexing of `root`.
+    /// Fails if cancellation was requested. The error ends the indexing of `root`.
     pub(super) fn check(&self, root: &Path) -> Result<()> {
         if self.is_asked() {
             return Err(Error::dataset(root, "indexing was interrupted; the next start begins it anew"));
@@ -36,19 +36,18 @@ impl Cancel {
         Ok(())
     }
 
-    /// The error that ends the indexing, like [`Cancel::check`], where errors are the system's. Its kind is not
-    /// `Interrupted`, which would mean to try again.
+    /// Like [`Cancel::check`], with an I/O error. Its kind is not `Interrupted`, because callers would retry that.
     pub(super) fn check_io(&self) -> std::io::Result<()> {
         if self.is_asked() { Err(std::io::Error::other("indexing was interrupted")) } else { Ok(()) }
     }
 }
 
-/// Watches the requests that opening a dataset makes, until it is dropped: they end when they are cancelled, and where
-/// they take long the user is told once what is waited for.
+/// Supervision of the requests that opening a dataset makes, until it is dropped. Cancellation ends the requests. If
+/// they take long, one warning says why the start waits.
 pub(super) struct OpeningWatch<'a>(&'a dyn DatasetSource);
 
 impl<'a> OpeningWatch<'a> {
-    /// Watches those of `source`, which the user named `root`.
+    /// Watches the requests of `source`. The user named it `root`.
     pub(super) fn new(
         source: &'a dyn DatasetSource,
         root: &Path,

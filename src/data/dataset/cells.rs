@@ -1,5 +1,5 @@
-//! Columns of small values, as the index file keeps them: for each column, which samples have a value (a byte each),
-//! and the values one after another.
+//! Columns of small values, as the index file stores them: for each column, a presence byte for every sample, then the
+//! values one after another.
 
 use super::FieldKind;
 use super::format::u64_at;
@@ -8,28 +8,28 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What the values of a column are.
+/// Type of the values of a column.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum CellType {
-    /// Truth values, a byte each.
+    /// Booleans, a byte each.
     Truths,
-    /// Whole numbers, i64.
+    /// Integers, i64.
     Integers,
-    /// Other numbers, f64.
+    /// Floating-point numbers, f64.
     Floats,
-    /// Lists of so many whole numbers, i64.
+    /// Lists of this many integers, i64.
     IntegerLists(u32),
-    /// Lists of so many other numbers, f64.
+    /// Lists of this many floating-point numbers, f64.
     FloatLists(u32),
     /// Texts: the end of each (u64), then their bytes.
     Texts,
-    /// Nothing that can be read, for this reason.
+    /// A column that cannot be read, with the reason.
     Refused(String),
 }
 
 impl CellType {
-    /// The words for such a column.
+    /// A phrase for the values of such a column.
     pub(super) fn words(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Self::Truths => "truth values",
@@ -50,12 +50,12 @@ impl CellType {
         }
     }
 
-    /// Whether it is of a type without values, so that other shards say what it is.
+    /// Whether its type has no values, so that other shards determine what the column is.
     pub(super) fn is_nothing(&self) -> bool {
         matches!(self, Self::Refused(reason) if reason == NO_VALUES)
     }
 
-    /// The bytes of a value, but for those of texts.
+    /// The bytes of a value; for texts, without the bytes of the text.
     pub(super) fn width(&self) -> u64 {
         match self {
             Self::Truths => 1,
@@ -66,12 +66,12 @@ impl CellType {
     }
 }
 
-/// What is known of a column beside its values.
+/// Properties of a column, without its values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ColumnFacts {
     pub(super) name: String,
     pub(super) kind: FieldKind,
-    /// The names that its whole numbers stand for.
+    /// The names for its integers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) classes: Vec<String>,
     pub(super) cells: CellType,
@@ -81,7 +81,7 @@ pub(super) struct ColumnFacts {
 }
 
 impl ColumnFacts {
-    /// What is known of a column of a shard; `None` for one whose values lie in the shard.
+    /// The properties of a column of a shard; `None` if its values are stored in the shard.
     pub(super) fn of(column: &TableColumn) -> Option<Self> {
         let cells = match &column.cells {
             TableCells::Extents(_) => return None,
@@ -101,7 +101,8 @@ impl ColumnFacts {
         Some(Self { name, kind: column.kind, classes, cells, text_bytes })
     }
 
-    /// Takes in what is known of the same column in another shard. What differs is refused where it is asked for.
+    /// Merges the properties of the same column in another shard. If types differ, the column is refused for any field
+    /// that selects it.
     pub(super) fn merge(&mut self, other: &Self) {
         if other.cells.is_nothing() {
             return;
@@ -125,12 +126,12 @@ impl ColumnFacts {
         }
     }
 
-    /// Makes it a column that is refused for this reason.
+    /// Makes it a refused column, with this reason.
     pub(super) fn refuse(&mut self, reason: String) {
         self.cells = CellType::Refused(reason);
     }
 
-    /// The bytes that it has in the index, of so many samples.
+    /// The bytes that it takes in an index of this many samples.
     pub(super) fn bytes(&self, samples: u64) -> u64 {
         match self.cells {
             CellType::Refused(_) => 0,
@@ -139,7 +140,7 @@ impl ColumnFacts {
     }
 }
 
-/// The bytes of a column of a shard in the spill file: which samples have a value, then the values; of texts their
+/// The bytes of a shard's column in the spill file: presence bytes, then the values. For texts, the values are their
 /// lengths (u32), then their bytes.
 pub(super) fn spilled(cells: &TableCells) -> Vec<u8> {
     fn both<T, const N: usize>(cells: &[Option<T>], bytes: impl Fn(&T) -> [u8; N]) -> Vec<u8> {
@@ -172,7 +173,7 @@ pub(super) fn spilled(cells: &TableCells) -> Vec<u8> {
     }
 }
 
-/// The number of bytes that [`spilled`] makes of a column of so many samples.
+/// The number of bytes that [`spilled`] makes of a column of this many samples.
 pub(super) fn spilled_bytes(facts: &ColumnFacts, samples: u64) -> Option<u64> {
     let width = match facts.cells {
         CellType::Refused(_) => return Some(0),
@@ -182,7 +183,7 @@ pub(super) fn spilled_bytes(facts: &ColumnFacts, samples: u64) -> Option<u64> {
     samples.checked_mul(1 + width)?.checked_add(facts.text_bytes)
 }
 
-/// The cells of a column, from what [`spilled`] made of them; `None` for bytes that it does not make.
+/// Parses the cells of a column from the bytes of [`spilled`]; `None` for bytes that it cannot have made.
 pub(super) fn unspilled(facts: &ColumnFacts, samples: usize, bytes: &[u8]) -> Option<TableCells> {
     fn both<T, const N: usize>(
         present: &[u8],
@@ -254,15 +255,15 @@ pub(super) enum CellValue<'a> {
     Truth(bool),
     Integer(i64),
     Float(f64),
-    /// Whole numbers, as the index has them.
+    /// Integers (i64), as stored in the index.
     IntegerList(&'a [[u8; 8]]),
-    /// Other numbers, as the index has them.
+    /// Floating-point numbers (f64), as stored in the index.
     FloatList(&'a [[u8; 8]]),
     Text(&'a str),
 }
 
 impl CellValue<'_> {
-    /// The numbers of a list; `None` of anything else.
+    /// The numbers of a list; `None` for other values.
     fn list<T>(self, number: impl Fn([u8; 8]) -> T) -> Option<Box<[T]>> {
         match self {
             Self::IntegerList(raw) | Self::FloatList(raw) => {
@@ -281,7 +282,7 @@ pub(super) struct ColumnCells<'a> {
 }
 
 impl<'a> ColumnCells<'a> {
-    /// The column with this number among `columns`, of which `section` has the bytes.
+    /// The column with this number among `columns`. `section` holds the bytes of all of them.
     pub(super) fn of(columns: &[ColumnFacts], number: usize, section: &'a [u8], samples: u64) -> Self {
         let before: u64 =
             columns[..number].iter().fold(0, |sum, column| sum.saturating_add(column.bytes(samples)));
@@ -292,12 +293,12 @@ impl<'a> ColumnCells<'a> {
         Self { facts, samples: samples as usize, bytes: Cow::Borrowed(bytes) }
     }
 
-    /// The same column with bytes of its own.
+    /// The same column, with its own copy of the bytes.
     pub(super) fn owned(self) -> ColumnCells<'static> {
         ColumnCells { facts: self.facts, samples: self.samples, bytes: Cow::Owned(self.bytes.into_owned()) }
     }
 
-    /// The value that a sample has, by its number in the dataset.
+    /// The value of a sample, by its number in the dataset.
     pub(super) fn get(&self, sample: u64) -> Option<CellValue<'_>> {
         let sample = sample as usize;
         if self.bytes.get(sample).is_none_or(|&present| present == 0) {
@@ -359,11 +360,11 @@ impl<'a> ColumnCells<'a> {
         }
     }
 
-    /// Whether the samples from `first` on have other values than these cells of their shard.
+    /// Whether the samples from `first` on have other values than these cells, read from their shard.
     pub(super) fn differs(&self, first: u64, cells: &TableCells) -> bool {
         let known = |at: usize| self.get(first + at as u64);
         let is = |at: usize, found: Option<CellValue<'_>>| match (known(at), found) {
-            // A value that is no number is like itself.
+            // NaN equals itself here.
             (Some(CellValue::Float(known)), Some(CellValue::Float(found))) => {
                 known.to_bits() == found.to_bits()
             }
@@ -392,7 +393,7 @@ impl<'a> ColumnCells<'a> {
             TableCells::Texts(cells) => {
                 !(0..).zip(cells).all(|(at, cell)| is(at, cell.as_deref().map(CellValue::Text)))
             }
-            // What is refused has no values; whether it is for the same reason matters to nobody.
+            // Refused columns have no values. A different reason is no difference.
             TableCells::Extents(_) | TableCells::Refused(_) => {
                 !matches!(self.facts.cells, CellType::Refused(_))
             }
@@ -437,7 +438,7 @@ mod tests {
             let (facts, bytes) = (ColumnFacts::of(&column).unwrap(), spilled(&cells));
             assert_eq!((bytes.len() as u64, spilled_bytes(&facts, 2)), (34, Some(34)));
             let found = unspilled(&facts, 2, &bytes).unwrap();
-            // What is no number is like nothing, not even itself.
+            // NaN does not equal itself, so compare texts.
             assert_eq!(format!("{found:?}"), format!("{cells:?}"));
             let columns = [facts.clone()];
             let kept = ColumnCells::of(&columns, 0, &bytes, 2);

@@ -1,10 +1,10 @@
-//! Checks whether a dataset is still what its index says, at every start and before anything is read.
+//! Checks at every start, before anything is read, whether a dataset still matches its index.
 //!
-//! The stamps of the root, of every directory and of every shard are read, which takes as long as that many calls of
-//! `stat`. Those whose stamps changed, and only those, are listed or parsed again, because much changes a stamp and no
-//! sample: a file that was there for a moment, `chmod`, `touch`, a copy back from a backup. What still holds what the
-//! index says is accepted with the stamp that it has now. A file that was overwritten leaves its directory's stamp as
-//! it was; that is found when the file is read, by its size, and by its own stamp where a cache holds it.
+//! The check reads the stamps of the root, of every directory and of every shard, which takes one `stat` each. Only
+//! places with a new stamp are listed or parsed again. Many events change a stamp but no sample: a temporary file,
+//! `chmod`, `touch`, a restored backup. A place that still matches the index is accepted with its current stamp.
+//! Overwriting a file does not change the stamp of its directory. Such a change is detected when the file is read, by
+//! its size, and by its own stamp if a cache has a copy. → `tests/data/changes.rs`
 
 use super::bad_shards::fingerprint_without;
 use super::build::{GroupRows, IndexGroup, ShardRows};
@@ -26,40 +26,39 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The largest number of threads that read stamps, which is how many answers of a network file system are waited for at
-/// a time.
+/// Largest number of threads that read stamps: the number of requests in flight on a network file system.
 const ASKERS: usize = 64;
-/// The number of stamps that are worth a thread: on a local file system, fewer are read sooner than it starts.
+/// Number of stamps for which it pays to start a thread. On a local file system, fewer are read before a thread starts.
 const WORTH_A_THREAD: usize = 32;
 
-/// What differs between a dataset and its index.
+/// A difference between a dataset and its index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
     /// The directory, file or shard that differs.
     pub(super) path: PathBuf,
-    /// How it differs, in words that follow "the file".
+    /// How it differs, in words that follow the path.
     pub(super) message: String,
 }
 
-/// What has another stamp than when it was indexed.
+/// The places whose stamps changed since they were indexed.
 #[derive(Default)]
 pub(super) struct MovedStamps {
     root: bool,
     groups: Vec<usize>,
 }
 
-/// What a check of the changed stamps has shown.
+/// Result of a comparison of changed places with the index.
 #[derive(Default)]
 pub(super) struct Comparison {
-    /// The stamp of the root, where it holds what the index says.
+    /// The stamp of the root, if the root matches the index.
     pub(super) root: Option<Stamp>,
-    /// The groups that hold what the index says, with the stamps that they have now.
+    /// The groups that match the index, with their current stamps.
     pub(super) same: Vec<(usize, Stamp)>,
-    /// The differences that were found, that of the root first.
+    /// The differences that were found, the root's first.
     pub(super) changes: Vec<Change>,
-    /// The groups that differ, of those that were checked.
+    /// The groups that differ, among those that were compared.
     pub(super) different: Vec<usize>,
-    /// What is left out of the root and of each directory that was listed.
+    /// The files that are skipped in the root and in each directory that was listed.
     pub(super) left_out: Vec<(Vec<u8>, SkippedByReason)>,
 }
 
@@ -67,14 +66,14 @@ impl MovedStamps {
     /// Finds the stamps that changed since `index` was made.
     ///
     /// # Errors
-    /// [`Error::Io`] for what exists and cannot be checked.
+    /// [`Error::Io`] for a place that exists and cannot be checked.
     pub(super) fn since(index: &DatasetPart) -> Result<Self> {
         let count = index.groups();
-        // The root first: what a listing of it tells of shards need not be asked for.
+        // Read the root first: its listing may include the stamps of shards, which then need no requests.
         let names = stamp_of_root(index)?;
         let root = names.is_none_or(|names| has_moved(index, index.root_stamp(), names.seen()));
         let groups = Mutex::new(Vec::new());
-        // Threads take many at a time, so that they do not contend for every one; of requests, one.
+        // Each thread takes many stamps at a time, to avoid contention. For remote requests it takes one.
         let portion = if index.is_remote() { 1 } else { WORTH_A_THREAD };
         let threads = (count / portion).min(ASKERS);
         for_each(threads, count.div_ceil(portion), |chunk| {
@@ -92,7 +91,7 @@ impl MovedStamps {
         let is_described = index.layout().shards().is_some_and(|knows| !knows.descriptions().is_empty());
         let says_the_same = |names: NamesStamp| names.says_the_same(index.root_stamp());
         if is_described && !names.is_some_and(says_the_same) {
-            // What the files beside the shards say of them may be what changed.
+            // The changed files describe the shards, so any shard may now have another meaning.
             groups = (0..count).collect();
         }
         Ok(Self { root, groups })
@@ -107,11 +106,11 @@ impl MovedStamps {
         !self.root && self.groups.is_empty()
     }
 
-    /// Lists or parses what has another stamp, and compares it with the index. It ends soon after the first difference
-    /// unless `all` are wanted, because whoever builds the index again need not know more.
+    /// Lists or parses the places with changed stamps, and compares them with the index. Stops soon after the first
+    /// difference unless `all` is set, because a rebuild needs to know no more.
     ///
     /// # Errors
-    /// [`Error::Io`] for what exists and cannot be read; [`Error::Dataset`] when it was interrupted.
+    /// [`Error::Io`] for a place that exists and cannot be read; [`Error::Dataset`] after cancellation.
     pub(super) fn compare(
         self,
         index: &DatasetPart,
@@ -120,7 +119,7 @@ impl MovedStamps {
         cancel: &Cancel,
     ) -> Result<Comparison> {
         let mut seen = Comparison::default();
-        // Where the names of shards differ, the change of the root says which are gone.
+        // If the names of shards differ, the change of the root already names the missing ones.
         let mut gone_are_told = false;
         if self.root {
             let names = stamp_of_root(index)?;
@@ -164,13 +163,13 @@ impl MovedStamps {
     }
 }
 
-/// Checks a shard that has another stamp than was known, within a run. If it holds the samples that the index says, its
-/// present stamp is the known one from now on.
+/// Checks a shard whose stamp changed during a run. If it holds the samples that the index says, its current stamp is
+/// accepted from now on.
 ///
 /// # Errors
-/// [`Error::DatasetChanged`] where it holds others; [`Error::Io`] when it cannot be read.
+/// [`Error::DatasetChanged`] if it holds other samples; [`Error::Io`] if it cannot be read.
 pub(super) fn accept_shard(index: &DatasetPart, group: usize) -> Result<()> {
-    // One thread at a time does this, so that the next one finds the shard accepted and need not parse it again.
+    // Let one thread at a time do this. The next one then finds the shard accepted and does not parse it again.
     let _alone = index.accepting.lock().unwrap_or_else(PoisonError::into_inner);
     let found = index.source.stamp(index.group_path(group))?;
     if !has_moved(index, index.stamp_within(group), found) {
@@ -193,7 +192,7 @@ pub(super) fn accept_shard(index: &DatasetPart, group: usize) -> Result<()> {
     }
 }
 
-/// Whether what was `seen` of something may be another version than the one with the stamp `then`.
+/// Whether the `seen` state of a place may be another version than the one with the stamp `then`.
 fn has_moved(index: &DatasetPart, then: Stamp, seen: Seen) -> bool {
     match seen {
         Seen::As(now) => then.difference(index.known(now)).is_some(),
@@ -201,7 +200,7 @@ fn has_moved(index: &DatasetPart, then: Stamp, seen: Seen) -> bool {
     }
 }
 
-/// The stamp that tells whether the names of the dataset `index` have changed; `None` where there is no root.
+/// The stamp that changes with the names in the dataset `index`; `None` if there is no root.
 fn stamp_of_root(index: &DatasetPart) -> Result<Option<NamesStamp>> {
     let groups = 0..if index.layout().is_sharded() { index.groups() } else { 0 };
     let described = index.layout().shards().map(ShardLayout::descriptions).unwrap_or_default();
@@ -209,7 +208,7 @@ fn stamp_of_root(index: &DatasetPart) -> Result<Option<NamesStamp>> {
     stamp_of_names(&*index.source, shards, &described, index.inodes)
 }
 
-/// What differs at `path`, found by comparing, or else the reason why it cannot be what it was.
+/// The difference at `path`: the result of a comparison, or the reason why the place cannot match.
 fn changed(path: &Path, compared: Result<Option<Change>>) -> Result<Option<Change>> {
     match compared {
         Ok(change) => Ok(change),
@@ -221,7 +220,7 @@ fn changed(path: &Path, compared: Result<Option<Change>>) -> Result<Option<Chang
     }
 }
 
-/// Compares the names in the root with the index, and notes what is left out in it.
+/// Compares the names in the root with the index, and collects what is skipped in the root.
 fn compare_root(
     index: &DatasetPart,
     left_out: &mut Vec<(Vec<u8>, SkippedByReason)>,
@@ -235,7 +234,7 @@ fn compare_root(
         return change(format!("holds {now}, held {then} when indexed"));
     }
     if found.layout == Layout::Manifest {
-        // Its one group is what is compared.
+        // The one group of a manifest is compared instead.
         return Ok(None);
     }
     left_out.push((SURVEY.to_vec(), found.notes.skipped));
@@ -253,22 +252,22 @@ fn compare_root(
     difference(&known, &found, kind).map_or(Ok(None), change)
 }
 
-/// What groups are compared with, and by what.
+/// Compares groups with the index.
 struct GroupLook<'a> {
     index: &'a DatasetPart,
-    /// The names of the directories in each directory.
+    /// The names of the subdirectories of each directory.
     below: &'a HashMap<&'a [u8], Vec<&'a [u8]>>,
-    /// Made once a shard is parsed: what describes shards is read for it.
+    /// Created when the first shard is parsed, because that reads the files that describe shards.
     parser: OnceLock<Box<dyn ShardParser>>,
     cancel: &'a Cancel,
 }
 
-/// A group as it is now.
+/// The current state of a group.
 struct GroupSeen {
     stamp: Stamp,
-    /// What differs in it from the index.
+    /// Its difference from the index, if any.
     change: Option<Change>,
-    /// What is left out of it, if it is a directory.
+    /// The files that are skipped in it, if it is a directory.
     left_out: Option<SkippedByReason>,
 }
 
@@ -320,7 +319,7 @@ impl GroupLook<'_> {
                 let message = "has other class names than when indexed".to_owned();
                 return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), left_out });
             }
-            // All samples of a dataset have labels, or none has, or the labels are in error.
+            // Either all samples of a dataset have labels, or none has, or the labels are faulty.
             let at_fault = findings.unlabeled.as_ref().or(findings.unusable.as_ref());
             let odd = match &index.notes.label_fault {
                 None if index.notes.unlabeled => findings.labeled.or(findings.unusable),
@@ -430,7 +429,7 @@ fn compare_shard(
     if let Some(column) = index.different_column(known.start, found) {
         return Some(format!("has other values in its column {column:?} than when indexed"));
     }
-    // For a run that reads images alone, nothing has changed.
+    // Members come last: a change of these does not matter to a run that reads only images.
     let moved =
         |(sample, rows): &(u64, &[MemberRow])| index.has_other_members(*sample, &keys, rows, &found.keys);
     let (sample, _) = known.zip(found.by_sample()).find(moved)?;
@@ -458,12 +457,11 @@ fn difference(then: &[&[u8]], now: &[&[u8]], kind: &str) -> Option<String> {
 }
 
 impl DatasetPart {
-    /// The full path of a group.
     fn directory_or_shard(&self, group: usize) -> PathBuf {
         self.source.path(self.group_path(group))
     }
 
-    /// The names of the directories in each directory that has any, by its path below the root.
+    /// The names of the subdirectories of each directory that has any, by its path below the root.
     fn below(&self) -> HashMap<&[u8], Vec<&[u8]>> {
         let mut below: HashMap<&[u8], Vec<&[u8]>> = HashMap::new();
         if self.layout().is_sharded() {

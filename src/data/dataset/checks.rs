@@ -1,4 +1,4 @@
-//! What must be true of datasets before they are one index.
+//! Checks of datasets before they are combined to one index.
 
 use super::IndexOptions;
 use super::cancel::{Cancel, OpeningWatch};
@@ -10,20 +10,20 @@ use base::error::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Finds the first dataset whose labels cannot be used, and why.
+/// Finds the first dataset whose labels cannot be used, and the reason.
 pub(super) fn faulty<'a>(
     parts: impl IntoIterator<Item = &'a DatasetPart>,
 ) -> Option<(&'a DatasetPart, &'a LabelFault)> {
     parts.into_iter().find_map(|part| Some((part, part.notes.label_fault.as_ref()?)))
 }
 
-/// The name of a sample's class number among the fields.
+/// Field name of a sample's class number.
 const LABEL: &str = "label";
 
-/// The number of keys that a message names: a dataset may have as many as members.
+/// Largest number of keys that a message names. A dataset may have as many keys as members.
 const KEYS_NAMED: usize = 20;
 
-/// Checks that each member is one that some sample has. A notice tells of those that samples may be without.
+/// Checks that some sample has each of these members. A missing member that is optional causes a warning.
 pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: &IndexOptions) -> Result<()> {
     let keys: BTreeSet<String> = parts.iter().flat_map(DatasetPart::keys).collect();
     let columns = parts.iter().flat_map(DatasetPart::columns).map(|column| column.name);
@@ -70,14 +70,14 @@ pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: 
     Ok(())
 }
 
-/// The names that are asked for and are columns of small values in some of `parts`, and the others, which are members.
+/// Splits the requested names into columns of small values, which some of `parts` have, and members.
 pub(super) fn columns_and_members(
     parts: &[DatasetPart],
     options: &IndexOptions,
 ) -> (Vec<String>, Option<Vec<String>>) {
     let names: BTreeSet<String> =
         parts.iter().flat_map(|part| part.columns().into_iter().map(|of| of.name)).collect();
-    // The image of a sample is the image, whatever its column is called.
+    // The name `image` selects a sample's image, whatever the image's column is called.
     let is_column = |name: &String| {
         let is_image = || *name == IMAGE && parts.iter().any(|part| part.notes.image.is_some());
         names.contains(name) && !is_image() && !are_files(parts, name, options)
@@ -91,14 +91,14 @@ pub(super) fn columns_and_members(
     (columns, members.map(|_| asked.filter(|name| !is_column(name)).cloned().collect()))
 }
 
-/// Whether the values of the column `name` are asked for as files, and name files of manifests.
+/// Whether the column `name` is requested as files, and its values name files of manifests.
 fn are_files(parts: &[DatasetPart], name: &str, options: &IndexOptions) -> bool {
     let may_be =
         |part: &DatasetPart| part.columns().iter().all(|of| of.name != name || part.may_name_files(of));
     options.of_files.iter().any(|file| file == name) && parts.iter().all(may_be)
 }
 
-/// Refuses datasets that overlap: a sample that is there twice would be drawn twice in an epoch by mistake.
+/// Refuses datasets that overlap, because an epoch would draw their common samples twice by mistake.
 pub(super) fn refuse_repeated(
     roots: &[impl AsRef<Path>],
     cancel: &Cancel,

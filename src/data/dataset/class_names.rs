@@ -1,5 +1,4 @@
-//! The names of classes where they are values of a table or of members: each gets a number, in one order for every
-//! layout.
+//! Class names that are values of a table or of members. Every layout numbers them in the same order.
 
 use super::build::SampleRow;
 use super::samples::ShardFindings;
@@ -8,19 +7,19 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// The most bytes of a name. A column with longer texts does not hold classes.
+/// The largest number of bytes of a name. A column with longer texts does not hold classes.
 pub(super) const LONGEST_NAME: usize = 1024;
-/// The most classes that names stand for. A column with more different texts does not hold classes.
+/// The largest number of names. A column with more different texts does not hold classes.
 const MOST_NAMES: usize = 1 << 20;
 
-/// Names in the order in which they were found, with the numbers that they have until all are known.
+/// Names in the order in which they were found. Their numbers are provisional until all names are known.
 #[derive(Debug, Default)]
 pub(super) struct ClassNames {
     numbers: HashMap<Box<str>, u32>,
 }
 
 impl ClassNames {
-    /// The number that a name has for now.
+    /// The provisional number of a name.
     pub(super) fn number(&mut self, name: &str) -> u32 {
         if let Some(&number) = self.numbers.get(name) {
             return number;
@@ -30,7 +29,8 @@ impl ClassNames {
         number
     }
 
-    /// Gives the samples of a shard, whose labels are places in `names`, the numbers that these names have here.
+    /// Renumbers the samples of a shard. Their labels are positions in `names` before, and provisional numbers of these
+    /// names after.
     pub(super) fn renumber(&mut self, samples: &mut [SampleRow], names: &[String]) {
         let mut numbers = vec![None; names.len()];
         for sample in samples {
@@ -43,24 +43,23 @@ impl ClassNames {
         }
     }
 
-    /// Whether there is no name.
     pub(super) fn is_empty(&self) -> bool {
         self.numbers.is_empty()
     }
 
-    /// Whether there are more names than classes may have.
+    /// Whether there are more names than a dataset may have classes.
     pub(super) fn are_too_many(&self) -> bool {
         self.numbers.len() > MOST_NAMES
     }
 
-    /// The names by number.
+    /// The names by provisional number.
     pub(super) fn into_found(self) -> Vec<String> {
         let mut found: Vec<(Box<str>, u32)> = self.numbers.into_iter().collect();
         found.sort_unstable_by_key(|&(_, number)| number);
         found.into_iter().map(|(name, _)| name.into()).collect()
     }
 
-    /// The names in their order, and for each number that a name had the number of its class.
+    /// The sorted names, and for each provisional number the number of its class.
     pub(super) fn into_classes(self) -> (Vec<String>, Vec<u32>) {
         let found = self.into_found();
         let mut order: Vec<u32> = (0..found.len() as u32).collect();
@@ -72,8 +71,8 @@ impl ClassNames {
 }
 
 impl ShardFindings {
-    /// Gives the samples of a shard whose labels are names of classes the numbers that these have among the `known`
-    /// ones, or 0 where none are known. Returns a name that is not among them.
+    /// Renumbers the samples of a shard whose labels are class names, by the position of each name in `known`. Without
+    /// `known`, all labels become 0. Returns a name that is not in `known`.
     pub(super) fn take_classes(
         &mut self,
         samples: &mut [SampleRow],
@@ -101,14 +100,14 @@ impl ShardFindings {
     }
 }
 
-/// Gives each sample the number that stands for its label in `numbers`.
+/// Replaces the label of each sample by its entry in `numbers`.
 pub(super) fn renumber(samples: &mut [SampleRow], numbers: &[u32]) {
     for sample in samples {
         sample.label = numbers.get(sample.label as usize).copied().unwrap_or(0);
     }
 }
 
-/// Sorts the names of classes: as numbers where all are whole numbers, else as texts.
+/// Sorts class names: by value if all are integers, else as texts.
 pub(super) fn sort<'n, T>(items: &mut [T], name: impl Fn(&T) -> &'n [u8]) {
     if items.iter().all(|item| whole(name(item)).is_some()) {
         items.sort_by(|a, b| (whole(name(a)), name(a)).cmp(&(whole(name(b)), name(b))));
@@ -117,7 +116,7 @@ pub(super) fn sort<'n, T>(items: &mut [T], name: impl Fn(&T) -> &'n [u8]) {
     }
 }
 
-/// The whole number that a name is, also with a fraction of zeros, as tables write numbers: `2.0`.
+/// The integer that a name stands for. It may have a fraction of zeros, as tables write numbers: `2.0`.
 fn whole(name: &[u8]) -> Option<i64> {
     let name = std::str::from_utf8(name).ok()?.trim();
     match name.split_once('.') {
@@ -127,14 +126,14 @@ fn whole(name: &[u8]) -> Option<i64> {
     }
 }
 
-/// Warns of class names that are probably not what the user takes them for: numbers that differ from the numbers of
-/// their classes, and names that differ in blanks at their ends alone.
+/// Warns of class names that are probably misunderstood: numbers that differ from the numbers of their classes, and
+/// names that differ only in blanks at their ends.
 pub(super) fn notify(names: &[String], root: &Path, notices: &Notices) {
     let root = root.display();
     let numbers: Vec<(usize, i64)> =
         names.iter().enumerate().filter_map(|(class, name)| Some((class, whole(name.as_bytes())?))).collect();
     let other = numbers.iter().find(|&&(class, number)| i64::try_from(class) != Ok(number));
-    // A few numbers among names are names.
+    // If only a minority of the names are numbers, they are names like the others.
     if let Some(&(class, _)) = other.filter(|_| 2 * numbers.len() > names.len()) {
         let text = names.iter().find(|name| whole(name.as_bytes()).is_none());
         let (which, remedy) = match text {

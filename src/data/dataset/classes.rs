@@ -1,4 +1,4 @@
-//! The classes of several datasets as those of one, numbered by the dataset or by a list of the user's.
+//! Combines the classes of several datasets. They are numbered by the datasets or by a list of the user.
 
 use super::part::DatasetPart;
 use super::{Contents, class_names};
@@ -7,30 +7,30 @@ use base::error::{Error, Result};
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
-/// The names and numbers of the classes of the whole, and the numbers that the parts' own numbers have there.
+/// The combined classes: their names and numbers, and the mapping from each dataset's own numbers.
 pub(super) struct Classes {
     pub(super) names: Vec<String>,
-    /// The number of classes; 0 where samples have no labels.
+    /// The number of classes; 0 if samples have no labels.
     pub(super) count: u32,
-    /// Whether samples have labels; otherwise their numbers mean nothing.
+    /// Whether samples have labels. Otherwise their numbers have no meaning.
     pub(super) labeled: bool,
-    /// For each part, the number in the whole by its own number; `None` where they are the same.
+    /// For each dataset, the combined number by its own number; `None` if they are the same.
     maps: Vec<Option<Vec<u32>>>,
-    /// The numbers of the dataset's own classes in the user's list; `None` without one.
+    /// The positions of the dataset's own classes in the user's list; `None` without a list.
     listed: Option<ListedClasses>,
 }
 
-/// The dataset's own classes, where a list of the user's gives them other numbers.
+/// The dataset's own classes, renumbered by a list of the user.
 struct ListedClasses {
     own: Vec<String>,
     /// The number of each in the list, or [`UNLISTED`].
     numbers: Vec<u32>,
 }
 
-/// The number of a class that is not in the user's list. No class has it.
+/// Number of a class that is not in the user's list. No listed class has it.
 pub const UNLISTED: u32 = u32::MAX;
 
-/// What the labels of a dataset are.
+/// Kind of the labels of a dataset.
 #[derive(PartialEq, Eq)]
 enum LabelKind {
     Named,
@@ -58,20 +58,21 @@ impl LabelKind {
 }
 
 impl Classes {
-    /// Combines the labels of `parts`, as [`super::DatasetIndex::classes`] says. Labels that cannot be combined are an
-    /// error; but if `unasked`, because nobody needs them, there are none then.
+    /// Combines the labels of `parts`, as [`super::DatasetIndex::classes`] documents. Labels that cannot be combined
+    /// are an error. But if labels are not needed (`unasked`), the result has none then.
     pub(super) fn of(parts: &[DatasetPart], unasked: bool) -> Result<Self> {
         let labeled = parts.iter().all(|part| LabelKind::of(part) != LabelKind::Missing);
         let largest = parts.iter().map(DatasetPart::num_classes).max().unwrap_or(0);
         let names: Vec<&[u8]> = match parts {
-            // The order of the names is the dataset's own, as a schema may have it.
+            // Keep the dataset's own order of names, which a schema may define.
             [first, others @ ..] if others.iter().all(|part| part.class_names() == first.class_names()) => {
                 first.class_names()
             }
             _ => {
                 let names = parts.iter().flat_map(DatasetPart::class_names).collect::<BTreeSet<_>>();
                 let mut names: Vec<&[u8]> = names.into_iter().collect();
-                // Directories have the order of torchvision's ImageFolder, names that are values their own.
+                // Directories have the order of torchvision's ImageFolder. Names that are values have an order of their
+                // own.
                 if !parts.iter().any(DatasetPart::has_classes_of_files) {
                     class_names::sort(&mut names, |name| name);
                 }
@@ -110,16 +111,16 @@ impl Classes {
         Ok(classes)
     }
 
-    /// The classes of a stream: those called `names`, or numbers alone.
+    /// The classes of a stream: these names, or numbers alone if there are none.
     pub(super) fn of_stream(names: Vec<String>, labeled: bool) -> Self {
         let count = if labeled { names.len() as u32 } else { 0 };
         Self { names, count, labeled, maps: Vec::new(), listed: None }
     }
 
-    /// The same classes with the numbers that they have in the list `names`.
+    /// The same classes, with their positions in the list `names` as numbers.
     ///
     /// # Errors
-    /// The reason why there are no names to find in the list.
+    /// The reason why there are no names to look up in the list.
     pub(super) fn numbered_by(self, names: &[String]) -> std::result::Result<Self, &'static str> {
         if self.names.is_empty() {
             return Err(if self.labeled {
@@ -143,12 +144,13 @@ impl Classes {
         own.filter(|(_, (_, number))| **number == UNLISTED).map(|(own, (name, _))| (own, name.as_str()))
     }
 
-    /// The number of classes that the dataset has itself.
+    /// The number of the dataset's own classes.
     pub(super) fn own_count(&self) -> usize {
         self.listed.as_ref().map_or(self.count as usize, |listed| listed.own.len())
     }
 
-    /// Whether it is clear what numbers without names stand for: there is one list of names, and it is long enough.
+    /// Whether numbers without names have a clear meaning: all datasets with names have the same list, and it is long
+    /// enough.
     fn are_counted_by_numbers(&self, parts: &[DatasetPart]) -> bool {
         parts.iter().zip(&self.maps).all(|(part, map)| match LabelKind::of(part) {
             LabelKind::Named => map.is_none() && part.class_names().len() == self.names.len(),
@@ -157,7 +159,7 @@ impl Classes {
         })
     }
 
-    /// The number of the class `label` of a part: in the user's list, or in the whole where there is no list.
+    /// Converts a dataset's class `label` to its number in the user's list, or without a list to the combined number.
     pub(super) fn of_part(&self, part: usize, label: u32) -> u32 {
         let own = self.own_of_part(part, label);
         match &self.listed {
@@ -166,7 +168,7 @@ impl Classes {
         }
     }
 
-    /// The number in the whole of the class `label` of a part, whatever a list of the user's says.
+    /// Converts a dataset's class `label` to the combined number, regardless of the user's list.
     pub(super) fn own_of_part(&self, part: usize, label: u32) -> u32 {
         match &self.maps[part] {
             None if self.labeled => label,
@@ -175,7 +177,7 @@ impl Classes {
         }
     }
 
-    /// The numbers in a part of the class that [`Classes::of_part`] gives the number `label`.
+    /// The numbers in a dataset of the classes that [`Classes::of_part`] numbers `label`.
     pub(super) fn in_part(&self, part: usize, label: u32) -> Vec<u32> {
         let whole = self.listed.as_ref().map_or_else(|| vec![label], |listed| places(&listed.numbers, label));
         match &self.maps[part] {
@@ -185,34 +187,34 @@ impl Classes {
     }
 }
 
-/// The places of `number` in `numbers`.
+/// The positions of `number` in `numbers`.
 fn places(numbers: &[u32], number: u32) -> Vec<u32> {
     (0..).zip(numbers).filter(|&(_, &other)| other == number).map(|(place, _)| place).collect()
 }
 
-/// Reads the names of classes in the text file at `path`, one a line, in the order of their numbers.
+/// Reads class names from the text file at `path`, one per line, in the order of their numbers.
 ///
 /// # Errors
-/// What is wrong with the file, in words that go after its name.
+/// What is wrong with the file, in words that follow the name of the setting.
 pub fn read_class_names(path: &Path) -> std::result::Result<Vec<String>, String> {
     let fail = |message: String| format!("is the file {}, {message}", shown(path).display());
     let bytes = read_named(path).map_err(|error| fail(format!("which cannot be read: {error}")))?;
     let text = String::from_utf8(bytes).map_err(|_| fail("which is no text in UTF-8".to_owned()))?;
     let names: Vec<String> = text.trim_end_matches(['\r', '\n']).lines().map(str::to_owned).collect();
     match names.iter().position(String::is_empty) {
-        // Without the line, all classes after it would have other numbers.
+        // Without this check, all classes after the line would have other numbers.
         Some(line) => Err(fail(format!("whose line {} names no class", line + 1))),
         None => Ok(names),
     }
 }
 
-/// Two parts whose labels are of different kinds.
+/// Two datasets whose labels are of different kinds.
 fn different(parts: &[DatasetPart]) -> Option<(&DatasetPart, &DatasetPart)> {
     let (first, others) = parts.split_first()?;
     others.iter().find(|part| LabelKind::of(part) != LabelKind::of(first)).map(|odd| (first, odd))
 }
 
-/// `map`, unless it maps every number to itself.
+/// Returns `map`, unless it maps every number to itself.
 fn differing(map: Vec<u32>) -> Option<Vec<u32>> {
     let same = (0..).zip(&map).all(|(own, &whole)| own == whole);
     (!same).then_some(map)

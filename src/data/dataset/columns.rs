@@ -1,7 +1,8 @@
-//! Columns of the user's own, which a table gives for the samples.
+//! Columns that a user's own table gives for the samples (`labels=`).
 //!
-//! A row belongs to the sample that its `file_name` (or `path`, `file`, `filename`, `image`) or `sample_id` says; all
-//! other columns hold values. `matching.rs` finds the row of each sample, `values.rs` the one type of a column.
+//! A row belongs to the sample that its `file_name` (or `path`, `file`, `filename`, `image`) or `sample_id` names. All
+//! other columns hold values. `matching.rs` finds the row of each sample, and `values.rs` determines the one type of a
+//! column.
 
 mod json_lines;
 mod listed;
@@ -17,28 +18,28 @@ use crate::source::{TableFormat, read_named, shown, without_mark};
 use base::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// The setting that a message names.
+/// Setting that messages name.
 const SETTING: &str = "labels";
 
-/// A column: a value of each sample, by its number.
+/// A column with a value for each sample, by the sample's number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampleColumn {
     /// The name of the column, and of its field.
     pub name: String,
     /// The values of the samples.
     pub values: ColumnValues,
-    /// Which samples have no value; `None` where all have one.
+    /// Which samples have no value; `None` if all have one.
     pub missing: Option<Vec<bool>>,
 }
 
 /// The values of a column, sample by sample.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ColumnValues {
-    /// A list of so many truth values, 0 or 1, for each sample; `None`: a single one.
+    /// Booleans, 0 or 1: a list of this many for each sample; `None` for a single one.
     Truths(Option<u32>, Vec<u8>),
-    /// A list of so many whole numbers for each sample; `None`: a single one.
+    /// Integers: a list of this many for each sample; `None` for a single one.
     Integers(Option<u32>, Vec<i64>),
-    /// A list of so many other numbers for each sample; `None`: a single one.
+    /// Floating-point numbers: a list of this many for each sample; `None` for a single one.
     Floats(Option<u32>, Vec<f32>),
     /// A text for each sample.
     Texts(Vec<String>),
@@ -60,7 +61,7 @@ impl ColumnValues {
         }
     }
 
-    /// A sample's single whole number or truth value; 0 for other values.
+    /// A sample's single integer or boolean; 0 for other values.
     pub fn whole(&self, sample: u64) -> i64 {
         match self {
             Self::Truths(None, values) => i64::from(values[sample as usize]),
@@ -69,7 +70,7 @@ impl ColumnValues {
         }
     }
 
-    /// A sample's numbers as float32; none for texts.
+    /// A sample's numbers as float32; empty for texts.
     pub fn floats(&self, sample: u64) -> impl Iterator<Item = f32> {
         let each = self.each().unwrap_or(1) as usize;
         (sample as usize * each..(sample as usize + 1) * each).map_while(move |at| match self {
@@ -80,7 +81,7 @@ impl ColumnValues {
         })
     }
 
-    /// The bytes of a sample's numbers, in this machine's byte order; no bytes for texts.
+    /// The bytes of a sample's numbers, in this machine's byte order; empty for texts.
     pub fn bytes(&self, sample: u64) -> Vec<u8> {
         let row = |each: &Option<u32>| {
             let each = each.unwrap_or(1) as usize;
@@ -95,7 +96,7 @@ impl ColumnValues {
     }
 }
 
-/// A cell of the table as it is written. Its meaning depends on the whole column.
+/// A cell of the table as written. Its meaning depends on the whole column.
 #[derive(Debug, Clone, PartialEq)]
 enum Cell {
     Empty,
@@ -104,7 +105,7 @@ enum Cell {
     /// A text in quotes.
     Text(String),
     Truth(bool),
-    /// A list of numbers or of truth values, as JSON.
+    /// A list of numbers or booleans, as JSON.
     List(String),
     /// Any other list, or an object, as JSON.
     Nested(String),
@@ -117,7 +118,7 @@ struct Row {
     cells: Vec<Cell>,
 }
 
-/// A table as it was read from its file, before its rows belong to samples.
+/// A table that was read from its file, before its rows are matched to samples.
 #[derive(Debug)]
 pub struct LabelTable {
     path: PathBuf,
@@ -131,8 +132,8 @@ impl LabelTable {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// [`Error::Config`] for `labels` where the file cannot be read, a row cannot be parsed, or no column names the
-    /// samples. It names the line.
+    /// [`Error::Config`] for `labels`, with the line, if the file cannot be read, a row cannot be parsed, or no column
+    /// names the samples.
     pub fn read(path: &Path) -> Result<Self> {
         let (header, rows) = table(path)?;
         let path = &*shown(path);
@@ -153,17 +154,17 @@ impl LabelTable {
         (0..self.header.len()).filter(|&column| !self.naming.names_samples(column))
     }
 
-    /// The names of the columns, but for those that name the samples.
+    /// The names of the columns, without those that name the samples.
     pub fn names(&self) -> Vec<String> {
         self.of_values().map(|column| self.header[column].clone()).collect()
     }
 
-    /// The columns of [`LabelTable::names`] for the samples of `index`. `kind` gives the kind of field that a column
-    /// is asked for as, if any. Rows of no sample are skipped, with a notice.
+    /// The columns in [`LabelTable::names`] for the samples of `index`. `kind` gives the kind of field that is
+    /// requested for a column, if any. Rows that belong to no sample are skipped, with a warning.
     ///
     /// # Errors
-    /// [`Error::Config`] for `labels` where a sample has no row or two, or the values of a column cannot be of one
-    /// type. It names the line.
+    /// [`Error::Config`] for `labels`, with the line, if a sample has no row or two, or if the values of a column
+    /// cannot have one type.
     pub fn columns(
         &self,
         index: &DatasetIndex,
@@ -187,7 +188,7 @@ fn wrong(path: &Path, line: u64, message: impl std::fmt::Display) -> Error {
 /// What is wrong with a table.
 #[derive(Debug)]
 pub(super) struct TableFault {
-    /// The line, from 1; `None` where it is no single one.
+    /// The line, counted from 1; `None` if the fault is not in a single line.
     line: Option<u64>,
     message: String,
 }
@@ -205,7 +206,7 @@ impl TableFault {
         }
     }
 
-    /// The error of the table at `path` that gives labels.
+    /// The error for the table of labels at `path`.
     fn of_labels(self, path: &Path) -> Error {
         let place = if self.line.is_some() { ", " } else { ": " };
         Error::config(SETTING, format!("{}{place}{}", path.display(), self.message()))
@@ -228,7 +229,7 @@ fn table(path: &Path) -> Result<Table> {
     parsed(format, &text, true).map_err(|fault| fault.of_labels(&shown(path)))
 }
 
-/// Parses the bytes of a table. Blanks around separated values are left out where these are `trimmed`.
+/// Parses the bytes of a table. With `trimmed`, blanks around separated values are removed.
 fn parsed(format: TableFormat, text: &[u8], trimmed: bool) -> Result<Table, TableFault> {
     let text = without_mark(text);
     let (header, rows) = match format {
@@ -255,7 +256,7 @@ impl Cell {
     }
 }
 
-/// Messages show a cell like this, with texts in quotes.
+/// Formats a cell for messages, with texts in quotes.
 impl std::fmt::Display for Cell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

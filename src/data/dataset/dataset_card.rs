@@ -1,6 +1,6 @@
-//! The README.md of a Hugging Face repository, at whose head YAML may say which files are of which split.
+//! The README.md of a Hugging Face repository. YAML at its head may say which files belong to which split.
 //!
-//! The key `configs` is read, and of it names of files below the README alone. No alias is followed.
+//! Only the key `configs` is read, and only names of files below the README. Aliases are not followed.
 
 use crate::source::without_mark;
 use glob::{MatchOptions, Pattern};
@@ -8,44 +8,44 @@ use saphyr_parser::{Event, Parser};
 
 /// The name of the file.
 pub(super) const CARD: &str = "README.md";
-/// The bytes of a README that are read: a head that is longer is an error.
+/// The number of bytes of a README that are read. A longer head is an error.
 pub(super) const LARGEST_CARD: u64 = LONGEST_HEAD as u64 + (1 << 12);
-/// The most bytes of the head, lists that may lie in one another, and bytes and stars of a pattern.
+/// Limits: bytes of the head, depth of nested lists, bytes of a pattern, and stars of a pattern.
 const LONGEST_HEAD: usize = 1 << 20;
 const DEEPEST: usize = 32;
 const LONGEST_PATTERN: usize = 1024;
 const MOST_STARS: usize = 16;
-/// The split of files of which none is named.
+/// The split of files for which no split is named.
 const USUAL_SPLIT: &str = "train";
 
-/// A configuration, which is a dataset by itself.
+/// A configuration. Each is a dataset of its own.
 #[derive(Debug, PartialEq)]
 pub(super) struct CardConfig {
     pub(super) name: String,
     pub(super) is_default: bool,
-    /// The directory below which its files lie; empty for all.
+    /// The directory that contains its files; empty if there is no restriction.
     pub(super) directory: String,
-    /// The names of the files of each split, as patterns; none where the names of the files say it.
+    /// Patterns for the names of each split's files; empty if the names themselves say the split.
     pub(super) splits: Vec<(String, Vec<FilePattern>)>,
 }
 
 impl CardConfig {
-    /// Whether it has the files of a split one by one, and not by patterns that stand for several.
+    /// Whether it names the files of a split one by one, not by patterns that match several.
     pub(super) fn lists_files_of(&self, split: &str) -> bool {
         let mut own = self.splits.iter().filter(|(name, _)| name == split).flat_map(|(_, patterns)| patterns);
         own.all(|pattern| !pattern.text().contains(['*', '?', '[']))
     }
 }
 
-/// Names of files, as patterns of a shell.
+/// Names of files, as a shell pattern.
 #[derive(Debug, PartialEq)]
 pub(super) struct FilePattern(Pattern);
 
 impl FilePattern {
-    /// The pattern that a README has.
+    /// Parses a pattern from a README.
     ///
     /// # Errors
-    /// Why it can be none of files below the README.
+    /// The reason why it cannot match files below the README.
     fn new(directory: &str, text: &str) -> Result<Self, String> {
         let text = below(text)?;
         let text = if directory.is_empty() { text.to_owned() } else { format!("{directory}/{text}") };
@@ -72,7 +72,7 @@ impl FilePattern {
     }
 }
 
-/// The name of what lies below the README.
+/// The name relative to the README. Names outside of its directory are refused.
 fn below(text: &str) -> Result<&str, String> {
     let below = text.strip_prefix("./").unwrap_or(text);
     let leads_out = below.starts_with('/') || below.contains("://") || below.contains('\\');
@@ -82,7 +82,7 @@ fn below(text: &str) -> Result<&str, String> {
     Ok(below.trim_end_matches('/'))
 }
 
-/// The configurations that a README has; none where it says nothing of them.
+/// The configurations in a README; empty if it defines none.
 ///
 /// # Errors
 /// What is wrong with it, in words that follow its name.
@@ -154,9 +154,9 @@ fn unclear() -> String {
 enum Yaml {
     Text(String),
     List(Vec<Self>),
-    /// A mapping, or one whose key is still to come or has come.
+    /// A mapping. While it is parsed, one of its keys may lack its value.
     Map(Vec<(String, Self)>),
-    /// What is not looked at.
+    /// An alias. It is not followed.
     Alias,
 }
 
@@ -170,7 +170,7 @@ impl Yaml {
         if let Self::Text(text) = self { Some(text) } else { None }
     }
 
-    /// A text, or a list of texts.
+    /// The texts of a list, or a single text.
     fn texts(&self) -> Option<Vec<&str>> {
         match self {
             Self::List(texts) => texts.iter().map(Self::text).collect(),
@@ -179,9 +179,9 @@ impl Yaml {
     }
 }
 
-/// The first document of a text.
+/// Parses the first document of a text.
 fn parse(text: &str) -> Result<Option<Yaml>, String> {
-    // What is open, each with the key that has come in a mapping.
+    // The lists and mappings that are open. Each mapping has the key whose value comes next.
     let mut open: Vec<(Yaml, Option<String>)> = Vec::new();
     for event in Parser::new_from_str(text) {
         let (event, _) = event.map_err(|error| format!("has a head that is no YAML: {error}"))?;
@@ -207,7 +207,7 @@ fn parse(text: &str) -> Result<Option<Yaml>, String> {
             Some((Yaml::List(values), _)) => values.push(value),
             Some((Yaml::Map(pairs), key)) => match key.take() {
                 Some(key) => pairs.push((key, value)),
-                // Of keys that are no texts nothing is wanted.
+                // Keys that are no texts are not needed.
                 None => {
                     *key = Some(if let Yaml::Text(text) = &mut value {
                         std::mem::take(text)
@@ -275,7 +275,7 @@ mod tests {
             assert!(read(&format!("configs: [{{data_dir: \"{out}\", data_files: a}}]")).is_err());
         }
         let deep = format!("configs: {}{}", "[".repeat(100_000), "]".repeat(100_000));
-        // The parser itself looks ahead no deeper than this.
+        // The parser itself limits its recursion to this depth.
         let told = read(&deep).unwrap_err();
         assert!(told.starts_with("has a head that is no YAML: recursion limit exceeded"), "{told}");
         let deeper = format!("configs: {}{}", "[".repeat(DEEPEST), "]".repeat(DEEPEST));

@@ -1,4 +1,5 @@
-//! The directory in which index files are kept, and the lock of the processes that build one.
+//! The directory of index files, and the lock of the process that builds an index. The directory is never inside a
+//! dataset, because sources are read-only.
 
 use super::cancel::Cancel;
 use super::{Contents, IndexOptions, publish};
@@ -17,13 +18,13 @@ use std::time::Duration;
 /// A directory of index files.
 pub(super) struct IndexDirectory {
     pub(super) path: PathBuf,
-    /// Whether the user named it; then no other directory takes its place.
+    /// Whether the user named it. Then no other directory replaces it.
     pub(super) named: bool,
 }
 
 impl IndexDirectory {
-    /// The directory that [`IndexOptions::directory`] says; `None` where nothing is said and there is no home directory
-    /// either.
+    /// The directory that [`IndexOptions::directory`] selects; `None` if nothing selects one and there is no home
+    /// directory.
     pub(super) fn of(options: &IndexOptions) -> Result<Option<Self>> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let named = options.directory.clone().or_else(|| variable("FORELOAD_INDEX_DIR"));
@@ -43,18 +44,18 @@ impl IndexDirectory {
         Ok(Some(Self { path, named: is_named }))
     }
 
-    /// A directory of this user's own among the temporary files, for jobs without a home that can be written to, as in
-    /// containers. An index says where samples are, so nobody else may be able to put one there.
+    /// The user's own directory among the temporary files, for jobs without a writable home, as in containers. An index
+    /// says where samples are, so no other user may be able to put one there.
     ///
     /// # Errors
-    /// [`Error::Config`] that names `index_dir` where there is no such directory and none can be made.
+    /// [`Error::Config`] for `index_dir` if there is no such directory and none can be made.
     pub(super) fn temporary() -> Result<Self> {
         let user = rustix::process::geteuid().as_raw();
-        // The last one is in memory, for containers whose whole file system is read-only.
+        // The last place is in memory, for containers whose whole file system is read-only.
         let places = [std::env::temp_dir(), PathBuf::from("/dev/shm")];
         let usual = format!("foreload-index-{user}");
-        // Where another user has taken the name, the directory gets a name that nobody can take beforehand; then the
-        // next start indexes again.
+        // If another user has taken the usual name, use a name that cannot be guessed. The next start then indexes
+        // again.
         let once = format!("{usual}-{:016x}", super::publish::chance().unwrap_or_default());
         let mut refused = Vec::new();
         for path in
@@ -73,12 +74,11 @@ impl IndexDirectory {
         Err(Error::config("index_dir", message))
     }
 
-    /// The index file of the dataset whose canonical path is `canonical`, or of its split, with the label that the user
-    /// named. Each dataset path has one name, so a dataset that was moved or copied has a new index, with the same
-    /// fingerprint.
+    /// The index file of the dataset at the path `canonical`, or of its split, with the label that the user named. The
+    /// name depends on the path, so a dataset that was moved or copied gets a new index, with the same fingerprint.
     ///
     /// # Errors
-    /// [`Error::Config`] for a directory inside the dataset: sources are read-only, and not even an index is written
+    /// [`Error::Config`] for a directory inside the dataset. Sources are read-only, so not even an index is written
     /// there.
     pub(super) fn file(&self, canonical: &Path, options: &IndexOptions) -> Result<PathBuf> {
         let existing = self.path.ancestors().find_map(|path| path.canonicalize().ok());
@@ -94,12 +94,12 @@ impl IndexDirectory {
         let mut digest = Sha256::new();
         digest.update(canonical.as_os_str().as_bytes());
         if let Some(split) = &options.split {
-            // No path has a NUL.
+            // A NUL is a safe separator, because no path has one.
             digest.update([0]);
             digest.update(split);
         }
         if let Some(label) = &options.label {
-            // No split has one either.
+            // No split has a NUL either.
             digest.update([0, 0]);
             digest.update(label);
         }
@@ -114,14 +114,14 @@ impl IndexDirectory {
         Ok(self.path.join(name))
     }
 
-    /// Whether `error` says that nothing can be written here, and is no error of the dataset.
+    /// Whether `error` says that this directory cannot be written. Errors about the dataset do not count.
     pub(super) fn is_why(&self, error: &Error) -> bool {
         matches!(error, Error::Io { path, .. } if path.starts_with(&self.path))
     }
 }
 
-/// Waits until no other process builds `index`, whose directory is made where it is missing. The kernel releases the
-/// lock of a process that dies.
+/// Waits until no other process builds `index`. Creates its directory if it is missing. The kernel releases the lock if
+/// the process dies.
 pub(super) fn lock(index: &Path, root: &Path, cancel: &Cancel) -> Result<File> {
     if let Some(directory) = index.parent() {
         std::fs::create_dir_all(directory)
@@ -133,13 +133,13 @@ pub(super) fn lock(index: &Path, root: &Path, cancel: &Cancel) -> Result<File> {
     loop {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => publish::remove_leftovers(index),
-            // The lock is polled, because a call that blocks could not be cancelled.
+            // Poll the lock, because a blocking call could not be cancelled.
             Err(Errno::WOULDBLOCK | Errno::INTR) => {
                 cancel.check(root)?;
                 std::thread::sleep(Duration::from_millis(20));
                 continue;
             }
-            // On a file system without locks, two processes may build the same index, each in its own file.
+            // Without support for locks, two processes may build the same index, each in its own file.
             Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
             Err(error) => return Err(Error::io("lock", &path, error.into())),
         }
@@ -147,13 +147,14 @@ pub(super) fn lock(index: &Path, root: &Path, cancel: &Cancel) -> Result<File> {
     }
 }
 
-/// Makes a directory that is this user's alone at `path`, unless it exists. An error says why that is impossible.
+/// Creates a directory at `path` that is accessible to this user alone, unless it exists. The error says why that is
+/// impossible.
 fn own(path: &Path, user: u32) -> Result<(), String> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.to_string()),
         _ => {}
     }
-    // Links are not followed, because one could lead into another user's directory.
+    // Do not follow links, because a link could lead into another user's directory.
     let found = std::fs::symlink_metadata(path).map_err(|error| error.to_string())?;
     if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
         return Err("it is not a directory of this user's alone".to_owned());

@@ -1,10 +1,10 @@
-//! Datasets of single files: class directories of images, or files of any kind.
+//! Datasets of loose files: class directories of images, or files of any kind.
 //!
 //! The files are in torchvision's order: `sorted(os.walk(class, followlinks=True))`, then sorted names, both by code
-//! points (which for UTF-8 is the order of bytes).
+//! points. For UTF-8 this is the order of bytes.
 //!
-//! Where torchvision would fail later or never end, this differs, and the notes say so: broken links, and pipes named
-//! like images, are left out, links to a directory above are not followed, and a class without images keeps its number
+//! Where torchvision would fail later or never end, this module differs and reports it. Broken links, and pipes named
+//! like images, are skipped. Links to a directory above are not followed. A class without images keeps its number
 //! instead of being an error (torchvision's `allow_empty=True`).
 
 use super::build::{FileRow, GroupRows, IndexBuilder, IndexGroup};
@@ -23,15 +23,15 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The number of files of a directory whose sizes are read at a time, so that one huge directory keeps all threads
-/// busy.
+/// The number of files whose sizes one job reads, so that one huge directory keeps all threads busy.
 const PORTION: usize = 1024;
-/// The same where each size is a request.
+/// The same if each size needs a request.
 const REMOTE_PORTION: usize = 16;
-/// The size of what is not a regular file.
+/// Size that marks something other than a regular file.
 const NO_FILE: u32 = u32::MAX;
 
-/// Indexes the directories `classes` (sorted names) below the root; without classes, everything below it, as class 0.
+/// Indexes the directories `classes` (sorted names) below the root. Without classes, indexes everything below the root
+/// as class 0.
 pub(super) fn index(
     source: &dyn DatasetSource,
     classes: &[Vec<u8>],
@@ -78,8 +78,8 @@ pub(super) fn index(
     Ok(notes)
 }
 
-/// Lists one directory anew, as [`index`] does. Returns its files, whose class means nothing, the sorted names of the
-/// directories in it, and what was left out.
+/// Lists one directory again, as [`index`] does. Returns its files (their class has no meaning), the sorted names of
+/// its subdirectories, and what was skipped.
 pub(super) fn list_again(
     source: &dyn DatasetSource,
     contents: Contents,
@@ -105,7 +105,7 @@ pub(super) fn list_again(
     Ok((group, directories, notes))
 }
 
-/// The directories above the one at `path`, including the root, where links may lead to them.
+/// The directories above the one at `path`, including the root. Links may lead to them.
 fn above(source: &dyn DatasetSource, path: &[u8]) -> Result<Option<Arc<Ancestors>>> {
     if path.is_empty() {
         return Ok(None);
@@ -127,7 +127,7 @@ struct ListedDirectory {
     above: Option<Arc<Ancestors>>,
 }
 
-/// The directories above one, by device and inode, because a link to one of them would be a loop.
+/// The directories above a directory, by device and inode. A link to one of them would be a loop.
 struct Ancestors {
     identity: Identity,
     next: Option<Arc<Ancestors>>,
@@ -152,13 +152,13 @@ struct FolderEntry {
 
 enum WalkJob {
     List(ListedDirectory),
-    /// Reads the sizes of a portion of a listing. Whoever finishes the last portion hands the listing over.
+    /// Reads the sizes of some files of a listing. The thread that finishes the last of these jobs returns the listing.
     Measure(Arc<Listing>, std::ops::Range<usize>),
 }
 
 struct FolderWalk<'a> {
     source: &'a dyn DatasetSource,
-    /// What messages call the dataset.
+    /// The dataset's name in messages.
     root: PathBuf,
     contents: Contents,
     cancel: &'a Cancel,
@@ -216,7 +216,7 @@ impl<'a> FolderWalk<'a> {
                 return Ok(ControlFlow::Continue(()));
             }
             match entry.kind {
-                // The error says why.
+                // Ask for the size, because that error gives the reason.
                 EntryKind::Unseen => _ = directory.size(name)?,
                 EntryKind::Directory => {
                     let path = below(path, name);
@@ -269,7 +269,7 @@ impl Listing {
         &self.names[start..start + file.name_length as usize]
     }
 
-    /// Sorts the files, and leaves out what is no regular file.
+    /// Sorts the files, and removes everything that is no regular file.
     fn finish(mut self) -> (IndexGroup, Notes) {
         let mut files = std::mem::take(&mut self.files);
         files.retain(|file| {
@@ -298,8 +298,8 @@ fn display(directory: &[u8], name: &[u8]) -> String {
     String::from_utf8_lossy(&below(directory, name)).into_owned()
 }
 
-/// Jobs that may add more jobs. They are a stack, so that what was begun is finished first. It is empty for good when
-/// no job runs any more.
+/// Queue of jobs that may add more jobs. It is a stack, so that started work is finished first. It is done when it is
+/// empty and no job runs.
 struct JobQueue {
     state: Mutex<QueueState>,
     changed: Condvar,
@@ -317,7 +317,7 @@ impl JobQueue {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// The state is valid after every statement, so a panic elsewhere cannot have broken it.
+    /// Every statement leaves the state valid, so a poisoned lock can be used.
     fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -327,7 +327,8 @@ impl JobQueue {
         self.changed.notify_one();
     }
 
-    /// Takes the next job, which a [`RunningJob`] must accompany; `None` when all are done or the queue was stopped.
+    /// Takes the next job; `None` if all are done or the queue was stopped. The caller must hold a [`RunningJob`]
+    /// meanwhile.
     fn take(&self) -> Option<WalkJob> {
         let mut state = self.state();
         loop {
@@ -351,7 +352,7 @@ impl JobQueue {
     }
 }
 
-/// A job that runs. It ends even when it panics, so that the others do not wait for its jobs for ever.
+/// A job that runs. Its drop ends it even after a panic, so that other threads do not wait for it forever.
 struct RunningJob<'a>(&'a JobQueue);
 
 impl Drop for RunningJob<'_> {

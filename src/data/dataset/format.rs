@@ -1,9 +1,9 @@
-//! The index file: a header and sections, each with a digest. It is little-endian and never trusted.
+//! Format of the index file: a header and sections, each with a digest, little-endian. Nothing in the file is trusted.
 //!
-//! It is read whole, into memory of this process's own, and every section is compared with its digest. Whatever happens
-//! to the file afterwards (it may be truncated, overwritten or removed, or its server may go away), a run that has read
-//! it goes on with what it read. A mapping of the file would answer that with a signal or with other bytes. The digests
-//! tell damage, not malice: answers stay within bounds even where a digest was made to fit.
+//! The file is read whole into private memory, and every section is compared with its digest. So a run continues with
+//! what it read, even if the file is truncated, overwritten or removed later, or if its server becomes unreachable. A
+//! memory-mapped file would then raise a signal or return other bytes (→ `tests/data/index_file.rs`). The digests
+//! detect damage, not malice: all accessors stay within bounds even if a digest was forged.
 
 use super::blocks::BLOCK_ROW;
 use super::cells::ColumnFacts;
@@ -22,37 +22,38 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 pub(super) const MAGIC: [u8; 8] = *b"FORELOAD";
-/// The version of the file format. An index of another version is built again.
+/// Version of the file format. An index of another version is rebuilt.
 pub(super) const VERSION: u32 = 9;
-/// The number of bytes of the header, including its digest.
+/// Number of bytes of the header, including its digest.
 pub(super) const HEADER: usize = SECTIONS_AT + Section::COUNT * SECTION_ROW + 32;
 const SECTIONS_AT: usize = 112;
 const SECTION_ROW: usize = 48;
-/// The number of bytes that are worth a thread which reads and digests them: a few milliseconds of work.
+/// Number of bytes for which it pays to start a thread that reads and digests them: a few milliseconds of work.
 const WORTH_A_THREAD: usize = 4 << 20;
-/// The number of bytes of a row of [`Section::Groups`]: an end (u64) for each [`GroupEnd`], and the lengths of the
-/// prefix and the suffix that all the group's names share (u32 each, at [`GROUP_PREFIX`] and [`GROUP_SUFFIX`]), which
-/// stand after its path.
+/// Number of bytes of a row of [`Section::Groups`]: an end (u64) for each [`GroupEnd`], then the lengths of the prefix
+/// and the suffix that all names of the group share (u32 each, at [`GROUP_PREFIX`] and [`GROUP_SUFFIX`]). Prefix and
+/// suffix are stored after the group's path.
 pub(super) const GROUP_ROW: usize = 32;
-/// Where a row of [`Section::Groups`] has the length of the prefix.
+/// Offset of the prefix length in a row of [`Section::Groups`].
 pub(super) const GROUP_PREFIX: usize = 24;
-/// Where a row of [`Section::Groups`] has the length of the suffix.
+/// Offset of the suffix length in a row of [`Section::Groups`].
 pub(super) const GROUP_SUFFIX: usize = 28;
-/// The number of bytes of a row of [`Section::Stamps`], which is a [`Stamp`].
+/// Number of bytes of a row of [`Section::Stamps`], which is a [`Stamp`].
 pub(super) const STAMP_ROW: usize = Stamp::BYTES;
 
-/// The sections of the file, in their order. A *group* is what holds samples: a directory or a shard.
+/// The sections of the file, in file order. A *group* holds samples: it is a directory or a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Section {
     /// The dataset's canonical path.
     Root,
-    /// The class names: the length (u32) and the bytes of each.
+    /// The class names: for each its length (u32) and its bytes.
     Classes,
-    /// What else was noticed, as JSON.
+    /// What was found while the dataset was listed ([`Notes`]), as JSON.
     Notes,
     /// A row of [`GROUP_ROW`] bytes for each group.
     Groups,
-    /// The paths of the groups below the root, one after another, each with the prefix and the suffix of its names.
+    /// The paths of the groups below the root, one after another. The shared prefix and suffix of the group's names
+    /// follow each path.
     Paths,
     /// A row of [`STAMP_ROW`] bytes for each group.
     Stamps,
@@ -60,39 +61,39 @@ pub(super) enum Section {
     Labels,
     /// The number of bytes of each sample (u32).
     Lengths,
-    /// For shards, the offset of each sample (u64). For directories, the end of its name among its directory's names
-    /// (u32).
+    /// For shards, the offset of each sample (u64). For directories, the end of each sample's name among the names of
+    /// its directory (u32).
     Places,
-    /// The file names in directories, one after another, without the prefix and suffix of their directory. Names in a
-    /// directory are mostly alike ("n01440764_10026.JPEG"), so this leaves a quarter of their bytes.
+    /// The names of files in directories, one after another, without the prefix and suffix of their directory. Names in
+    /// a directory are mostly alike ("n01440764_10026.JPEG"), so this leaves a quarter of their bytes.
     Names,
-    /// For packed shards, the outline of each sample ([`RawOutline`]).
+    /// For packed shards, the header summary of each sample's packed image ([`RawOutline`]).
     Outlines,
-    /// The compressed blocks that samples lie in, sorted by shard and address: rows of [`BLOCK_ROW`] bytes.
+    /// The compressed blocks that hold samples, sorted by shard and address: rows of [`BLOCK_ROW`] bytes.
     Blocks,
     /// The keys of the members that samples in shards have, sorted, as JSON.
     Keys,
-    /// The kinds of these members, as JSON; an empty list where the keys' endings say them.
+    /// The kinds of these members, as JSON; an empty list if the keys determine them.
     Kinds,
     /// The columns of small values that samples of tables have ([`ColumnFacts`]), sorted by name, as JSON.
     Columns,
-    /// For shards with members, how many members each sample and all before it have (u64). This section and the next
-    /// are read on demand, because only fields need them.
+    /// For shards with members, the number of members of each sample and all samples before it (u64). This section and
+    /// the following ones are loaded on demand, because only fields need them.
     MemberEnds,
-    /// The members of each sample in turn, sorted by the numbers of their keys: rows of [`MEMBER_ROW`] bytes.
+    /// The members of all samples in turn, those of each sample sorted by key number: rows of [`MEMBER_ROW`] bytes.
     Members,
-    /// The values of the columns, one column after another (`cells.rs`). They are read on demand, too.
+    /// The values of the columns, one column after another (`cells.rs`). They are loaded on demand, too.
     Cells,
 }
 
-/// What a row of [`Section::Groups`] says the ends (exclusive) of, in their order.
+/// The ends (exclusive) in a row of [`Section::Groups`], in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GroupEnd {
-    /// The group's samples.
+    /// End of the group's samples.
     Samples,
-    /// Its part of [`Section::Paths`].
+    /// End of the group's bytes in [`Section::Paths`].
     Paths,
-    /// Its part of [`Section::Names`].
+    /// End of the group's bytes in [`Section::Names`].
     Names,
 }
 
@@ -119,22 +120,22 @@ impl Section {
         Self::Cells,
     ];
 
-    /// Whether the section is the same wherever and whenever the same data is indexed, so that the dataset's order is
-    /// made from it. The members beside the images are not part of the order: they may be written again, and the order
-    /// stays.
+    /// Whether the section depends only on the data, not on where or when it is indexed. The fingerprint, and with it
+    /// the dataset's order, is computed from these sections. Members other than images are not included: they may be
+    /// rewritten without a change of the order.
     pub(super) fn is_content(self) -> bool {
         let is_beside =
             matches!(self, Self::Root | Self::Notes | Self::Stamps | Self::Outlines | Self::Blocks);
         !is_beside && !matches!(self, Self::Keys | Self::Kinds | Self::Columns) && !self.is_of_members()
     }
 
-    /// Whether the section says where members are, or what small values there are. These sections come last.
+    /// Whether the section holds the locations of members, or small values. These sections come last in the file.
     fn is_of_members(self) -> bool {
         matches!(self, Self::MemberEnds | Self::Members | Self::Cells)
     }
 }
 
-/// What the header says, apart from the table of sections.
+/// The fields of the header, without the table of sections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IndexHeader {
     pub(super) layout: Layout,
@@ -148,7 +149,7 @@ pub(super) struct IndexHeader {
     pub(super) fingerprint: [u8; 32],
 }
 
-/// Where a section is, and its digest.
+/// Location and digest of a section.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SectionEntry {
     pub(super) offset: u64,
@@ -194,7 +195,7 @@ impl IndexHeader {
         bytes
     }
 
-    /// Parses a header; `None` for a layout, contents or rules that are not this program's.
+    /// Parses a header; `None` if this program does not have its layout, contents or listing rules.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let kind = u32_at(bytes, 12);
         let contents = [Contents::Images, Contents::Files];
@@ -215,17 +216,17 @@ impl IndexHeader {
     }
 }
 
-/// The little-endian number at byte `at`; 0 past the end, so that a damaged index cannot cause a panic.
+/// Reads the little-endian number at byte `at`. Returns 0 past the end, so that a damaged index cannot cause a panic.
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-/// The 64-bit number at byte `at`, like [`u32_at`].
+/// Reads the 64-bit number at byte `at`, like [`u32_at`].
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// The [`Stamp`] at byte `at`, like [`u32_at`].
+/// Reads the [`Stamp`] at byte `at`, like [`u32_at`].
 pub(super) fn stamp_at(bytes: &[u8], at: usize) -> Stamp {
     let field = |number: usize| u64_at(bytes, at + 8 * number);
     Stamp { size: field(0), mtime: field(1) as i64, ctime: field(2) as i64, inode: field(3) }
@@ -235,7 +236,7 @@ fn digest_at(bytes: &[u8], at: usize) -> [u8; 32] {
     bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default()
 }
 
-/// Makes the sections of members empty, and returns where the others end.
+/// Empties the sections of members and values, and returns the end of the other sections.
 fn leave_out_members(table: &mut [SectionEntry; Section::COUNT]) -> u64 {
     let offset = table[Section::MemberEnds as usize].offset;
     for section in Section::ALL.into_iter().filter(|section| section.is_of_members()) {
@@ -244,16 +245,16 @@ fn leave_out_members(table: &mut [SectionEntry; Section::COUNT]) -> u64 {
     offset
 }
 
-/// What is read of an index file beside the samples: their members and columns.
+/// Which members and columns are loaded from an index file, in addition to the samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Beside {
     Nothing,
-    /// Those of tables, also of what was packed, perhaps of tables; nothing of others.
+    /// Those of tables, and of packed datasets, whose source may be tables.
     OfTables,
     All,
 }
 
-/// An index file that was read whole and verified. The file is not needed any more.
+/// An index file that was read whole and verified. The file itself is no longer needed.
 pub(super) struct IndexFile {
     path: PathBuf,
     bytes: Vec<u8>,
@@ -265,11 +266,11 @@ pub(super) struct IndexFile {
 }
 
 impl IndexFile {
-    /// Reads and checks the file at `path`: about a gigabyte a second and thread. The sections of members and of
-    /// columns, which may be as large as all others, are left out unless they are `wanted`.
+    /// Reads and verifies the file at `path`, at about 1 GB/s per thread. The sections of members and columns, which
+    /// may be as large as all others, are skipped unless they are `wanted`.
     ///
     /// # Errors
-    /// [`Error::Io`] when it cannot be read; [`Error::Dataset`] when it is not an index of this version, or damaged.
+    /// [`Error::Io`] if it cannot be read; [`Error::Dataset`] if it is not an index of this version, or is damaged.
     pub(super) fn load(path: &Path, wanted: Beside) -> Result<Self> {
         let fail = |what| move |error| Error::io(what, path, error);
         let damaged = |what: &str| Error::dataset(path, format!("not a usable index file: {what}"));
@@ -300,7 +301,7 @@ impl IndexFile {
             let (offset, length) = (u64_at(facts, at), u64_at(facts, at + 8));
             SectionEntry { offset, length, digest: digest_at(facts, at + 16) }
         });
-        // The sections stand one after another, so that threads can fill disjoint parts of one piece of memory.
+        // The sections must follow one another, so that threads can fill disjoint parts of one buffer.
         let mut end = HEADER as u64;
         for entry in &table {
             let stop = entry.offset.checked_add(entry.length).filter(|_| entry.offset >= end);
@@ -321,7 +322,7 @@ impl IndexFile {
         Ok(index)
     }
 
-    /// Reads every section and compares it with its digest; large sections are read at the same time.
+    /// Reads every section and compares it with its digest. Large sections are read in parallel.
     fn read_sections(&mut self, file: &File) -> Result<()> {
         let (path, table) = (&self.path, &self.table);
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(Section::COUNT));
@@ -335,7 +336,8 @@ impl IndexFile {
             parts.push(Mutex::new(part));
         }
         for_each(threads, Section::COUNT, |i| {
-            // The large sections come last in the file; begun last, one of them would be waited for alone.
+            // The large sections come last in the file. Begin with them, so that no thread still reads one when all
+            // others are done.
             let section = Section::ALL[Section::COUNT - 1 - i];
             let entry = table[section as usize];
             let mut part = parts[section as usize].lock().unwrap_or_else(PoisonError::into_inner);
@@ -383,7 +385,7 @@ impl IndexFile {
         rows(Section::Stamps, groups, STAMP_ROW as u64)
     }
 
-    /// Checks that ends ascend and stay inside, on which the binary search and the slices rely.
+    /// Checks that ends ascend and stay in bounds. The binary search and the slices rely on this.
     fn check_groups(&self) -> Option<()> {
         let mut last = [0; 3];
         for row in self.section(Section::Groups).chunks_exact(GROUP_ROW) {
@@ -405,12 +407,12 @@ impl IndexFile {
         &self.header
     }
 
-    /// Whether the file was read with its members.
+    /// Whether the file was loaded with its members.
     pub(super) fn has_members(&self) -> bool {
         self.members
     }
 
-    /// Drops where members are; whoever asked for some knows by now.
+    /// Drops the sections of members. Call this after the requested members were selected.
     pub(super) fn forget_members(&mut self) {
         let end = leave_out_members(&mut self.table);
         self.bytes.truncate(end as usize);
@@ -436,7 +438,7 @@ impl IndexFile {
         entry.offset as usize..(entry.offset + entry.length) as usize
     }
 
-    /// Sets newer stamps for the root and for these groups, which still hold what the index says.
+    /// Sets newer stamps for the root and for these groups. Their contents must still match the index.
     pub(super) fn accept(&mut self, root: Stamp, groups: &[(usize, Stamp)]) {
         self.header.root = root;
         let range = self.range(Section::Stamps);
@@ -448,7 +450,6 @@ impl IndexFile {
         self.encode_header();
     }
 
-    /// Replaces the notes.
     pub(super) fn set_notes(&mut self, notes: &Notes) {
         let Ok(mut json) = serde_json::to_vec(notes) else { return };
         let (notes, next) = (Section::Notes as usize, Section::Notes as usize + 1);
@@ -470,7 +471,7 @@ impl IndexFile {
         self.bytes[..HEADER].copy_from_slice(&head);
     }
 
-    /// The bytes of the file as it is to be written now.
+    /// The current bytes to write to the file.
     pub(super) fn bytes(&self) -> &[u8] {
         debug_assert!(self.members, "a file is written whole");
         &self.bytes

@@ -1,5 +1,5 @@
-//! What the parsers of tables have in common: limits on what a shard may make of its bytes, and columns of bytes and
-//! texts, which are gathered value by value.
+//! Common code of the parsers of tables: limits on what a shard may expand to, and columns of bytes and texts that are
+//! collected value by value.
 
 use super::FieldKind;
 use super::blocks::ShardBlocks;
@@ -10,24 +10,24 @@ use crate::source::{Malformed, ReadAt, Window};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// The most bytes of texts that are kept of a column.
+/// Largest number of bytes of texts that are kept of a column.
 const COLUMN_TEXTS: u64 = 256 << 20;
-/// The most bytes of texts that are kept of a shard.
+/// Largest number of bytes of texts that are kept of a shard.
 const SHARD_TEXTS: u64 = 1 << 30;
-/// The most cells that a shard may have in all its columns together.
+/// Largest number of cells of a shard, in all of its columns together.
 pub(super) const MOST_CELLS: u64 = 1 << 27;
-/// The most values of a column that are looked at to find out what they are.
+/// Largest number of values of a column that are examined to find their kind.
 const LOOKED_AT: usize = 16;
-/// Texts that lie in the shard as they are, stay there where they are longer than this on average, in bytes.
+/// Average length, in bytes, above which texts stay in the shard if they are stored there verbatim.
 const SHORT: u64 = 64;
 
-/// A file as a parser of tables sees it.
+/// A file that a parser of tables reads.
 pub(super) type TableFile<'a> = Window<'a, dyn ReadAt + 'a>;
 
 /// Why a column has no cells.
 #[derive(Debug)]
 pub(super) enum ColumnFault {
-    /// It holds what cannot be read, and the rest of the table can.
+    /// It cannot be read, but the rest of the table can.
     Refused(String),
     /// The shard is damaged.
     Damaged(Malformed),
@@ -43,7 +43,7 @@ impl ColumnFault {
     /// The cells of a refused column.
     ///
     /// # Errors
-    /// The damage, if it is that.
+    /// The damage, if the shard is damaged.
     fn cells(self) -> Result<TableCells, Malformed> {
         match self {
             Self::Refused(why) => Ok(TableCells::Refused(why)),
@@ -52,14 +52,14 @@ impl ColumnFault {
     }
 }
 
-/// What may still be made of a shard. Few bytes can stand for many values, so a shard says how many it has, and is
-/// believed only as far as its size makes it likely.
+/// Remaining limits of what a shard may expand to. Few bytes can encode many values. So the number that a shard states
+/// is accepted only if it is plausible for the shard's size.
 pub(super) struct TableLimits {
     cells: u64,
     bytes: u64,
     column_texts: u64,
     shard_texts: u64,
-    /// The columns of which all texts are kept, however long they are.
+    /// The columns whose texts are all kept, however long they are.
     kept: Vec<String>,
     is_kept: bool,
 }
@@ -77,18 +77,18 @@ impl TableLimits {
         }
     }
 
-    /// These limits, where texts of some columns are all kept: those of other shards do not lie there as they are.
+    /// Keeps all texts of these columns, because other shards do not store theirs verbatim.
     pub(super) fn keeping(self, columns: &[String]) -> Self {
         Self { kept: columns.to_vec(), ..self }
     }
 
-    /// Begins the next column, which has this path.
+    /// Begins the next column, with this path.
     pub(super) fn begin_column(&mut self, path: &[String]) {
         self.column_texts = COLUMN_TEXTS;
         self.is_kept = !self.kept.is_empty() && self.kept.contains(&path.join("."));
     }
 
-    /// Takes room for `count` cells, as stated at `offset`.
+    /// Reserves `count` cells, as stated at `offset`.
     pub(super) fn take_cells(&mut self, count: u64, offset: u64) -> Result<(), Malformed> {
         let left = self.cells.checked_sub(count).ok_or_else(|| {
             let message = format!(
@@ -101,8 +101,8 @@ impl TableLimits {
         Ok(())
     }
 
-    /// Takes the reading or unpacking of `size` bytes, as stated at `offset`. Parts of a shard that refer to the same
-    /// bytes would else have it read for ever.
+    /// Reserves the reading or decompression of `size` bytes, as stated at `offset`. Without this limit, a shard whose
+    /// parts refer to the same bytes could be read forever.
     pub(super) fn take_bytes(&mut self, size: u64, offset: u64) -> Result<(), Malformed> {
         let left = self.bytes.checked_sub(size).ok_or_else(|| Malformed {
             offset,
@@ -114,7 +114,7 @@ impl TableLimits {
         Ok(())
     }
 
-    /// Takes room for a text.
+    /// Reserves memory for a text.
     pub(super) fn take_text(&mut self, length: u64) -> Result<(), ColumnFault> {
         let column = self.column_texts.checked_sub(length);
         let (Some(column), Some(shard)) = (column, self.shard_texts.checked_sub(length)) else {
@@ -132,14 +132,14 @@ impl TableLimits {
 /// A value of a column of bytes or texts.
 #[derive(Debug, Clone)]
 pub(super) enum ByteValue {
-    /// It lies in the shard as it is.
+    /// It is stored verbatim in the shard.
     Lies(CellExtent),
-    /// It has been read, because it does not.
+    /// It has been read, because it is not stored verbatim.
     Text(Box<str>),
 }
 
 impl ByteValue {
-    /// A text that had to be unpacked.
+    /// A text that had to be decompressed.
     pub(super) fn text(bytes: &[u8], limits: &mut TableLimits) -> Result<Self, ColumnFault> {
         limits.take_text(bytes.len() as u64)?;
         let text = std::str::from_utf8(bytes)
@@ -147,7 +147,7 @@ impl ByteValue {
         Ok(Self::Text(text.into()))
     }
 
-    /// This value once more, for another sample.
+    /// A copy of this value for another sample.
     pub(super) fn again(&self, limits: &mut TableLimits) -> Result<Self, ColumnFault> {
         if let Self::Text(text) = self {
             limits.take_text(text.len() as u64)?;
@@ -156,7 +156,7 @@ impl ByteValue {
     }
 }
 
-/// The cells of a column so far.
+/// The cells of a column that were collected so far.
 pub(super) enum GatheredCells {
     Truths(Vec<Option<bool>>),
     Integers(Vec<Option<i64>>),
@@ -165,7 +165,7 @@ pub(super) enum GatheredCells {
 }
 
 impl GatheredCells {
-    /// The cells when all have come; whether those of bytes are texts.
+    /// The cells of a complete column. `is_text` says whether bytes are texts.
     pub(super) fn finish(
         self,
         is_text: bool,
@@ -182,7 +182,7 @@ impl GatheredCells {
     }
 }
 
-/// The cells of a column of bytes: all lie in the shard.
+/// The cells of a column of bytes. All must be stored in the shard.
 fn byte_cells(values: Vec<Option<ByteValue>>) -> Result<TableCells, ColumnFault> {
     let extent = |value| match value {
         ByteValue::Lies(extent) => Ok(extent),
@@ -194,7 +194,7 @@ fn byte_cells(values: Vec<Option<ByteValue>>) -> Result<TableCells, ColumnFault>
     extents.collect::<Result<_, _>>().map(TableCells::Extents)
 }
 
-/// The cells of a column of texts. Long ones stay where they lie; short ones are read now.
+/// The cells of a column of texts. Long texts stay in the shard; short ones are read now.
 fn text_cells(
     values: Vec<Option<ByteValue>>,
     file: &mut TableFile<'_>,
@@ -225,8 +225,9 @@ fn text_cells(
     texts.collect::<Result<_, _>>().map(TableCells::Texts)
 }
 
-/// A column by what its format and `datasets` say of it. A struct of bytes and a path gives its name to the bytes. Of
-/// bytes without a value, whose kind nobody says, there is no column: another shard may have values, and says the kind.
+/// Makes a column from its format and from its description by `datasets`. For a struct of bytes and a path, the bytes
+/// get the name of the struct. Bytes without any value or known kind become no column: another shard may have values,
+/// which determine the kind.
 pub(super) fn column(
     path: &[String],
     in_bytes_and_path: bool,
@@ -261,8 +262,8 @@ pub(super) fn column(
     Ok(Some(TableColumn { name: path.join("."), kind, classes, cells }))
 }
 
-/// Columns as a table has them. A name that several have, as one list has that is several columns of a format, is left
-/// once, and what cannot be told apart is refused.
+/// Makes the names of columns distinct. Several columns with one name, as a list in some formats gives, become one
+/// refused column.
 pub(super) fn by_different_names(columns: Vec<TableColumn>) -> Vec<TableColumn> {
     let mut places = HashMap::<String, usize>::new();
     let mut different: Vec<TableColumn> = Vec::new();
@@ -284,7 +285,8 @@ pub(super) fn by_different_names(columns: Vec<TableColumn>) -> Vec<TableColumn> 
     different
 }
 
-/// What values of a column begin as. Some are looked at, from all over it: each may lie far from the others.
+/// Examines how some values of a column begin, spread over all of it. It examines only a few, because they may be far
+/// apart.
 fn kinds(
     extents: &[Option<CellExtent>],
     file: &mut TableFile<'_>,

@@ -1,11 +1,12 @@
-//! What Hugging Face's `datasets` writes of a table's columns into its schema, under the key `huggingface`.
+//! The descriptions of columns that Hugging Face's `datasets` writes into the schema of a table, under the key
+//! `huggingface`.
 
 use serde_json::Value;
 
-/// The key of the schema's metadata.
+/// The key in the schema's metadata.
 pub(super) const KEY: &[u8] = b"huggingface";
 
-/// The features of `datasets` 5.2 that are none of these.
+/// The features of `datasets` 5.2 that are neither Image, ClassLabel nor Value.
 const OTHERS: [&str; 16] = [
     "Array2D",
     "Array3D",
@@ -28,28 +29,28 @@ const OTHERS: [&str; 16] = [
 /// The features of a dataset: `{"info": {"features": {NAME: {"_type": ...}}}}`.
 pub(super) struct DeclaredFeatures(Value);
 
-/// What a feature says of a column.
+/// Meaning of a column by its feature.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Feature {
     /// Encoded images: bytes, or a struct of bytes and a path.
     Image,
-    /// Whole numbers that stand for these names.
+    /// Integers that stand for these names.
     Classes(Vec<String>),
-    /// Values as the schema has them.
+    /// Plain values with the type of the schema.
     Value,
     /// Something else, such as audio.
     Other,
 }
 
 impl DeclaredFeatures {
-    /// The features that a document describes; none where there is no such document.
+    /// The features that a document describes; none without such a document.
     pub(super) fn read(document: Option<&[u8]>) -> Self {
         let document = document.and_then(|document| serde_json::from_slice::<Value>(document).ok());
         let features = document.and_then(|mut document| Some(document.pointer_mut("/info/features")?.take()));
         Self(features.unwrap_or_default())
     }
 
-    /// What is said of a column, by its path through structs.
+    /// The feature of a column, by its path through structs.
     pub(super) fn of(&self, path: &[String]) -> Option<Feature> {
         let feature = path.iter().try_fold(&self.0, |at, name| at.get(name))?;
         let names = || {
@@ -61,7 +62,7 @@ impl DeclaredFeatures {
             "ClassLabel" => names().map_or(Feature::Value, Feature::Classes),
             "Value" => Feature::Value,
             name if OTHERS.contains(&name) => Feature::Other,
-            // A word that no version of `datasets` has says nothing.
+            // Ignore a type that no version of `datasets` has.
             _ => return None,
         })
     }

@@ -1,5 +1,5 @@
-//! The names that are left out of every dataset: hidden files, the system's own, and shards that are backups or are
-//! still being written. A reader of directories asks here first, so that one rule holds in every layout.
+//! Names that every dataset skips: hidden files, system files, and shards that are backups or still being written. All
+//! code that lists directories or archives must use this module, so that one rule holds in every layout.
 
 use super::Contents;
 use super::kind::{ending_among, is_image_file};
@@ -8,8 +8,8 @@ use super::left_out::LeftOut;
 use super::survey::describes;
 use crate::source::{Entry, EntryKind};
 
-/// Names that operating systems, storage servers and tools give to files and directories of their own, in lower case.
-/// Names that begin with a dot, such as `.ipynb_checkpoints`, need no line here. A name that could be a class has none.
+/// Names that operating systems, storage servers and tools give to their own files and directories, in lower case.
+/// Names that begin with a dot, such as `.ipynb_checkpoints`, need no entry. A name that could be a class has none.
 const OF_SYSTEMS: &[&str] = &[
     // macOS, and archives that it makes.
     "__macosx",
@@ -37,7 +37,7 @@ const OF_SYSTEMS: &[&str] = &[
     "__pycache__",
 ];
 
-/// Ends of names that editors and programs that copy give to what is old, or not finished.
+/// Suffixes that editors and copy programs give to old or unfinished files.
 const UNFINISHED: &[&str] = &[
     "~",
     "#",
@@ -57,10 +57,10 @@ const UNFINISHED: &[&str] = &[
     ".tmp",
 ];
 
-/// The letters and digits that rsync puts after the name of a file which it writes.
+/// The number of letters and digits that rsync appends to the name of a file that it writes.
 const RSYNC_SUFFIX: usize = 6;
 
-/// Why a file or directory of this name is left out, wherever it is below the root; `None` where it is not.
+/// Why a file or directory with this name is skipped, anywhere below the root; `None` if it is not.
 pub(super) fn ignored(name: &[u8]) -> Option<LeftOut> {
     if name.starts_with(b".") {
         return Some(LeftOut::Hidden);
@@ -69,17 +69,17 @@ pub(super) fn ignored(name: &[u8]) -> Option<LeftOut> {
     OF_SYSTEMS.iter().any(is_own).then_some(LeftOut::System)
 }
 
-/// Whether a name is left out, wherever it is in a dataset or an archive.
+/// Whether a name is skipped, anywhere in a dataset or an archive.
 pub fn is_ignored(name: &[u8]) -> bool {
     ignored(name).is_some()
 }
 
-/// Why a file of this name is left out: for the reasons of [`ignored`], or as a shard that is a backup or unfinished.
+/// Why a file with this name is skipped: for the reasons of [`ignored`], or as a shard that is a backup or unfinished.
 fn ignored_file(name: &[u8], contents: Contents) -> Option<LeftOut> {
     is_unfinished_shard(name, contents).then_some(LeftOut::UnfinishedShard).or_else(|| ignored(name))
 }
 
-/// Why an entry of a directory is left out, whatever it holds.
+/// Why an entry of a directory is skipped, whatever it contains.
 pub(super) fn ignored_entry(entry: Entry<'_>, contents: Contents) -> Option<LeftOut> {
     match entry.kind {
         EntryKind::Directory => ignored(entry.name),
@@ -87,16 +87,16 @@ pub(super) fn ignored_entry(entry: Entry<'_>, contents: Contents) -> Option<Left
     }
 }
 
-/// Why a member of an archive is left out: for the name of one of its directories, or its own.
+/// Why a member of an archive is skipped: by its own name, or by the name of one of its directories.
 pub(super) fn ignored_member(path: &[u8]) -> Option<LeftOut> {
     let is_name = |part: &&[u8]| !part.is_empty() && *part != b"." && *part != b"..";
     path.split(|&byte| byte == b'/').filter(is_name).find_map(ignored)
 }
 
-/// Whether a name is that of a shard with something before or after it by which editors, and programs that copy, name
-/// what is old or unfinished.
+/// Whether a name is that of a shard, with a prefix or suffix that editors and copy programs give to old or unfinished
+/// files.
 fn is_unfinished_shard(name: &[u8], contents: Contents) -> bool {
-    // Most files are images. Apple's files of attributes have no contents of their own.
+    // Most files are images, so test these first. Apple's attribute files (`._`) have no contents of their own.
     if is_image_file(name) || name.starts_with(b"._") {
         return false;
     }
@@ -107,12 +107,13 @@ fn is_unfinished_shard(name: &[u8], contents: Contents) -> bool {
     if plain.len() < name.len() && is_shard(plain) {
         return true;
     }
-    // What follows the ending of a shard, such as a number or a date, makes it something else, and none is read.
+    // A name that continues after a shard's ending, with a number or a date for example, is no shard's name and is not
+    // read.
     let mut ends = (0..name.len()).filter(|&at| !name[at].is_ascii_alphanumeric());
     ends.any(|at| is_shard(&name[..at])) && !is_shard(name) && !describes(name)
 }
 
-/// A name without what marks it as a backup or as unfinished.
+/// A name without the parts that mark it as a backup or as unfinished.
 fn plain(name: &[u8]) -> &[u8] {
     let mut plain = name;
     while let [b'.' | b'#', rest @ ..] = plain {

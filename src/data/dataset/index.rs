@@ -29,62 +29,61 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The extents and labels of all samples, in memory: some 20 bytes for each sample that is a file of its own.
+/// Extents and labels of all samples, in memory: about 20 bytes for each sample that is a loose file.
 pub struct DatasetIndex {
-    /// The datasets, at least one.
+    /// The datasets in order: at least one, and none for a stream.
     parts: Vec<PlacedPart>,
     classes: Classes,
     samples: u64,
     files: u32,
     notices: Notices,
-    /// The members that are read of each sample, columns left out; `None` where its image is.
+    /// The members that are read of each sample, without columns. `None` if only the image is read.
     members: Option<Vec<String>>,
     unpacked: UnpackedBlocks,
-    /// The samples of a stream, which has no parts.
+    /// The samples of a stream, which has no `parts`.
     live: Option<Arc<dyn LiveSamples>>,
 }
 
-/// A dataset among others.
+/// A dataset and its position in the concatenation.
 struct PlacedPart {
     part: DatasetPart,
-    /// The number of its first sample in the whole.
+    /// The number of its first sample in the concatenation.
     sample: u64,
-    /// The number of its first file in the whole.
+    /// The number of its first file in the concatenation.
     file: u32,
 }
 
 impl DatasetIndex {
-    /// Loads the index of `root`, or builds and keeps it.
+    /// Loads the index of `root`, or builds and stores it.
     ///
-    /// `root` is a directory of class directories, a directory of `.tar` shards, or one `.tar` file; with
-    /// [`super::Contents::Files`] it is what is said there. Processes that start together build one index: the first
-    /// builds, the others wait for it.
+    /// `root` is a directory of class directories, a directory of shards, or one shard; see [`super::Contents::Files`]
+    /// for files of any kind. If processes start together, the first builds the index and the others wait for it.
     ///
-    /// Every start checks whether the dataset is what the index says: the stamps of the root, of all directories and of
-    /// all shards are compared, and what has another stamp is listed or parsed again. Where it differs,
-    /// [`IndexOptions::changed`] says what happens.
+    /// Every start checks whether the dataset still matches its index. It compares the stamps of the root, of all
+    /// directories and of all shards, and lists or parses again what has another stamp. [`IndexOptions::changed`]
+    /// decides what happens if something differs.
     ///
     /// # Errors
-    /// [`Error::DatasetChanged`] for a dataset that is not what was indexed, where that is to be refused;
-    /// [`Error::Dataset`] for a root that does not exist, has no samples or no known layout, shards that cannot be
-    /// indexed, and an index directory inside the dataset; [`Error::Io`] when something cannot be read or written.
+    /// - [`Error::DatasetChanged`] if the dataset differs from its index and [`IndexOptions::changed`] refuses that;
+    /// - [`Error::Dataset`] for a root that does not exist, has no samples or no known layout, for shards that cannot
+    ///   be indexed, and for an index directory inside the dataset;
+    /// - [`Error::Io`] if something cannot be read or written.
     pub fn open(root: &Path, options: &IndexOptions) -> Result<Self> {
         let cancel = Cancel::default();
         Self::concatenate(vec![open::open(root, options, &cancel)?], options, &cancel)
     }
 
-    /// Opens several datasets like [`DatasetIndex::open`], to be read as one: their samples in the order of `roots`,
-    /// with the classes of all. Where classes have names, the classes of the whole are all names in sorted order, and a
-    /// dataset that has all of them keeps its labels. Class numbers without names stay as they are. With one root this
-    /// is the same as `open`.
+    /// Opens several datasets like [`DatasetIndex::open`] and concatenates them in the order of `roots`. If classes
+    /// have names, the classes of the whole are all names in sorted order, and a dataset that has all of them keeps its
+    /// labels. Class numbers without names are kept. With one root this is the same as `open`.
     ///
-    /// It is given up soon after another thread sets `cancel`, for Ctrl-C, because listing a large dataset takes
-    /// minutes. Waiting for another process that builds the index ends too. Nothing half-built is left behind. An index
-    /// that is already there is loaded all the same.
+    /// Listing a large dataset takes minutes, so another thread can set `cancel`, for Ctrl-C. The call then fails soon,
+    /// also while it waits for another process that builds the index. No partial index remains. An index that already
+    /// exists is loaded even so.
     ///
     /// # Errors
-    /// The errors of `open`; [`Error::Dataset`], "indexing was interrupted", when it was given up; [`Error::Config`]
-    /// for no root; [`Error::Dataset`] for a root that is given twice, and for labels that cannot be combined (see
+    /// The errors of `open`; [`Error::Dataset`], "indexing was interrupted", after cancellation; [`Error::Config`] if
+    /// there is no root; [`Error::Dataset`] for roots that overlap, and for labels that cannot be combined (see
     /// [`DatasetIndex::classes`]).
     pub fn open_all(
         roots: &[impl AsRef<Path>],
@@ -100,10 +99,10 @@ impl DatasetIndex {
         )
     }
 
-    /// Loads the index file at `file` as that of `root`, without checking `root`.
+    /// Loads the index file `file` for `root`, without checking `root`.
     ///
     /// # Errors
-    /// [`Error::Io`] when it cannot be read, [`Error::Dataset`] when it is not a sound index file.
+    /// [`Error::Io`] if it cannot be read, [`Error::Dataset`] if it is not a valid index file.
     pub fn load(root: &Path, file: &Path) -> Result<Self> {
         Self::concatenate(
             vec![DatasetPart::new(
@@ -171,28 +170,28 @@ impl DatasetIndex {
         Ok(index)
     }
 
-    /// The notices to the user about the dataset and everything that reads it.
+    /// Messages to the user about the dataset and everything that reads it.
     pub fn notices(&self) -> &Notices {
         &self.notices
     }
 
-    /// The directories of the datasets as the user named them, with the samples that are theirs, in order.
+    /// The roots of the datasets as the user named them, each with its range of samples, in order.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = (&Path, Range<u64>)> {
         let range = |placed: &PlacedPart| placed.sample..placed.sample + placed.part.len();
         self.parts.iter().map(move |placed| (placed.part.root.as_path(), range(placed)))
     }
 
-    /// The first dataset's directory as the user named it, which errors about the whole name.
+    /// The first dataset's root as the user named it. Errors about all datasets name it.
     pub fn root(&self) -> &Path {
         self.live.as_ref().map_or_else(|| self.parts[0].part.root.as_path(), |live| live.name())
     }
 
-    /// Whether all samples lie in shards, each of which holds many.
+    /// Whether all samples are in shards, each of which holds many.
     pub fn is_sharded(&self) -> bool {
         self.parts.iter().all(|placed| placed.part.layout().is_sharded())
     }
 
-    /// What the samples are.
+    /// The kind of samples.
     pub fn contents(&self) -> Contents {
         self.parts.first().map_or(Contents::Images, |placed| placed.part.file.header().contents)
     }
@@ -202,21 +201,22 @@ impl DatasetIndex {
         self.samples
     }
 
-    /// Whether there are no samples; a dataset without samples is refused when it is indexed.
+    /// Whether there are no samples. Indexing refuses a dataset without samples, so only the index of a stream is
+    /// empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether samples have labels: class directories, or a class number beside each image. Of several datasets, either
+    /// Whether samples have labels: class directories, or a class number with each image. Of several datasets, either
     /// all have labels or none has.
     pub fn is_labeled(&self) -> bool {
         self.classes.labeled
     }
 
-    /// Checks that samples have labels, which `setting` needs.
+    /// Checks that samples have labels, because `setting` needs them.
     ///
     /// # Errors
-    /// [`Error::Config`] for `setting`, with what to do; [`Error::Dataset`] for labels that exist and cannot be used.
+    /// [`Error::Config`] for `setting`, with what to do; [`Error::Dataset`] if labels exist but cannot be used.
     pub fn check_labeled(&self, setting: &'static str) -> Result<()> {
         if self.is_labeled() {
             return Ok(());
@@ -229,12 +229,12 @@ impl DatasetIndex {
         Err(Error::config(setting, message))
     }
 
-    /// A sample that has several images, none of which is clearly its own, so that `fields` must say which is meant.
+    /// A sample with several images and no clear main image. `fields` must then name one.
     pub fn ambiguous(&self) -> Option<&str> {
         self.parts.iter().find_map(|placed| placed.part.notes.ambiguous.as_deref())
     }
 
-    /// The sample whose bytes are exactly `extent`; `None` where there is none.
+    /// The sample whose bytes are exactly `extent`; `None` if there is none.
     pub fn sample_of(&self, extent: Extent) -> Option<u64> {
         if extent.file.0 >= self.files {
             return None;
@@ -243,8 +243,8 @@ impl DatasetIndex {
         placed.part.sample_of(Extent { file, ..extent }).map(|sample| placed.sample + sample)
     }
 
-    /// Calls `take` with the samples of these classes, in no order. In directories they are found without a pass over
-    /// the others, in shards in one pass.
+    /// Calls `take` with ranges of samples of these classes, in no particular order. Class directories need no pass
+    /// over the other samples; shards need one pass over all.
     pub(super) fn each_of_classes(&self, labels: &[u32], mut take: impl FnMut(Range<u64>)) {
         for (number, placed) in self.parts.iter().enumerate() {
             let (part, first) = (&placed.part, placed.sample);
@@ -260,37 +260,37 @@ impl DatasetIndex {
         }
     }
 
-    /// All files: shards, and the samples' own files.
+    /// All files: shards, and loose files of samples.
     pub fn files(&self) -> impl Iterator<Item = FileId> + use<> {
         (0..self.files).map(FileId)
     }
 
-    /// Calls `visit` with the samples of every file and its path below its dataset's root, in order. Files of a packed
-    /// dataset are those that it was made of, whose names are read from its shards.
+    /// Calls `visit` for every file in order, with its samples and its path below its dataset's root. For a packed
+    /// dataset these are the files of its source. Their names are read from the packed shards.
     pub(super) fn each_name(&self, mut visit: impl FnMut(Range<u64>, &[u8])) -> Result<()> {
         self.parts.iter().try_for_each(|PlacedPart { part, sample, .. }| {
             part.each_name(|samples, path| visit(sample + samples.start..sample + samples.end, path))
         })
     }
 
-    /// The footer of a file that is a packed shard, read anew; `None` for any other file.
+    /// Reads the footer of a packed shard; `None` for any other file.
     ///
     /// # Errors
-    /// [`Error::Io`] and [`Error::Dataset`] for a shard that cannot be read.
+    /// [`Error::Io`] and [`Error::Dataset`] if the shard cannot be read.
     ///
     /// # Panics
-    /// Panics when there is no such file.
+    /// Panics if there is no such file.
     pub fn packed_footer(&self, file: FileId) -> Result<Option<PackedFooter>> {
         let (placed, file) = self.part_of(file);
         let is_packed = placed.part.layout() == super::Layout::Packed;
         is_packed.then(|| placed.part.packed_footer(file)).transpose()
     }
 
-    /// The path by which messages name a sample: its file or shard; in packed shards the shard, and the name that the
-    /// sample had before it was packed, as if the shard were a directory.
+    /// The path by which messages name a sample: its file or shard. For a packed shard, the name of the sample before
+    /// packing follows, as if the shard were a directory.
     ///
     /// # Panics
-    /// Panics when `sample` is not below [`DatasetIndex::len`].
+    /// Panics if `sample` is not below [`DatasetIndex::len`].
     pub fn shown_path(&self, sample: u64) -> PathBuf {
         if let Some(live) = &self.live {
             return live.shown(sample);
@@ -299,13 +299,13 @@ impl DatasetIndex {
         placed.part.shown_path(sample - placed.sample)
     }
 
-    /// The key of a sample in a tar shard, for messages; `None` where it is not known without a search.
+    /// The key of a sample in a tar shard, for messages; `None` if only a search would find it.
     pub fn key_in_tar(&self, sample: u64) -> Option<Box<str>> {
         let placed = self.live.is_none().then(|| self.part_with(sample).1)?;
         placed.part.key_in_tar(sample - placed.sample)
     }
 
-    /// Whether samples are files of their own, or were before they were packed, so that each has a name.
+    /// Whether samples are loose files, or were before packing, so that each has a name.
     pub(super) fn has_sample_names(&self) -> bool {
         !self.parts.iter().all(|placed| placed.part.has_shards_of_samples())
     }
@@ -320,10 +320,10 @@ impl DatasetIndex {
         &self.parts[0].part
     }
 
-    /// The samples of a file, in the order in which they stand in it.
+    /// The samples of a file, in their order in the file.
     ///
     /// # Panics
-    /// Panics when the index has no such file.
+    /// Panics if the index has no such file.
     pub fn samples_of(&self, file: FileId) -> Range<u64> {
         let (placed, file) = self.part_of(file);
         let Range { start, end } = placed.part.samples_of(file);
@@ -333,7 +333,7 @@ impl DatasetIndex {
     /// The full path of a file.
     ///
     /// # Panics
-    /// Panics when the index has no such file.
+    /// Panics if the index has no such file.
     pub fn path(&self, file: FileId) -> PathBuf {
         if let Some(live) = &self.live {
             return live.path(file);
@@ -342,24 +342,24 @@ impl DatasetIndex {
         placed.part.path(file)
     }
 
-    /// The class names by number; empty where there are only numbers (tar with `.cls`). With
-    /// [`IndexOptions::class_names`] they are those.
+    /// The class names by number; empty if there are only numbers (tar with `.cls`). [`IndexOptions::class_names`]
+    /// replaces them.
     ///
-    /// Several datasets must all have names, or all numbers, or no labels at all. Numbers beside names are refused,
-    /// because it is not known what they stand for. The exception is that every dataset with names has the same names,
-    /// and the numbers are below their count: then they stand for these, as in shards that were made of such a
-    /// directory. Raw files whose labels cannot be combined have none.
+    /// Several datasets must all have names, or all numbers, or all no labels. Numbers next to names are refused,
+    /// because their meaning is unknown. There is one exception: if all datasets with names have the same names, and
+    /// the numbers are below their count, the numbers stand for these names. Shards made of such a directory have such
+    /// numbers. With [`super::Contents::Files`], labels that cannot be combined are dropped.
     pub fn classes(&self) -> &[String] {
         &self.classes.names
     }
 
-    /// The number of classes: that of the names, or else the largest class number plus one; 0 where samples have no
+    /// The number of classes: the number of names, or else the largest class number plus one; 0 if samples have no
     /// labels.
     pub fn num_classes(&self) -> u32 {
         self.classes.count
     }
 
-    /// The dataset's fingerprint; of several, the hash of theirs in order.
+    /// The dataset's fingerprint; for several datasets, the hash of theirs in order.
     pub fn fingerprint(&self) -> Fingerprint {
         if let Some(live) = &self.live {
             return live.fingerprint();
@@ -367,10 +367,10 @@ impl DatasetIndex {
         Fingerprint(self.digest(b"foreload datasets 1", |part| part.fingerprint().0))
     }
 
-    /// Identifies the directories, or single shards, that the datasets are, by their inodes. It tells two datasets of
-    /// equal content apart, as the fingerprint does not, and is the same on all nodes that share the file system. Where
-    /// inode numbers do not last, as on FUSE, they are left out. It depends on the members that are read, because
-    /// copies of a sample hold what was read of it.
+    /// Digest of the inodes of the datasets' directories or single shards. Unlike the fingerprint, it distinguishes two
+    /// datasets of equal content. It is the same on all nodes that share the file system. Inodes are left out where
+    /// they do not persist, as on FUSE. The digest depends on the members that are read, because cached copies of a
+    /// sample hold only these.
     pub fn identity(&self) -> [u8; 32] {
         let roots = self.digest(b"foreload roots 1", DatasetPart::identity);
         let Some(members) =
@@ -387,7 +387,7 @@ impl DatasetIndex {
         hash.finalize().into()
     }
 
-    /// The digest of one dataset, or the hash of those of several.
+    /// The digest of a single dataset, or the hash of the digests of several.
     fn digest(&self, domain: &[u8], of: impl Fn(&DatasetPart) -> [u8; 32]) -> [u8; 32] {
         if let [only] = &self.parts[..] {
             return of(&only.part);
@@ -403,7 +403,7 @@ impl DatasetIndex {
         largest.or_else(|| Some(self.live.as_ref()?.sizes().0)).unwrap_or(0)
     }
 
-    /// The number of bytes of a sample of mean size, or of usual size in a stream.
+    /// The number of bytes of a sample: the mean, or for a stream the usual size.
     pub fn mean_bytes(&self) -> u64 {
         let usual = self.live.as_ref().map(|live| u64::from(live.sizes().1));
         usual.unwrap_or_else(|| self.total_bytes() / self.len().max(1))
@@ -414,19 +414,19 @@ impl DatasetIndex {
         self.parts.iter().map(|placed| placed.part.total_bytes()).sum()
     }
 
-    /// The number of reads of all samples: one for each, and one for each member that lies elsewhere in its shard.
+    /// The number of reads of all samples: one for each, and one for each member that is stored elsewhere in its shard.
     pub fn total_reads(&self) -> u64 {
         self.parts.iter().map(|placed| placed.part.total_reads()).sum()
     }
 
-    /// Whether some sample has a member, or a column of a table, of this name.
+    /// Whether some sample has a member or a table column of this name.
     pub fn has_member(&self, name: &str) -> bool {
         self.parts.iter().any(|PlacedPart { part, .. }| {
             part.keys().iter().any(|key| key == name) || part.columns().iter().any(|of| of.name == name)
         })
     }
 
-    /// What `foreload index` shows of each dataset.
+    /// The facts that `foreload index` shows of each dataset.
     pub fn summaries(&self) -> impl ExactSizeIterator<Item = IndexSummary> {
         self.parts.iter().map(|placed| placed.part.summary())
     }
@@ -434,7 +434,7 @@ impl DatasetIndex {
     /// The dataset that has `sample`, and its number among the datasets.
     fn part_with(&self, sample: u64) -> (usize, &PlacedPart) {
         match &self.parts[..] {
-            // This is the usual case, which needs no search.
+            // This is the usual case. It needs no search.
             [only] => (0, only),
             parts => {
                 assert!(sample < self.samples, "sample {sample} of a dataset of {}", self.samples);
@@ -458,7 +458,7 @@ impl DatasetIndex {
 }
 
 impl PlacedPart {
-    /// The number in the whole of one of the part's files.
+    /// Converts the number of one of the dataset's files to the number in the concatenation.
     fn whole(&self, file: FileId) -> FileId {
         FileId(self.file + file.0)
     }

@@ -1,13 +1,13 @@
-//! What a field holds, by the end of its name, and the one list of the image formats that can be decoded.
+//! Kinds of fields by the suffix of their names, and the one list of image formats that can be decoded.
 
 use base::names::named;
 
 /// The kind of value that a field of a sample holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldKind {
-    /// A picture that is decoded to R, G and B.
+    /// An image that is decoded to R, G and B.
     Image,
-    /// A picture whose values are class numbers; palette indices and 16-bit values stay what they are.
+    /// An image whose values are class numbers. Palette indices and 16-bit values are kept.
     Mask,
     /// Boxes in the image: an array of four numbers each.
     Boxes,
@@ -21,7 +21,7 @@ pub enum FieldKind {
     Integer,
     /// A decimal number as text.
     Float,
-    /// Bytes as they are.
+    /// Bytes without interpretation.
     Bytes,
 }
 
@@ -37,19 +37,19 @@ named!(FieldKind:
     "bytes" => Bytes,
 );
 
-/// The version of the rules by which a dataset is listed: what is a sample, its image, its label, and the order of
-/// samples. A listing by other rules is never trusted, whatever its format. Raise it with every change of the rules,
-/// and so of the list below.
+/// Version of the listing rules: what a sample is, its image, its label, and the order of samples. An index that was
+/// listed by other rules is never used, whatever its format version. Raise this with every change of the rules,
+/// including the list below.
 pub(super) const RULES: u32 = 6;
 
-/// The extensions of images that can be decoded. Where a sample has several, its image is the one whose extension comes
+/// Extensions of images that can be decoded. If a sample has several images, its image is the one whose extension comes
 /// first here.
 pub const IMAGE_EXTENSIONS: &[&str] = &["jpg", "jpeg", "jpe", "jfif", "png", "webp"];
 
-/// The endings of keys of masks, which are images by their extension.
+/// Suffixes of the keys of masks. By their extension alone, masks would be images.
 const MASKS: &[&str] = &["seg.png", "mask.png"];
 
-/// The first of these endings that a name has, in upper or lower case.
+/// The first of these suffixes that a name has, in upper or lower case.
 pub(super) fn ending_among(endings: &[&'static str], name: &[u8]) -> Option<&'static str> {
     let has = |ending: &&&str| {
         let start = name.len().checked_sub(ending.len());
@@ -59,7 +59,7 @@ pub(super) fn ending_among(endings: &[&'static str], name: &[u8]) -> Option<&'st
 }
 
 impl FieldKind {
-    /// What a member with this key holds; a key is what follows the first dot of a name, in lower case.
+    /// The kind of a member with this key. A key is the part of a name after the first dot, in lower case.
     pub fn of_key(key: &str) -> Self {
         let ends_in =
             |end: &&str| key.strip_suffix(*end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
@@ -76,12 +76,12 @@ impl FieldKind {
         }
     }
 
-    /// Whether a member must be bytes of a file to be asked for as this, and cannot be a small value of a table.
+    /// Whether a field of this kind needs the bytes of a file, so that a small value of a table cannot be used.
     pub fn is_of_files(self) -> bool {
         !matches!(self, Self::Text | Self::Integer | Self::Float)
     }
 
-    /// The extension of a member that is packed from a column of this kind, whose value begins with these bytes.
+    /// The extension of a member that is packed from a table column of this kind. `bytes` is the start of the value.
     pub(crate) fn extension(self, bytes: &[u8]) -> &'static str {
         match self {
             Self::Image | Self::Mask => image_extension(bytes).unwrap_or("bin"),
@@ -93,13 +93,13 @@ impl FieldKind {
     }
 }
 
-/// The place of a key in [`IMAGE_EXTENSIONS`], for the key of a sample's own image and not for `seg.png` or `left.jpg`
-/// beside it.
+/// The position of a key in [`IMAGE_EXTENSIONS`]. Only keys of a sample's own image have one; keys such as `seg.png` or
+/// `left.jpg` have none.
 pub fn image_rank(key: &[u8]) -> Option<usize> {
     IMAGE_EXTENSIONS.iter().position(|extension| extension.as_bytes() == key)
 }
 
-/// The extension of the format that can be decoded in which a file is that begins like this.
+/// The extension of the decodable format that a file with this beginning has.
 pub fn image_extension(head: &[u8]) -> Option<&'static str> {
     match head {
         [0xff, 0xd8, 0xff, ..] => Some("jpg"),
@@ -109,14 +109,14 @@ pub fn image_extension(head: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Whether a file's name says that it is an image that can be decoded.
+/// Whether a file name has the extension of an image that can be decoded.
 pub(super) fn is_image_file(name: &[u8]) -> bool {
     let extension =
         name.iter().rposition(|&byte| byte == b'.').map(|dot| name[dot + 1..].to_ascii_lowercase());
     extension.is_some_and(|extension| image_rank(&extension).is_some())
 }
 
-/// The extensions in words: ".jpg, .jpeg, .jpe, .jfif, .png or .webp".
+/// The extensions as a phrase: ".jpg, .jpeg, .jpe, .jfif, .png or .webp".
 pub fn image_extensions() -> String {
     let (last, others) = IMAGE_EXTENSIONS.split_last().expect("some image can be decoded");
     let others: Vec<String> = others.iter().map(|extension| format!(".{extension}")).collect();

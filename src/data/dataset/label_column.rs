@@ -1,6 +1,6 @@
-//! The column of a table that is the label, and the numbers that its cells are.
+//! The column of a table that is the label, and the class numbers of its cells.
 //!
-//! Whole numbers are class numbers, and texts are names of classes, in every layout that has columns.
+//! In every layout with columns, integers are class numbers and texts are class names.
 
 use super::FieldKind;
 use super::class_names::{ClassNames, LONGEST_NAME};
@@ -10,22 +10,22 @@ use crate::source::{Malformed, ReadAt, Window};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// The usual names of the label in tables of Parquet, Arrow and MDS.
+/// Usual names of the label in tables of Parquet, Arrow and MDS.
 pub const LABELS: UsualLabels = UsualLabels { names: &["label", "cls", "class"], numbers_first: true };
 
-/// Further names of the label: a column with one of them is the label if no column with a usual name has labels and
-/// the table has only one column with a name of these.
+/// Further names of the label. A column with such a name is the label if no column with a usual name has labels, and if
+/// it is the only column with such a name.
 pub const MORE_LABELS: [&str; 2] = ["labels", "class_id"];
 
 /// The names that the label of a layout usually has.
 pub struct UsualLabels {
-    /// The names, the best first.
+    /// The names, in order of preference.
     pub names: &'static [&'static str],
-    /// Whether whole numbers by any of the names are better than other labels by a better name.
+    /// Whether integers by any of the names are preferred to other labels by a better name.
     pub(super) numbers_first: bool,
 }
 
-/// The largest whole number up to which float64 has all of them.
+/// The limit up to which float64 represents every integer.
 const EXACT: f64 = (1_u64 << 53) as f64;
 
 /// The labels of a shard that is a table.
@@ -33,17 +33,17 @@ const EXACT: f64 = (1_u64 << 53) as f64;
 pub(super) struct ColumnLabels<'a> {
     /// The name of their column.
     pub(super) column: &'a str,
-    /// The number of each sample; `None` where it has no label.
+    /// The class number of each sample; `None` if it has no label.
     pub(super) numbers: Cow<'a, [Option<i64>]>,
-    /// The names that the numbers stand for; empty where they are class numbers.
+    /// The names of the classes; empty if the numbers are class numbers.
     pub(super) classes: Vec<String>,
     /// Whether the names are values of the column, so that other shards may have others.
     pub(super) are_values: bool,
 }
 
-/// Finds the labels: those of the column that the user named, or else of the best of the `usual` names, or of the only
-/// one of [`MORE_LABELS`]. Numbers that are written with a point are the last choice by each list of names. Columns
-/// that cannot be the label because of their values are noted in `not_labels`.
+/// Finds the labels: in the column that the user named, or else in the best column with a `usual` name, or else in the
+/// only column among [`MORE_LABELS`]. Within the names, floating-point columns are the last choice. Columns whose
+/// values cannot be labels are recorded in `not_labels`.
 ///
 /// # Errors
 /// [`Malformed`] if texts in the shard cannot be read.
@@ -84,7 +84,7 @@ pub(super) fn find<'a, S: ReadAt + ?Sized>(
     if let [only] = more[..] { labels(only) } else { Ok(None) }
 }
 
-/// Returns the labels of a column, `None` for a type that cannot be a label, or the reason why its values cannot.
+/// Returns the labels of a column, `None` for a type that cannot be a label, or the reason why its values cannot be.
 fn of_column<'a, S: ReadAt + ?Sized>(
     column: &'a TableColumn,
     bytes: &S,
@@ -142,10 +142,10 @@ fn of_column<'a, S: ReadAt + ?Sized>(
     })
 }
 
-/// Why long texts are no names.
+/// Reason why long texts are no names.
 const TOO_LONG: &str = "has texts of more than 1024 bytes, which are no names of classes";
 
-/// A cell without a value, or with a number; nothing where a value has no number.
+/// The number of a cell, or a missing value. `None` if the cell has a value but no number.
 fn whole_or_missing(cell: Option<Option<i64>>) -> Option<Option<i64>> {
     cell.map_or(Some(None), |number| number.map(Some))
 }

@@ -1,5 +1,5 @@
 //! The labels in the members of tar shards: class numbers in `.cls` members, numbers or names of classes in `.json`
-//! members, or what the user named.
+//! members, or the member or key that the user named.
 
 use super::archive::{TarMember, TarMembers};
 use super::class_names::{ClassNames, LONGEST_NAME};
@@ -7,12 +7,12 @@ use super::samples::text;
 use crate::source::{Malformed, ReadAt, without_mark};
 use base::json;
 
-/// The most bytes of a `.cls` member, which holds a number and white space.
+/// The largest number of bytes of a `.cls` member, which holds a number and white space.
 const MAX_CLS: u64 = 64;
-/// The most bytes of a `.json` member that is searched for a label.
+/// The largest number of bytes of a `.json` member that is searched for a label.
 const MAX_JSON: u64 = 16 << 20;
 
-/// The label that a sample's members give.
+/// The label of a sample, from its members.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Label {
     /// There is no such member, or it has neither of the keys.
@@ -21,21 +21,21 @@ pub(super) enum Label {
     Number(u32),
     /// The name of a class, by its number among those of the shard.
     Name(u32),
-    /// The member holds something that is no label. The reason is found out again where it matters.
+    /// The member holds something that is no label. The reason is determined again if it is needed.
     Unusable,
 }
 
-/// A label as it is read.
+/// A label that was read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LabelValue {
     Number(u32),
     Name(String),
 }
 
-/// A label, or the reason for which it is none.
+/// A label, or the reason why there is none.
 pub(super) type ReadLabel = Result<Option<LabelValue>, Malformed>;
 
-/// Drops the reason, which is long and mostly not asked for.
+/// Drops the reason, which is long and mostly not needed.
 pub(super) fn reduced(label: ReadLabel, names: &mut ClassNames) -> Label {
     match label {
         Ok(None) => Label::Missing,
@@ -45,7 +45,7 @@ pub(super) fn reduced(label: ReadLabel, names: &mut ClassNames) -> Label {
     }
 }
 
-/// Which members of tar shards have the labels.
+/// Which members of tar shards hold the labels.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LabelMembers<'a> {
     /// The key of a member, or of a value in `.json` members, that the user named.
@@ -57,21 +57,21 @@ impl<'a> LabelMembers<'a> {
         Self { asked }
     }
 
-    /// The key of a member that is a label as a whole. It precedes a `.json` member, wherever it lies.
+    /// The key of a member that is a label as a whole. It has priority over a `.json` member, wherever it is stored.
     pub(super) fn whole(self) -> &'a str {
         self.asked.unwrap_or(CLS)
     }
 
-    /// Reads the label in a member that is one as a whole.
+    /// Reads the label from a member that is a label as a whole.
     ///
     /// # Errors
-    /// The outer error says that the member cannot be read, the inner one that it holds no label.
+    /// The outer error says that the member cannot be read, the inner error that it holds no label.
     pub(super) fn read_whole<S: ReadAt + ?Sized>(
         self,
         members: &mut TarMembers<'_, S>,
         member: &TarMember,
     ) -> Result<ReadLabel, Malformed> {
-        // A name is a class where the user named the member, since `.cls` is WebDataset's name for numbers.
+        // Only a member that the user named may hold a class name, because `.cls` is WebDataset's name for numbers.
         let takes_names = self.asked.is_some();
         let most = if takes_names { LONGEST_NAME as u64 } else { MAX_CLS };
         let data = if member.size <= most { Some(members.read(member.offset, member.size)?) } else { None };
@@ -93,7 +93,7 @@ impl<'a> LabelMembers<'a> {
         }))
     }
 
-    /// Reads the label in a `.json` member; `None` where its key is not there.
+    /// Reads the label in a `.json` member; `None` if its key is missing.
     ///
     /// # Errors
     /// The errors of [`LabelMembers::read_whole`].
@@ -117,7 +117,7 @@ impl<'a> LabelMembers<'a> {
     }
 }
 
-/// The label at the first of `keys` that a JSON document has; `None` where it has none of them.
+/// The label under the first of `keys` that a JSON document has; `None` if it has none of them.
 fn label_in_json(data: &[u8], keys: &[&str]) -> Result<Option<LabelValue>, String> {
     let Some((key, value)) = value_in_json(data, keys)? else { return Ok(None) };
     let is_name = |name: &String| (1..=LONGEST_NAME).contains(&name.len());
@@ -130,17 +130,17 @@ fn label_in_json(data: &[u8], keys: &[&str]) -> Result<Option<LabelValue>, Strin
     })
 }
 
-/// The integer at `label` or `cls` of a JSON document; `None` where neither key is there.
+/// The integer under `label` or `cls` in a JSON document; `None` if neither key exists.
 ///
 /// # Errors
-/// What is wrong with the document, in words that go behind its name.
+/// What is wrong with the document, in words that follow its name.
 pub fn class_number_in_json(data: &[u8]) -> Result<Option<u32>, String> {
     let Some((key, label)) = value_in_json(data, &NAMES)? else { return Ok(None) };
     let wrong = || format!("has {key}, which should be a class number from 0 to 4294967294");
     class_number_in_text(&label).map(Some).ok_or_else(wrong)
 }
 
-/// The first of `keys` that a JSON document has, with its value as it is written.
+/// The first of `keys` that a JSON document has, with its value as written.
 fn value_in_json<'a>(data: &[u8], keys: &[&'a str]) -> Result<Option<(&'a str, Vec<u8>)>, String> {
     let mut found: Vec<Option<Vec<u8>>> = vec![None; keys.len()];
     let scanned = json::utf8(data).and_then(|document| {
@@ -158,16 +158,16 @@ fn value_in_json<'a>(data: &[u8], keys: &[&'a str]) -> Result<Option<(&'a str, V
 /// The key of the members that hold class numbers.
 const CLS: &str = "cls";
 
-/// The keys under which a JSON object may have its sample's class. The first one that is there counts.
+/// The keys under which a JSON object may hold its sample's class. The first existing key counts.
 const NAMES: [&str; 2] = ["label", CLS];
 
-/// Parses a class number. The greatest u32 is none, because it stands for a missing label elsewhere.
+/// Parses a class number. The largest u32 is refused, because it marks a missing label elsewhere.
 pub fn class_number_in_text(written: &[u8]) -> Option<u32> {
     let number = std::str::from_utf8(without_mark(written)).ok()?.trim().parse().ok()?;
     (number < u32::MAX).then_some(number)
 }
 
-/// The class number of a truth value in a JSON document.
+/// The class number of a boolean in a JSON document.
 fn truth(written: &[u8]) -> Option<u32> {
     match written {
         b"false" => Some(0),
@@ -176,7 +176,8 @@ fn truth(written: &[u8]) -> Option<u32> {
     }
 }
 
-/// Parses a class number that may be written as `3.0`, as programs write whole numbers of a column with fractions.
+/// Parses a class number that may be written as `3.0`. Programs write integers like this in columns that also have
+/// fractions.
 fn class_number_with_point(written: &[u8]) -> Option<u32> {
     let (whole, zeros) = match written.iter().position(|&byte| byte == b'.') {
         Some(point) => (&written[..point], &written[point + 1..]),

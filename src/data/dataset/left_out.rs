@@ -1,4 +1,4 @@
-//! What is left out of the samples of a dataset, and what that is to whoever trains.
+//! Reasons why files are skipped, and what each of them costs the user.
 
 use super::Contents;
 use super::below::shard_layout;
@@ -6,7 +6,7 @@ use super::kind::ending_among;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Something that was found and is no sample, or no label.
+/// A reason why something that was found is no sample, or no label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeftOut {
     BesideRecords,
@@ -23,7 +23,7 @@ pub(super) enum LeftOut {
     Metadata,
     NoImage,
     NoPlainMember,
-    /// An image of another format, by the ending of its name.
+    /// An image of a format that cannot be decoded, by the suffix of its name.
     OtherImage(&'static str),
     SampleCutShort,
     SampleWithoutImage,
@@ -36,28 +36,28 @@ pub(super) enum LeftOut {
     UpperCaseShard,
 }
 
-/// The cost of leaving something out.
+/// Cost of skipping something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Loss {
-    /// A sample was perhaps meant.
+    /// It may have been meant as a sample.
     Sample,
-    /// A label was perhaps meant.
+    /// It may have been meant as a label.
     Label,
-    /// It lies beside the samples and is none.
+    /// It is stored next to the samples and is none.
     Beside,
-    /// Nobody would expect it to be read.
+    /// It is never expected to be read.
     Nothing,
 }
 
-/// The endings of images in formats that no decoder here knows.
+/// Suffixes of image formats that cannot be decoded.
 const OTHER_IMAGES: &[&str] = &[
     ".avif", ".bmp", ".dcm", ".gif", ".heic", ".heif", ".jp2", ".jxl", ".pgm", ".ppm", ".tga", ".tif",
     ".tiff",
 ];
 
 impl LeftOut {
-    /// What a file of this name is among class directories, where it is no image that can be decoded.
+    /// The reason to skip a file of this name in a class directory, if it is no image that can be decoded.
     pub(super) fn of_file(name: &[u8]) -> Self {
         if let Some(ending) = Self::other_image(name) {
             return Self::OtherImage(ending);
@@ -68,12 +68,12 @@ impl LeftOut {
         }
     }
 
-    /// The ending of a file that is an image in a format which no decoder here knows.
+    /// The suffix of a file name that belongs to an image format that cannot be decoded.
     pub(super) fn other_image(name: &[u8]) -> Option<&'static str> {
         ending_among(OTHER_IMAGES, name)
     }
 
-    /// The words that users read.
+    /// The text that users read.
     pub(super) fn text(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Self::BesideRecords => "files beside TFRecord shards",
@@ -107,7 +107,7 @@ impl LeftOut {
         })
     }
 
-    /// The cost of leaving it out.
+    /// The cost of skipping it.
     pub(super) fn loss(self) -> Loss {
         match self {
             Self::BesideRecords | Self::Hidden | Self::System => Loss::Nothing,

@@ -1,4 +1,4 @@
-//! Datasets whose files a manifest lists: a sample a row, in the order of the rows.
+//! Datasets whose files are listed in a manifest: one sample for each row, in the order of the rows.
 
 use super::build::{FileRow, GroupRows, IndexGroup, ListedRows};
 use super::cancel::Cancel;
@@ -18,19 +18,19 @@ use base::error::{Error, Result};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The most bytes of a manifest, which is read whole: some ten million rows.
+/// The largest number of bytes of a manifest, for about ten million rows. It is read whole.
 const LARGEST: u64 = 1 << 30;
 
-/// The number of files whose sizes a thread looks up at a time; of requests, one.
+/// The number of files whose sizes a thread looks up at a time; one if that needs requests.
 const PORTION: usize = 256;
 
-/// The threads that ask servers for sizes, which mostly wait.
+/// The number of threads that ask servers for sizes. They mostly wait.
 pub(super) const ASKERS: usize = 64;
 
-/// The size of a file that is not there.
+/// Size that marks a missing file.
 pub(super) const NO_FILE: u32 = u32::MAX;
 
-/// What a manifest lists.
+/// The contents of a manifest.
 pub(super) struct ManifestRows {
     pub(super) group: IndexGroup,
     pub(super) notes: Notes,
@@ -38,11 +38,11 @@ pub(super) struct ManifestRows {
     pub(super) classes: Vec<Vec<u8>>,
 }
 
-/// Reads the manifest of `source`, and looks at all files that it lists.
+/// Reads the manifest of `source`, and looks up all files that it lists.
 ///
 /// # Errors
-/// [`Error::Dataset`] for what is no such table, and for files that are not there or cannot be seen, with the line;
-/// [`Error::Io`] for a manifest that cannot be read.
+/// [`Error::Dataset`] if it is no such table, and, with the line, for files that are missing or cannot be seen;
+/// [`Error::Io`] if the manifest cannot be read.
 pub(super) fn read(
     source: &ManifestSource,
     contents: Contents,
@@ -98,12 +98,12 @@ pub(super) fn read(
     Ok(ManifestRows { group, notes, classes: classes.into_iter().map(String::into_bytes).collect() })
 }
 
-/// Has the files of `source` asked for by the URLs that the manifest has now, where these have secrets, of which the
-/// index knows nothing but their names, which are `indexed`.
+/// Has the files of `source` requested by the current URLs of its manifest. This is needed if the URLs contain secrets,
+/// because the index stores only the file names, which are `indexed`.
 ///
 /// # Errors
-/// Those of [`read`], but for those about files; [`Error::DatasetChanged`] where the manifest names other files than
-/// were indexed.
+/// The errors of [`read`] about the manifest itself; [`Error::DatasetChanged`] if it names other files than were
+/// indexed.
 pub(super) fn learn(source: &ManifestSource, indexed: impl Iterator<Item = Vec<u8>>) -> Result<()> {
     let mut rows = ListedRows::default();
     let names = take_names(source, &parse(source, None)?, &mut rows)?;
@@ -123,7 +123,7 @@ fn parse(source: &ManifestSource, label: Option<&str>) -> Result<ListingTable> {
     ListingTable::parse(format, &text, label).map_err(|fault| Error::dataset(path, fault.message()))
 }
 
-/// Takes the names of all files.
+/// Collects the names of all files.
 fn take_names<'a>(
     source: &'a ManifestSource,
     table: &ListingTable,
@@ -144,7 +144,7 @@ fn take_names<'a>(
     Ok(names)
 }
 
-/// Checks that paths have the ending of an image that can be decoded, as in class directories. A URL need not.
+/// Checks that paths end like an image that can be decoded, as in class directories. URLs need not.
 fn check_endings(source: &ManifestSource, table: &ListingTable, rows: &ListedRows) -> Result<()> {
     let is_odd = |name: &[u8]| !ManifestSource::is_url(name) && !is_image_file(name);
     let Some((row, (name, _))) = rows.files().enumerate().find(|(_, (name, _))| is_odd(name)) else {
@@ -160,7 +160,7 @@ fn check_endings(source: &ManifestSource, table: &ListingTable, rows: &ListedRow
     Err(Error::dataset(source.path(&[]), message))
 }
 
-/// Finds the sizes of all files that rows name.
+/// Looks up the sizes of all files that the rows name.
 fn measure(
     source: &ManifestSource,
     table: &ListingTable,
@@ -176,16 +176,16 @@ fn measure(
     Ok(())
 }
 
-/// What names files: a column, and where it names each, in words.
+/// The column that names files, and a function that describes the place of each name, for messages.
 pub(super) struct NamedBy<'a> {
     pub(super) column: &'a str,
     pub(super) place: &'a (dyn Fn(usize) -> String + Sync),
 }
 
-/// Finds the sizes of the files of these `names`, each of which is looked at once.
+/// Looks up the sizes of the files with these `names`, each file once.
 ///
 /// # Errors
-/// [`Error::Dataset`] for what is no file, or too large to be loaded, with its place.
+/// [`Error::Dataset`], with the place, for a name that is no file, and for a file that is too large.
 pub(super) fn sizes(
     source: &ManifestSource,
     names: &[&[u8]],

@@ -1,40 +1,39 @@
-//! Where a member of a sample is, as the index keeps it.
+//! Location of a sample's member, as the index stores it.
 
 use super::format::{u32_at, u64_at};
 
-/// The bytes of a [`MemberRow`] in the index: the number of its key, whose highest bit says whether it is packed (u32),
-/// its length (u32), and its distance from the sample's image (i64).
+/// Size of a [`MemberRow`] in the index, in bytes: the key's number, with the packed flag in its highest bit (u32); the
+/// length (u32); the distance from the sample's image (i64).
 pub(super) const MEMBER_ROW: usize = 16;
 
-/// The bit of a key's number in the index that says that the member is packed.
+/// Flag in a key's number in the index: the member is packed.
 const PACKED: u32 = 1 << 31;
 
-/// The place of a sample's member in its shard.
+/// Location of a sample's member in its shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberPlace {
-    /// The bytes from the first byte of the sample's image to that of the member; negative if the member comes first.
+    /// The bytes from the start of the sample's image to the start of the member; negative if the member comes first.
     pub apart: i64,
-    /// The length of the member in bytes; [`MemberPlace::TWICE`] and more mean something else.
+    /// The length of the member in bytes. Values of [`MemberPlace::TWICE`] and above are markers.
     pub length: u32,
-    /// Whether what lies there is a packed image that stands for the member, as only packed datasets have it.
+    /// Whether a packed image is stored there in place of the member. Only packed datasets have these.
     pub packed: bool,
 }
 
 impl MemberPlace {
-    /// No member is so many bytes from its image.
+    /// Limit of the distance between a member and its image, in bytes (exclusive).
     const FARTHEST: i64 = 1 << 40;
-    /// The length that stands for two members of one name.
+    /// Length that marks two members of one name.
     pub const TWICE: u32 = u32::MAX - 1;
-    /// The place of a member that the sample does not have.
+    /// Marks a member that the sample does not have.
     pub const ABSENT: Self = Self { apart: 0, length: u32::MAX, packed: false };
 
-    /// Whether there is such a member, and no other of its name.
+    /// Whether exactly one member of this name exists.
     pub(super) fn is_single(self) -> bool {
         self.length < Self::TWICE
     }
 
-    /// The place of a member that begins at `offset`, if its sample's image begins at `image`; `None` where they are
-    /// too far apart.
+    /// The location of a member at `offset`, if its sample's image is at `image`; `None` if they are too far apart.
     pub fn new(image: u64, offset: u64, length: u32) -> Option<Self> {
         let apart = offset.cast_signed().checked_sub(image.cast_signed())?;
         (-Self::FARTHEST..Self::FARTHEST).contains(&apart).then_some(Self { apart, length, packed: false })

@@ -1,14 +1,37 @@
-//! What is there: sample id → (file, offset, length, label), in a persistent index.
+//! Dataset indexing: which samples a dataset has and where the bytes of each are stored. The result is a persistent
+//! index: sample id → (file, offset, length, label).
 //!
-//! Images lie in class directories, as torchvision's `ImageFolder` reads them ([`Layout::Folder`]), or in tar shards as
-//! WebDataset writes them ([`Layout::Tar`]), or in shards that are tables (`layouts/`), with labels or without
-//! ([`DatasetIndex::is_labeled`]). [`Contents::Files`] takes files of any kind below a directory, or the records of
-//! TFRecord shards ([`Layout::TfRecord`]). What was packed of either kind ([`Layout::Packed`]) has the samples, the
-//! order and the fingerprint of its source. All are listed once, by several threads, into a file that later starts read
-//! whole; nothing of the dataset is then listed again.
-//! Whether it is still what the index says is looked at in every start (`changes.rs`); what changes later is found when
-//! it is read, by [`DatasetIndex::shard_stamp`] and by lengths. Several datasets can be opened as one
-//! ([`DatasetIndex::open_all`]), and a part of the samples selected ([`Select`]).
+//! Layouts:
+//!
+//! - class directories of images, as torchvision's `ImageFolder` reads them ([`Layout::Folder`]);
+//! - tar shards, as WebDataset writes them ([`Layout::Tar`]);
+//! - shards that are tables: Parquet, Arrow, MDS, `tf.Example` (`layouts/`);
+//! - with [`Contents::Files`], files of any kind below a directory, or the records of TFRecord shards
+//!   ([`Layout::TfRecord`]);
+//! - shards that `foreload pack` wrote ([`Layout::Packed`]), with the samples, the order and the fingerprint of their
+//!   source (→ `tests/load/pack/`).
+//!
+//! Several threads list a dataset once, into an index file outside the dataset. Later starts read that file whole and
+//! list nothing again (→ `tests/data/index_file.rs`). Every start compares the stamps of the root, of directories and
+//! of shards with the index (`changes.rs`, → `tests/data/changes.rs`). A file that changes later is detected when it is
+//! read, by [`DatasetIndex::shard_stamp`] and by its length. Several datasets can be opened as one
+//! ([`DatasetIndex::open_all`]), and samples selected by number, class or list ([`Select`]).
+//!
+//! Where to find what:
+//!
+//! - `survey.rs` detects the layout of a root. `layouts/` has the one table of layouts: how each is recognised, and
+//!   what parses a shard. `ignored.rs` has the names that every listing of directories and archives must skip.
+//! - Parsers of tables return a `ShardTable` (`table.rs`), whose cells are byte ranges or small values.
+//!   `rows_of_table.rs` converts it to samples. Small values become columns of the index (`cells.rs`,
+//!   `selected_columns.rs`), read only for fields that need them. `parquet/` and `arrow/` share the limits in
+//!   `gather.rs`. `manifest.rs` makes samples of the files that a table lists.
+//! - `splits.rs` assigns files to splits by their names or by a README (`dataset_card.rs`), `split_directories.rs`
+//!   directories.
+//! - A value in a compressed block has no offset in its shard. `blocks.rs` gives it an address after the shard's end,
+//!   so that extents, members and caches work as for any sample. `whole_file.rs` treats a compressed shard as one
+//!   block, and `unpacked.rs` is the shared cache of decompressed blocks.
+//! - `stretches.rs` groups an epoch's neighbouring samples for common reads. `packed/` has the format of packed
+//!   datasets.
 
 use base::names::named;
 use base::notices::Notices;
@@ -96,8 +119,8 @@ pub use summary::{IndexOrigin, IndexSummary};
 pub use summary::{IndexRequests, Notes, SampleBytes, Skipped};
 pub use unpacked::{BlockTaker, UNPACKED_KEPT, UnpackStats, UnpackedBlocks};
 
-/// The hash of what defines the dataset: layout, relative paths, extents, labels. Times are no part of it, so a copy
-/// has the same fingerprint.
+/// Digest of what defines the dataset: layout, relative paths, extents and labels. It includes no times, so a copy of
+/// the dataset has the same fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub [u8; 32]);
 
@@ -107,11 +130,11 @@ impl std::fmt::Display for Fingerprint {
     }
 }
 
-/// The number of a file in the index, which is a shard or, of loose files, the sample itself.
+/// Number of a file in the index. A file is a shard, or in datasets of loose files the sample itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
 
-/// The place of a sample's bytes.
+/// Location of a sample's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// The file.
@@ -122,80 +145,80 @@ pub struct Extent {
     pub length: u32,
 }
 
-/// The kind of samples. A dataset has an index for each kind.
+/// Kind of samples to index. A dataset has a separate index for each kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Contents {
-    /// Images that can be decoded, by their extensions: loose, by class directory, or in tar shards.
+    /// Images whose extension can be decoded: loose, in class directories, or in shards.
     #[default]
     Images,
-    /// Files of any kind below a directory, hidden ones left out, or the records of the `.tfrecord` shards in it. Where
-    /// all files lie in subdirectories, these are the classes; else there are no labels, nor for records.
+    /// All files below a directory except hidden ones, or the records of the `.tfrecord` shards in it. If all files are
+    /// in subdirectories, these are the classes. Otherwise there are no labels; records have none either.
     Files,
 }
 
-/// The consequence when a dataset is not what its index says at the start. A directory that was only touched does not
-/// count, and a file that changes during a run is refused by name when it is read.
+/// What happens if a dataset differs from its index at the start. A directory of which only the times changed does not
+/// count. A file that changes during a run causes an error that names it when it is read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Changed {
-    /// The index is built anew, with a notice: samples, order and fingerprint are those of the dataset as it is.
+    /// The index is rebuilt, with a warning. Samples, order and fingerprint are those of the current dataset.
     #[default]
     Rebuild,
-    /// The old index stays, with a notice, so that the order does. Files that are gone, have another length or lie in
-    /// shards whose samples are others are refused when they are read.
+    /// The old index stays in use, with a warning, so the order stays the same. Reading fails for files that were
+    /// removed or have another length, and for shards that now hold other samples.
     Warn,
-    /// It is an error, [`base::error::Error::DatasetChanged`].
+    /// Opening fails with [`base::error::Error::DatasetChanged`].
     Refuse,
 }
 
 named!(Changed: "rebuild" => Rebuild, "warn" => Warn, "refuse" => Refuse);
 
-/// How to find or build the index.
+/// Options for finding or building the index.
 #[derive(Debug, Clone, Default)]
 pub struct IndexOptions {
-    /// The directory of index files. `None` stands for `$FORELOAD_INDEX_DIR`, else `$XDG_CACHE_HOME/foreload/index`,
-    /// else `~/.cache/foreload/index`, else, where these cannot be written, a directory of the user's own among the
-    /// temporary files, with a notice. It is never inside the dataset, because sources are read-only.
+    /// Directory of index files. `None` selects `$FORELOAD_INDEX_DIR`, else `$XDG_CACHE_HOME/foreload/index`, else
+    /// `~/.cache/foreload/index`. If these cannot be written, the user's own directory below the temporary directory is
+    /// used, with a warning. The directory is never inside the dataset, because sources are read-only.
     pub directory: Option<PathBuf>,
-    /// Whether the index is built anew although there is one.
+    /// Whether the index is rebuilt even if one exists.
     pub rebuild: bool,
-    /// The consequence when the dataset is not what its index says.
+    /// What happens if the dataset differs from its index.
     pub changed: Changed,
-    /// The consequence of shards that cannot be read.
+    /// How unreadable shards are handled.
     pub bad_shards: BadShards,
-    /// Whether shards that cannot be read are an error only when a selection names them.
+    /// Whether unreadable shards are an error only if a selection names them.
     pub bad_shards_later: bool,
     /// Whether a progress bar is shown on stderr, if that is a terminal.
     pub progress: bool,
-    /// The number of threads that list and parse. 0 stands for one per available processor and at least 4, because
-    /// listing waits more than it works.
+    /// Number of threads that list and parse. 0 selects 64 for datasets on a server (16 for tables), else one per
+    /// available processor and at least 4, because listing mostly waits for I/O.
     pub threads: usize,
     /// The kind of samples.
     pub contents: Contents,
-    /// The split that is the dataset, where one lies in splits. `None` stands for the only one.
+    /// Split to open, if the dataset has splits. `None` selects the only one.
     pub split: Option<String>,
-    /// The members that are read of each sample in tar shards, by their keys: the ends of their names behind the first
-    /// dot, in lower case, and [`IMAGE`] for the image. `None` stands for the image alone.
+    /// Keys of the members to read of each sample in shards, and [`IMAGE`] for the image. A key is the part of a
+    /// member's name after the first dot, in lower case. `None` selects the image alone.
     pub members: Option<Vec<String>>,
-    /// The members among these that a sample need not have.
+    /// Members among these that a sample may lack.
     pub optional: Vec<String>,
-    /// The members that are asked for as the bytes of files. Where a manifest has a column of texts by such a name,
-    /// these name files.
+    /// Members that are requested as contents of files. If a manifest has a text column of that name, its texts are
+    /// file names.
     pub of_files: Vec<String>,
-    /// Whether all stems of tar shards are samples, those without an image too. Unless each has an image, this is
-    /// another dataset, with an index and an order of its own.
+    /// Whether every stem of tar shards is a sample, even without an image. Unless each has an image, this is another
+    /// dataset, with its own index and order.
     pub every_stem: bool,
-    /// Whether the field `label` is asked for by its name, so that a column of that name is read where it holds no
-    /// class numbers.
+    /// Whether the field `label` is requested by name. A column of that name is then read, if it holds no class
+    /// numbers.
     pub label_column: bool,
-    /// The column of tables, or the member or key of a `.json` member in tar shards, that is the label. `None` stands
-    /// for the usual names. Samples have other labels by it, so that the dataset has an index for each.
+    /// Column of tables, or in tar shards a member or a key of the `.json` member, that holds the label. `None` selects
+    /// the usual names. Labels depend on this option, so each value has its own index.
     pub label: Option<String>,
-    /// Whether nobody asks for labels. Then it is no error if some are missing or are no class numbers, and the dataset
-    /// has none.
+    /// Whether labels are not needed. Missing labels, or labels that are no class numbers, are then no error, and the
+    /// dataset has no labels.
     pub without_labels: bool,
-    /// The names of the classes in the order of their numbers. `None` stands for the numbers that the dataset gives
-    /// its classes. Neither the index file nor the fingerprint depends on it.
+    /// Names of the classes in the order of their numbers. `None` keeps the dataset's own class numbers. Neither the
+    /// index file nor the fingerprint depends on this option.
     pub class_names: Option<Vec<String>>,
-    /// The notices to the user about the index and everything that reads by it.
+    /// Messages to the user about the index and about everything that reads with it.
     pub notices: Notices,
 }

@@ -1,4 +1,4 @@
-//! The stamp of the names of a dataset: that of its root, of directories with shards, and of files that describe them.
+//! The combined stamp of a dataset's names: of its root, of directories with shards, and of files that describe shards.
 
 use super::Stamp;
 use crate::source::{DatasetSource, Seen};
@@ -6,13 +6,14 @@ use base::error::Result;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 
-/// What a dataset's names looked like.
+/// Combined stamp of a dataset's names.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NamesStamp {
-    /// The stamp of the root. Its size is two digests, of 32 bits each: that of the stamps of directories below it in
-    /// which shards lie, and that of those of the files that say what the dataset is.
+    /// The stamp of the root. Its size is replaced by two digests of 32 bits each. The high half digests the stamps of
+    /// directories with shards below the root, the low half those of the files that describe shards. Without either,
+    /// the size is kept.
     pub(super) stamp: Stamp,
-    /// Whether it shows what changes in the root.
+    /// Whether the stamp shows changes in the root.
     is_stamped: bool,
 }
 
@@ -21,14 +22,14 @@ impl NamesStamp {
         if self.is_stamped { Seen::As(self.stamp) } else { Seen::Unstamped }
     }
 
-    /// Whether the files that say what the dataset is are those that they were at the stamp `then`.
+    /// Whether the files that describe shards are the same as when the stamp was `then`.
     pub(super) fn says_the_same(self, then: Stamp) -> bool {
         self.stamp.size as u32 == then.size as u32
     }
 }
 
-/// The stamp of the root, as one with those of the directories below it in which shards lie, and of files in it that
-/// say what the dataset is; `None` where there is no root.
+/// Reads the combined stamp of the root, of the directories with shards below it, and of the files that describe
+/// shards; `None` if there is no root.
 pub(super) fn stamp_of_names<'a>(
     source: &dyn DatasetSource,
     shards: impl Iterator<Item = &'a [u8]>,

@@ -1,23 +1,23 @@
-//! Files that are numbered parts of a whole by their names, `NAME-00000-of-00010`, and which of them are missing.
+//! Files whose names number them as parts of a whole, `NAME-00000-of-00010`, and which of these are missing.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// Between the number of a part and the number of all.
+/// The text between the number of a part and the number of all parts.
 const OF: &[u8] = b"-of-";
-/// The digits that such numbers have: with fewer they may be anything, and no dataset has as many files as more say.
+/// Possible numbers of digits. Fewer digits may mean anything, and no dataset has more files than 9 digits can count.
 const DIGITS: std::ops::RangeInclusive<usize> = 4..=9;
-/// The missing files that a message names.
+/// Largest number of missing files that a message names.
 const NAMED: usize = 3;
 
-/// A name, taken apart.
+/// A name, split into its components.
 struct NumberedName<'a> {
-    /// What stands before the number.
+    /// The text before the number.
     before: &'a [u8],
     number: u64,
-    /// How many files there are, and the digits that say so.
+    /// The total number of files, and the digits that it is written with.
     total: u64,
     digits: usize,
-    /// What stands behind: an ending, and before it perhaps a digest of this file alone.
+    /// The text after the total: an ending, and before it perhaps a digest of this file.
     behind: &'a [u8],
     ending: &'a [u8],
 }
@@ -53,8 +53,8 @@ impl<'a> NumberedName<'a> {
     }
 }
 
-/// A file among these and one that has the same name but for its compression, as where something was unpacked and the
-/// packed file was kept.
+/// Two of these files whose names differ only in their compression. This happens if the compressed file is kept after
+/// decompression.
 pub(super) fn twice(names: &[Vec<u8>]) -> Option<(Vec<u8>, Vec<u8>)> {
     let all: HashSet<&[u8]> = names.iter().map(Vec::as_slice).collect();
     names.iter().find_map(|name| {
@@ -67,8 +67,8 @@ pub(super) fn twice(names: &[Vec<u8>]) -> Option<(Vec<u8>, Vec<u8>)> {
     })
 }
 
-/// What is amiss where these files are not all of a whole by their names, and how to read them all the same; in words
-/// that follow what they are. Names without such numbers say nothing.
+/// What is wrong if these files are not all parts of a whole by their names, and how to read them anyway. The words
+/// follow the name of the dataset. Names without such numbers do not count.
 pub(super) fn incomplete(names: &[Vec<u8>]) -> Option<String> {
     let mut wholes: BTreeMap<_, Vec<NumberedName<'_>>> = BTreeMap::new();
     for name in names.iter().filter_map(|name| NumberedName::of(name)) {
@@ -101,7 +101,7 @@ fn parts_missing(parts: &[NumberedName<'_>]) -> Option<String> {
             same.join(" and ")
         ));
     }
-    // Some count from 1.
+    // Some writers count from 1.
     let begin = u64::from(there.contains(&first.total) && !there.contains(&0));
     let wanted = begin..begin + first.total;
     if let Some(&beyond) = there.iter().find(|number| !wanted.contains(number)) {
@@ -161,7 +161,7 @@ mod tests {
             &["d/a-00000-of-00002.parquet", "d/a-00001-of-00002.parquet", "d/b-00000-of-00001.parquet"],
             &["a-00000-of-00002-0123abcd.parquet", "a-00001-of-00002-456789ef.parquet"],
             &["x.tfrecord-00000-of-00001", "x.tfrecord-00000-of-00001.gz"],
-            // From 1 on, and what are no such numbers.
+            // Numbers that begin with 1, and names without such numbers.
             &["a-00001-of-00002.tar", "a-00002-of-00002.tar"],
             &["a-1-of-9.tar", "a-0001-of-00009.tar", "best-of-2020.tar", "-of-", "0000000000-of-0000000009"],
         ] {

@@ -1,4 +1,6 @@
-//! Finds, loads or builds the index of a dataset.
+//! Finds, loads or builds the index of a dataset. An existing index file is loaded and compared with the stamps of the
+//! dataset. If nothing changed, no lock is needed. Otherwise one process at a time revalidates or rebuilds the index
+//! and publishes it, while the others wait.
 
 use super::bad_shards::{self, UnreadShards, fingerprint_without};
 use super::build::{IndexBuilder, IndexFacts};
@@ -30,14 +32,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The number of threads that index what lies on another machine.
+/// The number of threads that index a dataset on a server.
 const REMOTE_THREADS: usize = 64;
-/// The same for tables, whose columns each of them has in memory.
+/// The same for tables. There are fewer, because each thread holds its columns in memory.
 const REMOTE_TABLE_THREADS: usize = 16;
 
 pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<DatasetPart> {
     let opened = opened(root, options, cancel);
-    // The error of what was broken off would say less.
+    // Report the cancellation. The error of the interrupted step would say less.
     opened.map_err(|error| cancel.check(&source::shown(root)).err().unwrap_or(error))
 }
 
@@ -48,7 +50,7 @@ fn opened(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Datase
     if let Some(split) = &options.split
         && let Some(directory) = split_directories::chosen(&*source, split, options.contents, cancel)?
     {
-        // Such a split is a dataset by itself, with the index that it has by its own name, too.
+        // The directory of the split is a dataset of its own. It shares the index that its own name gives.
         let directory = String::from_utf8_lossy(&directory);
         return open(
             &source::below(root, &directory),
@@ -91,19 +93,19 @@ fn opened(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Datase
     Ok(index)
 }
 
-/// A dataset whose index is asked for.
+/// A dataset whose index is requested.
 struct IndexOpening<'a> {
     root: &'a Path,
     source: Arc<dyn DatasetSource>,
     canonical: PathBuf,
     options: &'a IndexOptions,
     cancel: &'a Cancel,
-    /// Whether inode numbers last where the dataset lies.
+    /// Whether inode numbers persist where the dataset is stored.
     inodes: bool,
 }
 
 impl IndexOpening<'_> {
-    /// The index that is kept in `directory`, built where there is none or the dataset is not what it says.
+    /// Returns the index in `directory`. Builds it if there is none, or if the dataset no longer matches it.
     fn open_in(&self, directory: &IndexDirectory) -> Result<DatasetPart> {
         let file = directory.file(&self.canonical, self.options)?;
         let find = || {
@@ -117,7 +119,7 @@ impl IndexOpening<'_> {
         }
         let lock = directory::lock(&file, self.root, self.cancel);
         self.cancel.check(self.root)?;
-        // Another process may have built it, or have looked at what moved, while this one waited.
+        // Another process may have built or revalidated the index while this one waited.
         let (because, change) = match find()? {
             FoundIndex::Same(index) => return Ok(index),
             FoundIndex::Nothing(because) => (because, None),
@@ -142,10 +144,10 @@ impl IndexOpening<'_> {
         Ok(built)
     }
 
-    /// Looks at what moved, and goes on with `index` where it is still right or where the user wants that. An index
-    /// that `may_write` gets the new stamps, so that the next start need not look again.
+    /// Compares the changed places with `index`. Returns `index` if it still matches, or if the user keeps it anyway.
+    /// With `may_write`, the new stamps are stored, so that the next start need not compare again.
     fn revalidate(&self, mut index: DatasetPart, moved: MovedStamps, may_write: bool) -> Result<Revalidated> {
-        // An index that lacks what is wanted now cannot be used any longer.
+        // An index with unreadable shards that the options refuse must be rebuilt.
         let changed = match self.options.changed {
             Changed::Warn if self.options.refuses(&index.notes.bad_shards) => Changed::Rebuild,
             changed => changed,
@@ -153,7 +155,7 @@ impl IndexOpening<'_> {
         let all = changed != Changed::Rebuild;
         let threads = threads(self.options, &*self.source, index.layout());
         let mut seen = moved.compare(&index, threads, all, self.cancel)?;
-        // What is left out now is a warning, and is no reason to list everything anew.
+        // Newly skipped files change a warning. They are no reason to list everything again.
         let mut is_new = false;
         for (place, skipped) in std::mem::take(&mut seen.left_out) {
             is_new |= index.notes.replace_place(&place, skipped);
@@ -164,7 +166,7 @@ impl IndexOpening<'_> {
         let Some(change) = seen.changes.first() else {
             index.file.accept(seen.root.unwrap_or(index.root_stamp()), &seen.same);
             if may_write {
-                // This is best effort: where it fails, the next start looks again.
+                // Best effort: if this fails, the next start compares again.
                 let _ = publish::publish(index.file.path(), |mut file| file.write_all(index.file.bytes()));
             }
             return Ok(Revalidated::Index(Box::new(index)));
@@ -182,7 +184,7 @@ impl IndexOpening<'_> {
         Ok(Revalidated::Index(Box::new(index)))
     }
 
-    /// Tells the user of a change and of its consequence.
+    /// Warns the user of a change and its consequence.
     fn notify(&self, Change { path, message }: &Change, then: &str) {
         let message = format!(
             "the dataset {} is not what was indexed: {} {message}: {then} (changed={:?})",
@@ -193,8 +195,7 @@ impl IndexOpening<'_> {
         self.options.notices.notify(NoticeKind::Warning, message);
     }
 
-    /// Does the same as `open_in` in a directory that is likely to go with the container or at the next start of the
-    /// machine.
+    /// Like `open_in`, in a directory that may vanish with the container or at the next boot.
     fn open_in_temporary(&self, because: &str) -> Result<DatasetPart> {
         let directory = IndexDirectory::temporary()?;
         let index = self.open_in(&directory)?;
@@ -218,7 +219,7 @@ impl IndexOpening<'_> {
                 if index.file.has_members() {
                     return Ok(FoundIndex::Moved(index, moved));
                 }
-                // Shards that moved are compared with all their members.
+                // Changed shards are compared with all their members.
                 match self.load(file, Beside::All) {
                     Ok(index) => Ok(FoundIndex::Moved(index, moved)),
                     Err(error) => Ok(FoundIndex::Nothing(error.to_string())),
@@ -227,12 +228,12 @@ impl IndexOpening<'_> {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
                 Ok(FoundIndex::Nothing("there was no index yet".to_owned()))
             }
-            // An index can always be made again; what was wrong with this one is in the summary.
+            // An index can always be rebuilt. The summary says what was wrong with this one.
             Err(error) => Ok(FoundIndex::Nothing(error.to_string())),
         }
     }
 
-    /// What is read of the index file beside the samples.
+    /// What is loaded from the index file in addition to the samples.
     fn wanted(&self) -> Beside {
         match (&self.options.members, self.options.label_column) {
             (Some(_), _) => Beside::All,
@@ -259,7 +260,7 @@ impl IndexOpening<'_> {
         let source = &**source;
         cancel.check(root)?;
         let progress = IndexProgress::new(options.progress);
-        // The stamp is taken before the names are read, so that what is added meanwhile shows as a change.
+        // Take the stamp before reading the names, so that names added later show as a change.
         let gone = || Error::io("open dataset", *root, ErrorKind::NotFound.into());
         let look = |shards: &[Vec<u8>], described: &[&str]| {
             let shards = shards.iter().map(Vec::as_slice);
@@ -283,8 +284,8 @@ impl IndexOpening<'_> {
             Ok(IndexBuilder::new(file, layout, options.contents)?.cancelled_by(cancel).with_inodes(*inodes))
         };
         let mut builder = new()?;
-        // A loader of images finds none in shards without images. A loader of other members, which may be images by
-        // other names, takes all stems.
+        // Shards without images hold no sample for a loader of images. A loader of other members takes all stems of
+        // these shards, because the members may be images by other names.
         let any_image = || -> Result<Option<String>> {
             let first = |shard| shards::first_image(source, shard, cancel);
             let mut read = shards.iter().map(|shard| Ok(first(shard)?.found.unwrap_or_default()));
@@ -346,20 +347,20 @@ impl IndexOpening<'_> {
     }
 }
 
-/// What was found at the place of an index file.
+/// Result of looking for an index file.
 enum FoundIndex {
-    /// There is an index of the dataset as it is.
+    /// There is an index that matches the dataset.
     Same(DatasetPart),
     /// There is an index, and these stamps have changed since it was made.
     Moved(DatasetPart, MovedStamps),
-    /// There is no index that can be used, for this reason.
+    /// There is no usable index, for this reason.
     Nothing(String),
 }
 
-/// The outcome for an index since which stamps have changed.
+/// Result of revalidating an index after stamps changed.
 enum Revalidated {
     Index(Box<DatasetPart>),
-    /// The index must be built anew because of this change. This was its fingerprint.
+    /// The index must be rebuilt because of this change. The second field is its fingerprint.
     Changed(Change, Fingerprint),
 }
 
@@ -370,8 +371,8 @@ fn refusal(root: &Path, changes: Vec<Change>) -> Error {
     Error::DatasetChanged { path, message }
 }
 
-/// Compares all that lies below the root of `index` with it, and shards with the checksums that their layout keeps.
-/// Checksums that cannot be compared are told.
+/// Compares everything below the root of `index` with it, and shards with the checksums that their layout stores. Warns
+/// of checksums that cannot be compared.
 pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
     let threads = threads(&IndexOptions::default(), &*index.source, index.layout());
     let cancel = Cancel::default();
@@ -407,7 +408,7 @@ pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
     Ok(())
 }
 
-/// The number of threads that index what lies at `source`. Those that ask another machine mostly wait.
+/// The number of threads that index what is stored at `source`. Threads that send requests to a server mostly wait.
 pub(super) fn threads(options: &IndexOptions, source: &dyn DatasetSource, layout: Layout) -> usize {
     match options.threads {
         0 if source.is_remote() && layout.is_table() => REMOTE_TABLE_THREADS,
@@ -422,11 +423,11 @@ pub(super) struct IndexProgress(ProgressBar);
 
 impl IndexProgress {
     pub(super) fn new(visible: bool) -> Self {
-        // Draws nothing where stderr is no terminal.
+        // It draws nothing if stderr is no terminal.
         Self(if visible { ProgressBar::new_spinner() } else { ProgressBar::hidden() })
     }
 
-    /// `total` of `what` are to come; 0: nobody knows how many.
+    /// Announces `total` items, called `what`; 0 if their number is unknown.
     pub(super) fn expect(&self, total: u64, what: &str) {
         let template = if total > 0 {
             "{spinner} indexing [{bar:40}] {human_pos}/{human_len} {msg} ({per_sec}, {eta} left)"

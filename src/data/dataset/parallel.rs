@@ -1,13 +1,13 @@
-//! Work on several threads that end with it, for indexing and for revalidating a dataset.
+//! Scoped threads for indexing and revalidating a dataset.
 
 use base::error::{Error, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Runs `work` on `threads` threads. What they send goes to `take` on this thread, one item at a time. The first error
-/// ends it.
+/// Runs `work` on `threads` threads. The items that they send go to `take` on this thread, one at a time. The first
+/// error ends everything.
 ///
-/// `work` gets a function to send with, which returns whether to go on.
+/// `work` gets a function for sending, which returns whether to continue.
 pub(super) fn collect<T: Send>(
     threads: usize,
     work: impl Fn(&dyn Fn(Result<T>) -> bool) + Sync,
@@ -25,7 +25,7 @@ pub(super) fn collect<T: Send>(
                 });
             });
             if let Err(error) = spawned {
-                // Fewer threads do the same work, but without any it cannot be done.
+                // Fewer threads can do the same work, but at least one is needed.
                 if i == 0 {
                     return Err(Error::Unavailable(format!("no thread could be started: {error}")));
                 }
@@ -41,7 +41,7 @@ pub(super) fn collect<T: Send>(
 }
 
 /// Calls `work` with every number below `count`, on up to `threads` threads. This thread is one of them, so that little
-/// work needs no other. An error ends it; of several errors, the one with the lowest number is returned.
+/// work starts no thread. The first error ends the work; of several errors, the one with the lowest number is returned.
 pub(super) fn for_each(
     threads: usize,
     count: usize,
@@ -56,7 +56,7 @@ pub(super) fn for_each(
                 return;
             }
             if let Err(error) = work(number) {
-                // No thread begins anything more.
+                // Let no thread begin another item.
                 next.store(count, Ordering::Relaxed);
                 let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
                 if failed.as_ref().is_none_or(|(first, _)| number < *first) {
@@ -68,7 +68,7 @@ pub(super) fn for_each(
     std::thread::scope(|scope| {
         for i in 1..threads.min(count) {
             let thread = std::thread::Builder::new().name(format!("foreload-look-{i}"));
-            // Fewer threads do the same work.
+            // Fewer threads can do the same work.
             if thread.spawn_scoped(scope, run).is_err() {
                 break;
             }

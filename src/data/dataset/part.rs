@@ -1,4 +1,5 @@
-//! One dataset of those in an index: everything below one root. Samples and files are numbered from 0 here.
+//! One dataset of an index: everything below one root. Samples and files are numbered from 0 here. Values from the
+//! index file are clamped: a damaged file may give wrong answers, but no access out of bounds.
 
 mod blocks;
 mod named_files;
@@ -26,52 +27,53 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 
-/// The index file of one root. Methods panic where a number is out of range, as [`super::DatasetIndex`] says.
+/// A dataset: its index file and its source. Methods panic if a number is out of range, as [`super::DatasetIndex`]
+/// documents.
 pub(super) struct DatasetPart {
     /// The root as the user named it.
     pub(super) root: PathBuf,
-    /// Where it lies, by its absolute path, so that a later change of the working directory does not matter.
+    /// The place where it is stored, by its absolute path, so that a later change of the working directory does not
+    /// matter.
     pub(super) source: Arc<dyn DatasetSource>,
-    /// Whether files there, or some of them, are read by requests.
+    /// Whether some of its files are read by requests to a server.
     has_remote: bool,
-    /// What that place is called.
+    /// The absolute path or URL of the root.
     base: PathBuf,
     pub(super) file: IndexFile,
     pub(super) notes: Notes,
     pub(super) origin: IndexOrigin,
     pub(super) seconds: f64,
-    /// The split that was asked for.
+    /// The split that was requested.
     pub(super) split: Option<String>,
-    /// The label that was asked for.
+    /// The label that was requested.
     pub(super) label_asked: Option<String>,
-    /// The consequence of shards that could not be read.
+    /// How unreadable shards are handled.
     pub(super) bad_shards: BadShards,
-    /// Whether inode numbers last on its file system, so that they are compared.
+    /// Whether inode numbers persist on its file system, so that they are compared.
     pub(super) inodes: bool,
-    /// The stamps of shards that were written again within the run, and still hold the same samples.
+    /// The new stamps of shards that were rewritten during the run and still hold the same samples.
     moved: RwLock<HashMap<usize, Stamp>>,
     any_moved: AtomicBool,
     /// Locked while a shard whose stamp changed is checked.
     pub(super) accepting: Mutex<()>,
-    /// The members that are read of each sample; `None` where its image is.
+    /// The members that are read of each sample; `None` if only the image is read.
     pub(super) members: Option<MemberSelection>,
-    /// The files that columns of a manifest name, as far as they are read.
+    /// The files that columns of a manifest name, for the columns that are read.
     named_files: Vec<NamedFiles>,
     /// The columns of small values that are read.
     pub(super) selected_columns: Vec<ColumnCells<'static>>,
-    /// The samples of a shard of a table, by their numbers there, in the order of their images. Only shards whose
-    /// images lie in another order have an entry.
+    /// For each shard of a table whose images are stored in another order than its samples: the numbers of its samples,
+    /// sorted by image offset. Other shards have no entry.
     image_order: HashMap<u32, Vec<u32>>,
-    /// The shards that hold other samples than the index says. The user wants to go on with the index, so they are
-    /// refused when they are read.
+    /// The shards that hold other samples than the index says, if the user keeps the index anyway. Reading them fails.
     different: HashSet<usize>,
 }
 
-/// Extents end below this, so that adding offset and length never overflows, whatever a damaged index holds.
+/// Largest offset of an extent. Offset plus length then never exceeds `i64::MAX`, whatever a damaged index holds.
 pub(super) const MAX_OFFSET: u64 = i64::MAX as u64 - u32::MAX as u64;
 
 impl DatasetPart {
-    /// The part of the index `file` whose root is called `root` and lies at `source`.
+    /// The dataset of the index `file`. Its root is called `root` and is stored at `source`.
     pub(super) fn new(root: &Path, source: &dyn DatasetSource, file: IndexFile) -> Result<Self> {
         let source = source.settled()?;
         let base = source.path(&[]);
@@ -112,7 +114,7 @@ impl DatasetPart {
         u64_at(self.file.section(Section::Places), 8 * sample as usize).min(MAX_OFFSET)
     }
 
-    /// The samples of each shard of a table in the order of their images, where they have another.
+    /// For each shard of a table whose images are not sorted by offset: its samples in the order of their images.
     fn orders_of_images(&self) -> HashMap<u32, Vec<u32>> {
         let mut orders = HashMap::new();
         for group in 0..self.groups() {
@@ -126,12 +128,12 @@ impl DatasetPart {
         self.file.header().layout
     }
 
-    /// Whether samples lie in shards, also before they were packed.
+    /// Whether samples are in shards, or were in shards before packing.
     pub(super) fn has_shards_of_samples(&self) -> bool {
         self.notes.packed_of.unwrap_or(self.layout()).is_sharded()
     }
 
-    /// Whether samples are rows of tables, also before they were packed.
+    /// Whether samples are rows of tables, or were rows of tables before packing.
     pub(super) fn is_table(&self) -> bool {
         self.notes.packed_of.unwrap_or(self.layout()).is_table()
     }
@@ -150,18 +152,18 @@ impl DatasetPart {
     }
 
     pub(super) fn label(&self, sample: u64) -> u32 {
-        // This is clamped, as in `extent`: damage may make an answer wrong, but not one that breaks its caller.
+        // Clamp the label, as in `extent`: damage may make an answer wrong, but must not break the caller.
         self.column(Section::Labels, sample).min(self.num_classes().saturating_sub(1))
     }
 
-    /// The samples of the class `label` in a dataset of single files, which are sorted by class.
+    /// The samples of the class `label` in a dataset of loose files. Loose files are sorted by class.
     pub(super) fn samples_of_class(&self, label: u32) -> Range<u64> {
         let first = |above: u64| search(0, self.len(), |sample| u64::from(self.label(sample)) < above);
         let label = u64::from(label);
         first(label)..first(label + 1)
     }
 
-    /// The extent that is read of a sample at once.
+    /// The extent of a sample that one read fetches.
     pub(super) fn extent(&self, sample: u64) -> Extent {
         match &self.members {
             None => self.image(sample),
@@ -169,7 +171,7 @@ impl DatasetPart {
         }
     }
 
-    /// The extent of a sample's image, or of what stands for it.
+    /// The extent of a sample's image, or of the member in the place of a missing image.
     pub(super) fn image(&self, sample: u64) -> Extent {
         let length = self.column(Section::Lengths, sample).min(self.file.header().largest);
         if self.layout().is_sharded() {
@@ -179,17 +181,17 @@ impl DatasetPart {
         }
     }
 
-    /// Whether a sample's image, or what stands for it, is packed in its shard.
+    /// Whether a sample's image, or the member in its place, is packed in its shard.
     pub(super) fn has_packed_image(&self, sample: u64) -> bool {
         self.known_outline(sample).is_some_and(|outline| *outline != RawOutline::default())
     }
 
-    /// The outline of a sample's first member, which is zeros where that is not packed.
+    /// The header summary (`RawOutline`) of a sample's first member. It is all zeros if that member is not packed.
     pub(super) fn known_outline(&self, sample: u64) -> Option<&RawOutline> {
         self.file.section(Section::Outlines).as_chunks().0.get(sample as usize)
     }
 
-    /// What is known of the layout of a sample's packed image, if that is all that is read of the sample at once.
+    /// The header summary of a sample's packed image, if one read fetches nothing else of the sample.
     pub(super) fn outline(&self, sample: u64) -> Option<&RawOutline> {
         let outline = self.known_outline(sample)?;
         let is_packed = self.has_packed_image(sample);
@@ -202,7 +204,7 @@ impl DatasetPart {
             let Range { start, end } = self.samples_of(extent.file);
             match &self.members {
                 Some(members) => self.sample_with(members, start..end, extent)?,
-                // The samples of a shard are indexed in the order in which their images stand in it.
+                // Samples of a shard are indexed in the order of their images, or `image_order` has that order.
                 None => self.sample_with_image(start..end, extent),
             }
         } else {
@@ -211,7 +213,7 @@ impl DatasetPart {
         (sample < self.len() && self.extent(sample) == extent).then_some(sample)
     }
 
-    /// The one of `samples`, those of one shard, that may have `extent` as its image.
+    /// The one of `samples`, all of the same shard, that may have `extent` as its image.
     fn sample_with_image(&self, samples: Range<u64>, extent: Extent) -> u64 {
         let Range { start, end } = samples;
         let count = end - start;
@@ -220,7 +222,7 @@ impl DatasetPart {
             None => start + number,
         };
         let first = search(0, count, |number| self.image(sample(number)).offset < extent.offset);
-        // Images without bytes may begin where another does.
+        // An empty image may begin at the same offset as another image.
         let here = (first..count).take_while(|&number| self.image(sample(number)).offset == extent.offset);
         let found = here.map(sample).find(|&sample| self.image(sample) == extent);
         found.unwrap_or(end)
@@ -236,7 +238,7 @@ impl DatasetPart {
         self.members.as_ref().map_or(self.file.header().total_bytes, |members| members.total)
     }
 
-    /// The number of reads that all samples take.
+    /// The number of reads that all samples need.
     pub(super) fn total_reads(&self) -> u64 {
         self.len() + self.members.as_ref().map_or(0, |members| members.apart)
     }
@@ -247,7 +249,7 @@ impl DatasetPart {
             assert!(group < self.groups(), "file {group} of {}", self.groups());
             self.samples_of_group(group)
         } else {
-            // Files that a column names along with the samples' own are no samples.
+            // Files that a manifest column names in addition to the samples' own files are no samples.
             let [start, end] = [0, 1].map(|more| (u64::from(file.0) + more).min(self.len()));
             start..end
         }
@@ -267,14 +269,14 @@ impl DatasetPart {
         if self.layout() == Layout::Manifest {
             return self.source.path(&[prefix, name, suffix].concat());
         }
-        // Files in the root itself have no directory below it.
+        // Files in the root itself have no directory part.
         let slash: &[u8] = if directory.is_empty() { b"" } else { b"/" };
-        // There is only one allocation, because this runs once for each sample on the reading path.
+        // Allocate only once: this runs for each sample on the reading path.
         let parts = [self.base.as_os_str().as_bytes(), slash, directory, b"/", prefix, name, suffix].concat();
         PathBuf::from(OsString::from_vec(parts))
     }
 
-    /// What stands between prefix and suffix in the name of a file of the directory `group`.
+    /// The part of a file's name between prefix and suffix, for a file of the directory `group`.
     fn name(&self, group: usize, sample: u64) -> &[u8] {
         let names = self.section_of(group, GroupEnd::Names, Section::Names);
         let end = |sample| self.column(Section::Places, sample) as usize;
@@ -283,8 +285,8 @@ impl DatasetPart {
         names.get(start..end(sample)).unwrap_or_default()
     }
 
-    /// Calls `visit` with every file's samples and its path below the root, in order; for a root that is a shard, with
-    /// its own name. Files of a packed dataset are those of its source.
+    /// Calls `visit` for every file in order, with its samples and its path below the root. If the root is a shard, it
+    /// is called with the shard's own name. For a packed dataset these are the files of its source.
     pub(super) fn each_name(&self, mut visit: impl FnMut(Range<u64>, &[u8])) -> Result<()> {
         if self.layout() == Layout::Packed {
             return self.each_packed_name(visit);
@@ -309,13 +311,13 @@ impl DatasetPart {
         Ok(())
     }
 
-    /// A shard's path below the root; its own name where it is the root.
+    /// A shard's path below the root; its own name if it is the root.
     fn shard_name(&self, group: usize) -> &[u8] {
         let own = || self.base.file_name().unwrap_or_default().as_bytes();
         Some(self.group_path(group)).filter(|path| !path.is_empty()).unwrap_or_else(own)
     }
 
-    /// The name of a file in its place.
+    /// The name of a file in its source.
     pub(super) fn name_in_source(&self, file: FileId) -> Vec<u8> {
         if self.layout().is_sharded() {
             return self.group_path(file.0 as usize).to_vec();
@@ -323,12 +325,12 @@ impl DatasetPart {
         self.name_below(file)
     }
 
-    /// The stamp that a file has now.
+    /// Reads the current stamp of a file.
     pub(super) fn stamp_now(&self, file: FileId) -> Result<Seen> {
         self.source.stamp(&self.name_in_source(file))
     }
 
-    /// A file's path below the root; its own name where it is the root.
+    /// A file's path below the root; its own name if it is the root.
     pub(super) fn name_below(&self, file: FileId) -> Vec<u8> {
         if self.layout().is_sharded() {
             return self.shard_name(file.0 as usize).to_vec();
@@ -345,12 +347,12 @@ impl DatasetPart {
         path.strip_prefix(&self.base).unwrap_or(&path).as_os_str().as_bytes().to_vec()
     }
 
-    /// The class names by number, as bytes; none where the dataset has only numbers.
+    /// The class names by number, as bytes; empty if the dataset has only numbers.
     pub(super) fn class_names(&self) -> Vec<&[u8]> {
         summary::class_names(self.file.section(Section::Classes))
     }
 
-    /// How its shards were read when they were listed.
+    /// How its shards were read when the dataset was listed.
     pub(super) fn reading(&self) -> ShardReading {
         ShardReading {
             kept_texts: self.notes.kept_texts.clone(),
@@ -359,7 +361,7 @@ impl DatasetPart {
         }
     }
 
-    /// Whether its classes are directories or tars, whose names have the order of file names.
+    /// Whether its classes are directories or tars, so that class names sort like file names.
     pub(super) fn has_classes_of_files(&self) -> bool {
         let layout = self.notes.packed_of.unwrap_or(self.layout());
         matches!(layout, Layout::Folder | Layout::TarOfTars)
@@ -373,10 +375,11 @@ impl DatasetPart {
         Fingerprint(self.file.header().fingerprint)
     }
 
-    /// Identifies the directory, or the single shard, that the root was when it was indexed. A place on a server is
-    /// known by its name.
+    /// Identifies the directory, or the single shard, that the root was when it was indexed. The inode identifies a
+    /// local root, and its name identifies a root on a server.
     pub(super) fn identity(&self) -> [u8; 32] {
-        // Where inodes do not last, a packed dataset still differs from its source, which has the same fingerprint.
+        // Where inodes do not persist, the domain still separates a packed dataset from its source. Both have one
+        // fingerprint.
         let domain: &[u8] = match self.layout() {
             Layout::Packed => b"foreload packed root 1",
             _ => b"foreload root 1",
@@ -393,7 +396,7 @@ impl DatasetPart {
         u32_at(self.file.section(section), 4 * sample as usize)
     }
 
-    /// The directory or shard of a sample, by binary search over the groups' ends.
+    /// Finds the directory or shard of a sample by binary search over the groups' ends.
     fn group_of(&self, sample: u64) -> usize {
         assert!(sample < self.len(), "sample {sample} of a dataset of {}", self.len());
         search(0, self.groups() as u64, |group| {
@@ -401,7 +404,7 @@ impl DatasetPart {
         }) as usize
     }
 
-    /// The place where a group begins in samples, paths or names, which is where the one before ends.
+    /// The start of a group in samples, paths or names: the end of the group before.
     fn group_start(&self, group: usize, of: GroupEnd) -> u64 {
         match group.checked_sub(1) {
             None => 0,
@@ -409,14 +412,14 @@ impl DatasetPart {
         }
     }
 
-    /// A group's part of the paths or of the names, which are this section.
+    /// A group's bytes of `section`, which holds the paths or the names.
     fn section_of(&self, group: usize, of: GroupEnd, section: Section) -> &[u8] {
         let bytes = self.file.section(section);
         let end = (self.group_start(group + 1, of) as usize).min(bytes.len());
         &bytes[(self.group_start(group, of) as usize).min(end)..end]
     }
 
-    /// A group's path below the root, and what all its names begin and end with.
+    /// A group's path below the root, and the prefix and the suffix that all its names share.
     fn group_parts(&self, group: usize) -> (&[u8], &[u8], &[u8]) {
         assert!(group < self.groups(), "file {group} of {}", self.groups());
         let row = self.file.section(Section::Groups);
@@ -451,7 +454,7 @@ impl DatasetPart {
         self.samples_of_group(group).map(move |sample| (name(sample), self.column(Section::Lengths, sample)))
     }
 
-    /// The absolute path of the dataset.
+    /// The absolute path or URL of the dataset.
     pub(super) fn base(&self) -> &Path {
         &self.base
     }
@@ -467,7 +470,7 @@ impl DatasetPart {
     }
 }
 
-/// The numbers of samples with these offsets, in the order of the offsets; `None` where they are sorted.
+/// The numbers of samples with these offsets, sorted by offset; `None` if the offsets are already sorted.
 pub(super) fn order(offsets: &[u64]) -> Option<Vec<u32>> {
     if offsets.is_sorted() {
         return None;
@@ -477,7 +480,8 @@ pub(super) fn order(offsets: &[u64]) -> Option<Vec<u32>> {
     Some(order)
 }
 
-/// The first of `low..high` that is not `before`, or `high`; all that are `before` come first.
+/// Binary search for the first number in `low..high` that is not `before`, or `high`. All numbers that are `before`
+/// must come first.
 pub(super) fn search(mut low: u64, mut high: u64, before: impl Fn(u64) -> bool) -> u64 {
     while low < high {
         let middle = low.midpoint(high);

@@ -1,20 +1,21 @@
-//! What is left out of each place of a dataset, so that a place that changed is counted anew without all others.
+//! Skipped files by place, so that a place that changed is counted again without all others. A place is the root or a
+//! directory.
 
 use super::samples::text;
 use super::{Notes, Skipped};
 use std::collections::BTreeMap;
 
-/// What was left out, by reason.
+/// What was skipped, by reason.
 pub(super) type SkippedByReason = BTreeMap<String, Skipped>;
 
-/// What the survey of a root left out has this place. The root's own files, where they are samples, have another.
+/// Place of what the survey of a root skipped. If the root's own files are samples, they have a place of their own.
 pub(super) const SURVEY: &[u8] = b"/";
 
-/// The most places of which the index keeps what was left out. Beyond these, counts may only grow.
+/// Largest number of places for which the index keeps skipped files. Beyond it, counts can only grow.
 const MOST: usize = 1000;
 
 impl Notes {
-    /// Keeps what these notes have left out as that of a place.
+    /// Records everything that these notes skipped as skipped in one place.
     pub(super) fn of_place(mut self, place: &[u8]) -> Self {
         if !self.skipped.is_empty() {
             self.places = BTreeMap::from([(text(place), self.skipped.clone())]);
@@ -22,13 +23,13 @@ impl Notes {
         self
     }
 
-    /// Adds what others know of places.
+    /// Adds the places of other notes.
     pub(super) fn absorb_places(&mut self, places: BTreeMap<String, SkippedByReason>) {
         let room = MOST.saturating_sub(self.places.len());
         self.places.extend(places.into_iter().take(room));
     }
 
-    /// Replaces what is left out of a place. Says whether something else was before.
+    /// Replaces what is skipped in a place. Returns whether that changed anything.
     pub(super) fn replace_place(&mut self, place: &[u8], now: SkippedByReason) -> bool {
         let place = text(place);
         if self.places.len() >= MOST && !self.places.contains_key(&place) {
@@ -51,7 +52,7 @@ impl Notes {
         true
     }
 
-    /// Takes over what is left out more often than these notes know. Says whether there is such.
+    /// Adopts the counts that are larger than the known ones. Returns whether there were any.
     fn raise(&mut self, now: SkippedByReason) -> bool {
         let mut is_new = false;
         for (reason, more) in now {

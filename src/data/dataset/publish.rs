@@ -1,5 +1,5 @@
-//! How index files are published: written under a name that nobody else uses and then renamed, so that they are there
-//! whole or not at all.
+//! Publication of index files: each is written under a unique temporary name and then renamed, so that it appears whole
+//! or not at all.
 
 use base::error::{Error, Result};
 use rustix::rand::GetRandomFlags;
@@ -8,61 +8,61 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// After this long without a write, nobody works on a half-written file any more, however much the clocks of two hosts
-/// differ. Its builder may run on any host that shares the directory, so looking for a process would tell nothing.
+/// Time without a write after which a partial file is abandoned, even if the clocks of two hosts differ much. Its
+/// builder may run on any host that shares the directory, so a search for its process would prove nothing.
 const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Puts what `write` writes in the place of `target`.
+/// Creates a file, has `write` fill it, and renames it to `target`.
 ///
 /// # Errors
-/// [`Error::Io`] when it cannot be written; nothing of it is left then, and `target` is what it was.
+/// [`Error::Io`] if it cannot be written. Then the temporary file is removed, and `target` is unchanged.
 pub(super) fn publish(target: &Path, write: impl FnOnce(&File) -> io::Result<()>) -> Result<()> {
     let (file, path) = create(target, "new")?;
     let result = write(&file)
-        // A power failure after the rename must not leave an index whose columns were never written.
+        // After a power failure the renamed index must not lack bytes that were never written.
         .and_then(|()| file.sync_data())
         .map_err(|error| Error::io("write", &path, error))
         .and_then(|()| {
             std::fs::rename(&path, target).map_err(|error| Error::io("rename into place", &path, error))
         });
     if result.is_err() {
-        // The cause is reported; a leftover that cannot be removed now is removed by a later build.
+        // The cause is reported. A later build removes a leftover that cannot be removed now.
         let _ = std::fs::remove_file(&path);
     }
     result
 }
 
-/// Creates a file beside `target`, for reading and writing, that no other process of any host has.
+/// Creates a file next to `target`, for reading and writing, with a name that no other process on any host uses.
 ///
 /// # Errors
-/// [`Error::Io`] when it cannot be created.
+/// [`Error::Io`] if it cannot be created.
 pub(super) fn create(target: &Path, kind: &str) -> Result<(File, PathBuf)> {
     let path = temporary(target, kind).map_err(|error| Error::io("name a file beside", target, error))?;
     let file = File::options().read(true).write(true).create_new(true).open(&path);
     file.map(|file| (file, path.clone())).map_err(|error| Error::io("create", path, error))
 }
 
-/// The path at which a file that is to become `target` is written. Host and process are for people, to see whose it is;
-/// the system's randomness makes the name unique. Containers may have equal host names and process numbers, and the
-/// crate's own random numbers are the same in equal jobs.
+/// The temporary path of a file that will become `target`. Host and process id show people who wrote it; the system's
+/// random number makes the name unique. Containers may have equal host names and process ids, and the crate's own
+/// random numbers are the same in equal jobs.
 fn temporary(target: &Path, kind: &str) -> io::Result<PathBuf> {
     let random = chance()?;
     let system = rustix::system::uname();
     let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    // A part of a long host name is enough for people, and keeps the file name short enough.
+    // Part of a long host name is enough, and keeps the file name short.
     let host: String = system.nodename().to_string_lossy().chars().filter(plain).take(32).collect();
     Ok(target.with_extension(format!("{host}-{}-{random:016x}.{kind}", std::process::id())))
 }
 
-/// A number from the system's randomness.
+/// A random number from the operating system.
 pub(super) fn chance() -> io::Result<u64> {
     let mut random = [0u8; 8];
-    // Up to 256 bytes come whole or not at all.
+    // `getrandom` fills up to 256 bytes whole or not at all.
     rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut random, GetRandomFlags::empty()))?;
     Ok(u64::from_le_bytes(random))
 }
 
-/// Removes what builders of `target` that were killed left behind.
+/// Removes the temporary files of builders of `target` that were killed.
 pub(super) fn remove_leftovers(target: &Path) {
     let (Some(directory), Some(stem)) = (target.parent(), target.file_stem()) else { return };
     let stem = [stem.as_encoded_bytes(), b"."].concat();
@@ -73,7 +73,7 @@ pub(super) fn remove_leftovers(target: &Path) {
             let modified = entry.metadata().and_then(|metadata| metadata.modified()).ok();
             let age = modified.and_then(|modified| modified.elapsed().ok());
             if age.is_some_and(|age| age > ABANDONED) {
-                // This is best effort: a leftover costs space, not correctness.
+                // Best effort: a leftover costs space, not correctness.
                 let _ = std::fs::remove_file(entry.path());
             }
         }

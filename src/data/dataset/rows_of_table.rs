@@ -1,4 +1,5 @@
-//! What the index keeps of a shard that is a table: its rows are samples, its columns members and small values.
+//! Converts a shard that is a table to rows of the index: table rows become samples, columns become members and small
+//! values.
 
 use super::FieldKind;
 use super::build::SampleRow;
@@ -12,11 +13,11 @@ use super::table::{CellExtent, ShardTable, TableCells, TableColumn};
 use crate::source::{Malformed, ReadAt};
 use std::collections::BTreeMap;
 
-/// The contents of a shard that is this table and has these `bytes`. Its labels are in a column of one of the `usual`
-/// names, unless `reading` says otherwise.
+/// The contents of a shard with this table and these `bytes`. Its labels are in a column with one of the `usual` names,
+/// unless `reading` says otherwise.
 ///
-/// A sample's image is in the column `image`, or in the only column of images. A sample without one has its place
-/// behind the image of the sample before it.
+/// A sample's image is in the column `image`, or else in the first column of images. A sample without an image is
+/// empty, and its offset is the end of the image before it.
 ///
 /// # Errors
 /// [`Malformed`] for a table that contradicts itself.
@@ -65,7 +66,7 @@ impl TableColumn {
         if let TableCells::Extents(extents) = &self.cells { Some(extents) } else { None }
     }
 
-    /// The number of its cells; `None` where it is refused.
+    /// The number of its cells; `None` if it is refused.
     fn count(&self) -> Option<usize> {
         match &self.cells {
             TableCells::Extents(cells) => Some(cells.len()),
@@ -80,7 +81,7 @@ impl TableColumn {
     }
 }
 
-/// Checks what the index relies on.
+/// Checks the properties that the index relies on.
 fn check(table: &ShardTable) -> Result<(), Malformed> {
     let fail = |message: String| Err(Malformed { offset: 0, message });
     for pair in table.columns.windows(2) {
@@ -100,14 +101,14 @@ fn check(table: &ShardTable) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// The labels of the samples, and the names of their classes.
+/// Takes the labels of the samples, and the names of their classes.
 fn take_labels(found: &mut ShardContents, samples: u64, labels: Option<ColumnLabels<'_>>) {
     let findings = &mut found.findings;
     let Some(ColumnLabels { column, numbers, classes, are_values }) = labels else {
         findings.unlabeled = (samples > 0).then(|| "0".to_owned());
         return;
     };
-    // A number without a name is none where classes have names.
+    // If classes have names, a number without a name is no label.
     let most = if classes.is_empty() { u32::MAX } else { classes.len() as u32 };
     (findings.classes, findings.classes_are_values) = (classes, are_values);
     findings.label_column = Some(column.to_owned());
@@ -131,7 +132,7 @@ fn take_labels(found: &mut ShardContents, samples: u64, labels: Option<ColumnLab
     }
 }
 
-/// The members of the samples, which are the values that lie in the shard.
+/// Takes the members of the samples: the values that are stored in the shard.
 fn take_members(found: &mut ShardContents, table: &ShardTable) {
     let columns = table.columns.iter().filter_map(|column| Some((column, column.extents()?)));
     let columns: Vec<(&TableColumn, &[Option<CellExtent>])> = columns.collect();
@@ -199,7 +200,7 @@ mod tests {
         let labels = |cells: [Option<i64>; 3], classes: &[&str]| {
             let mut labels = column("class", FieldKind::Integer, TableCells::Integers(cells.to_vec()));
             labels.classes = classes.iter().map(|name| (*name).to_owned()).collect();
-            // A label that is no whole number is none.
+            // A number with a fraction is no label.
             let other = column("label", FieldKind::Float, TableCells::Floats(vec![Some(0.5); 3]));
             rows(vec![other, labels])
         };

@@ -1,8 +1,8 @@
-//! The samples of a tar shard: the members that share a stem, wherever they lie in it.
+//! Samples of a tar shard: the members that share a stem, wherever they are in the shard.
 //!
-//! WebDataset wants them side by side; `tar --sort=name`, archives made type by type and appended labels have them
-//! apart. So all stems of a shard are remembered while it is indexed, each as long as its name and at most 200 bytes,
-//! and 16 bytes for each member.
+//! WebDataset requires the members of a sample to be adjacent. `tar --sort=name`, archives made type by type, and
+//! labels appended later store them apart. So indexing keeps all stems of a shard in memory. Each stem takes its name
+//! and at most 200 bytes, and each member 16 bytes.
 
 use super::Notes;
 use super::archive::{TarMember, TarMembers};
@@ -20,19 +20,19 @@ use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 
-/// The samples of a shard, and what was found beside them.
+/// The samples of a shard, and other facts about it.
 #[derive(Debug, Default)]
 pub struct ShardContents {
     /// The samples.
     pub rows: ShardRows,
-    /// What was found beside them.
+    /// Other facts about the shard.
     pub findings: ShardFindings,
 }
 
-/// What is said of a shard beside its samples.
+/// Facts about a shard, other than its samples.
 #[derive(Debug, Default)]
 pub struct ShardFindings {
-    /// Notes on what was left out.
+    /// Notes on what was skipped.
     pub notes: Notes,
     /// The first sample without a label.
     pub unlabeled: Option<String>,
@@ -42,25 +42,25 @@ pub struct ShardFindings {
     pub unusable: Option<String>,
     /// Whether some sample has an image.
     pub has_images: bool,
-    /// The column of a table from which the labels are.
+    /// The column of a table that holds the labels.
     pub label_column: Option<String>,
-    /// The names of the classes by number; empty where there are only numbers.
+    /// The names of the classes by number; empty if there are only numbers.
     pub classes: Vec<String>,
-    /// Whether these names are values of the samples, in no order, and those of other shards may be others; else a
-    /// schema has them.
+    /// Whether these names are values of the samples, in no order, so that other shards may have others. Otherwise a
+    /// schema defines them.
     pub classes_are_values: bool,
     /// The smallest label of a table's samples.
     pub smallest_label: Option<u32>,
-    /// The footer and the seal of a packed shard, which has nothing of the others here.
+    /// The footer and the identity of a packed shard. A packed shard has no other findings.
     pub(super) packed: Option<(PackedFooter, ShardSeal)>,
 }
 
-/// The members of one stem. It is small, because there is one for each stem of a shard.
+/// The members of one stem. It is kept small, because each stem of a shard has one.
 #[derive(Default)]
 struct StemMembers {
     /// The members, sorted by the numbers of their keys.
     members: Vec<MemberAt>,
-    /// The label in the member that is one as a whole, or else in the `json` member.
+    /// The label from the member that is a label as a whole, or else from the `json` member.
     label: Label,
 }
 
@@ -69,18 +69,18 @@ struct StemMembers {
 struct MemberAt {
     offset: NonZeroU64,
     length: u32,
-    /// The number of its key among those of the shard.
+    /// The number of its key among the keys of the shard.
     key: u32,
 }
 
 impl StemMembers {
-    /// Finds the place of the member with this key among the others, or the place where it would be.
+    /// Finds the position of the member with this key, or the position at which to insert it.
     fn find(&self, key: u32) -> Result<usize, usize> {
         self.members.binary_search_by_key(&key, |found| found.key)
     }
 }
 
-/// The keys of a shard, numbered in the order in which they come up.
+/// The keys of a shard, numbered in the order of their appearance.
 #[derive(Default)]
 struct Keys {
     numbers: HashMap<Rc<[u8]>, u32>,
@@ -111,14 +111,14 @@ pub enum Stems {
 /// Finds the samples of a shard without reading their images.
 ///
 /// # Errors
-/// [`Malformed`] for an archive that is damaged, truncated or compressed, a sample with two members of one name of
-/// those that make it a sample (image, `.cls`, `.json`), and an image of 4 GiB or more.
+/// [`Malformed`] for an archive that is damaged, truncated or compressed. Also for an image of 4 GiB or more, and for a
+/// sample with two members of one name among those that define it (image, `.cls`, `.json`).
 pub fn contents<S: ReadAt + ?Sized>(source: &S, wanted: Stems) -> Result<ShardContents, Malformed> {
     contents_with(source, wanted, None)
 }
 
-/// Finds the same samples, with labels from the members or the key in `.json` members called `label`, if the user named
-/// any.
+/// Like [`contents`]. If the user named a `label`, labels come from the members with this key, or from this key in
+/// `.json` members.
 pub(super) fn contents_with<S: ReadAt + ?Sized>(
     source: &S,
     wanted: Stems,
@@ -153,14 +153,14 @@ pub(super) fn contents_with<S: ReadAt + ?Sized>(
                 if is_image || suffix == whole || matches!(suffix.as_slice(), b"cls" | b"json") {
                     return Err(twice(source, stem, &member, first.offset));
                 }
-                // It is an error for loaders that ask for this field, and does not concern the others.
+                // This is an error only for loaders that select this field.
                 first.length = MemberPlace::TWICE;
                 continue;
             }
         };
         sample.members.insert(at, MemberAt { offset: place(&member)?, length, key });
         let has_whole = || keys.numbers.get(whole).is_some_and(|&key| sample.find(key).is_ok());
-        // They are read at once, while the bytes around their headers are at hand.
+        // Read labels at once, while the bytes around their headers are buffered.
         if suffix == whole {
             sample.label = reduced(labels.read_whole(&mut members, &member)?, &mut names);
         } else if suffix == b"json" && !has_whole() {
@@ -174,7 +174,7 @@ pub(super) fn contents_with<S: ReadAt + ?Sized>(
 }
 
 impl ShardContents {
-    /// Takes the samples in the order in which their images lie in the shard.
+    /// Takes the samples in the order of their images in the shard.
     fn take<S: ReadAt + ?Sized>(
         &mut self,
         source: &S,
@@ -185,7 +185,7 @@ impl ShardContents {
     ) -> Result<(), Malformed> {
         let ranks: Vec<Option<usize>> = keys.list.iter().map(|key| image_rank(key)).collect();
         let rank = |found: &&MemberAt| ranks[found.key as usize];
-        // A sample's image, or the member that stands for it where samples need no image.
+        // A sample's image, or the member in its place if samples need no image.
         let image = |sample: &StemMembers| {
             let image = sample.members.iter().filter(|found| rank(found).is_some()).min_by_key(rank);
             let first = || sample.members.iter().min_by_key(|found| found.offset);
@@ -193,7 +193,7 @@ impl ShardContents {
         };
         let mut samples: Vec<_> =
             samples.into_iter().map(|(stem, sample)| (image(&sample), stem, sample)).collect();
-        // Samples without an image come first, sorted by name, so that the example in a message is always the same.
+        // Samples without an image come first, sorted by name, so that the example in a message is deterministic.
         samples.sort_unstable_by(|(a, one, _), (b, other, _)| {
             let place = |found: &Option<MemberAt>| found.map(|found| found.offset);
             place(a).cmp(&place(b)).then_with(|| one.cmp(other))
@@ -217,7 +217,7 @@ impl ShardContents {
                 self.findings.notes.keep_ambiguous(text(&stem));
             }
             let offset = image.offset.get();
-            // A member that is there twice and stands for an image has no length of its own.
+            // A duplicate member in the place of an image has no length.
             let length = if image.length == MemberPlace::TWICE { 0 } else { image.length };
             self.rows.samples.push(SampleRow { offset, length, label: label.unwrap_or(0) });
             let first = self.rows.members.len();
@@ -235,7 +235,7 @@ impl ShardContents {
         Ok(())
     }
 
-    /// Takes the keys that these samples have, sorted, and returns the place of each key of the shard among them.
+    /// Takes the keys that these samples have, sorted. Returns the position of each key of the shard among them.
     fn take_keys<'a>(&mut self, keys: &Keys, samples: impl Iterator<Item = &'a StemMembers>) -> Vec<u32> {
         let mut used = vec![false; keys.list.len()];
         samples.flat_map(|sample| &sample.members).for_each(|found| used[found.key as usize] = true);
@@ -249,7 +249,8 @@ impl ShardContents {
 }
 
 impl ShardFindings {
-    /// Parts the name of a member that may belong to a sample into stem and suffix. Other members are noted.
+    /// Splits the name of a member that may belong to a sample into stem and suffix. Other members are recorded as
+    /// skipped.
     fn parted<'a>(&mut self, member: &'a TarMember) -> Option<(&'a [u8], Vec<u8>)> {
         if !member.plain {
             if !member.name.ends_with(b"/") {
@@ -265,7 +266,8 @@ impl ShardFindings {
         parts
     }
 
-    /// The label of a sample. The first samples with a label, without one, and with an unusable one are remembered.
+    /// The label of a sample. Records the first sample with a label, the first without one, and the first with an
+    /// unusable one.
     fn label<S: ReadAt + ?Sized>(
         &mut self,
         source: &S,
@@ -308,7 +310,7 @@ impl ShardFindings {
         Ok(label)
     }
 
-    /// Notes a stem without an image, which is left out. A stem that has images by longer names was perhaps meant as
+    /// Records a stem without an image as skipped. If it has images with longer suffixes, it was perhaps meant as
     /// several samples.
     fn note_imageless(&mut self, stem: &[u8], sample: &StemMembers, keys: &Keys) {
         let mut suffixes = sample.members.iter().map(|found| &keys.list[found.key as usize]);
@@ -321,10 +323,10 @@ impl ShardFindings {
     }
 }
 
-/// The name of the first image in a shard. What lies behind it is not read.
+/// The name of the first image in a shard. Members after it are not read.
 ///
 /// # Errors
-/// The errors of [`contents`], as far as it looks.
+/// The errors of [`contents`] in the part that is read.
 pub(super) fn first_image<S: ReadAt + ?Sized>(source: &S) -> Result<Option<String>, Malformed> {
     refuse_compressed(source, "plain tar")?;
     let mut members = TarMembers::new(source);
@@ -337,9 +339,9 @@ pub(super) fn first_image<S: ReadAt + ?Sized>(source: &S) -> Result<Option<Strin
     Ok(None)
 }
 
-/// Parts a name at the first dot of its base name, as WebDataset does: the stem with its directory, and the suffix in
-/// lower case.
-/// `None` for names without a dot, and for hidden and system files and all in directories of such names.
+/// Splits a name at the first dot of its base name, as WebDataset does: into the stem with its directory, and the
+/// suffix in lower case. `None` for names without a dot, for hidden and system files, and for everything in directories
+/// with such names.
 pub(super) fn split(name: &[u8]) -> Option<(&[u8], Vec<u8>)> {
     if ignored_member(name).is_some() {
         return None;
@@ -354,7 +356,7 @@ fn place(member: &TarMember) -> Result<NonZeroU64, Malformed> {
     NonZeroU64::new(member.offset).ok_or(Malformed { offset: member.offset, message })
 }
 
-/// The length of a member in bytes; `None` for 4 GiB and more, and for the two lengths that mean something else.
+/// The length of a member in bytes; `None` for 4 GiB and more, and for the two lengths that are markers.
 fn length(member: &TarMember) -> Option<u32> {
     u32::try_from(member.size).ok().filter(|&length| length < MemberPlace::TWICE)
 }
@@ -370,7 +372,7 @@ fn too_large(stem: &[u8], member: &TarMember) -> Malformed {
     }
 }
 
-/// The error of a sample that has the member `second` and another of the same kind, whose data begin at `first`.
+/// The error for a sample with the member `second` and another member of the same kind, whose data begin at `first`.
 fn twice<S: ReadAt + ?Sized>(source: &S, stem: &[u8], second: &TarMember, first: NonZeroU64) -> Malformed {
     let first = match member_at(source, first) {
         Ok(first) => first,
@@ -390,7 +392,7 @@ fn twice<S: ReadAt + ?Sized>(source: &S, stem: &[u8], second: &TarMember, first:
     }
 }
 
-/// The reason for which the label of a sample cannot be used.
+/// The reason why the label of a sample cannot be used.
 fn unusable<S: ReadAt + ?Sized>(
     source: &S,
     sample: &StemMembers,
@@ -415,7 +417,7 @@ fn unusable<S: ReadAt + ?Sized>(
 
 const CHANGED: &str = "the shard was written to while it was indexed";
 
-/// Finds the member whose data begin at `place`. Names of members are not remembered, to save memory.
+/// Finds the member whose data begin at `place`. Names of members are not stored while indexing, to save memory.
 fn member_at<S: ReadAt + ?Sized>(source: &S, place: NonZeroU64) -> Result<TarMember, Malformed> {
     let mut members = TarMembers::new(source);
     while let Some(member) = members.next_member()? {
@@ -445,7 +447,7 @@ mod tests {
 
     #[test]
     fn a_stem_costs_what_is_promised() {
-        // A hash map is at least 7/16 full after it has grown; each of its places has a byte beside.
+        // A hash map is at least 7/16 full after it has grown. Each of its slots has one extra byte.
         let place = size_of::<(Box<[u8]>, StemMembers)>() + 1;
         assert!(place * 16 / 7 <= 200, "{place} bytes");
     }

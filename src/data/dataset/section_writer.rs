@@ -1,4 +1,5 @@
-//! Writes the sections of an index file, most of them from the spill file in which groups wait.
+//! Writer of the sections of an index file. Most of them are copied from the spill file that holds the rows of the
+//! groups.
 
 use super::build::IndexFacts;
 use super::cancel::Cancel;
@@ -12,10 +13,10 @@ use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// The number of members, or of counts of them, that are copied at a time.
+/// Number of rows, such as members or member counts, that are read from the spill file at a time.
 const ROWS: u64 = 4096;
 
-/// Writes sections one after the other and digests them on the way.
+/// Writes sections one after another, and computes their digests on the way.
 pub(super) struct SectionWriter<'a> {
     pub(super) file: BufWriter<&'a File>,
     at: u64,
@@ -24,7 +25,7 @@ pub(super) struct SectionWriter<'a> {
 }
 
 impl<'a> SectionWriter<'a> {
-    /// A writer of sections behind the header, for which a file has room already.
+    /// A writer that starts after the header, for which the file already has space.
     pub(super) fn new(file: &'a File, cancel: &'a Cancel) -> Self {
         Self { file: BufWriter::with_capacity(1 << 18, file), at: HEADER as u64, open: None, cancel }
     }
@@ -46,7 +47,7 @@ impl<'a> SectionWriter<'a> {
         self.file.write_all(bytes)
     }
 
-    /// Copies this part of the spill file.
+    /// Copies this range of the spill file.
     pub(super) fn copy(&mut self, from: &File, part: Range<u64>) -> std::io::Result<()> {
         let mut buffer = [0; 1 << 16];
         let Range { start: mut at, end } = part;
@@ -59,7 +60,7 @@ impl<'a> SectionWriter<'a> {
         Ok(())
     }
 
-    /// Shows the rows of `N` bytes each in this part of the spill file.
+    /// Calls `show` for each row of `N` bytes in this range of the spill file.
     fn each_row<const N: usize>(
         from: &File,
         part: Range<u64>,
@@ -76,7 +77,7 @@ impl<'a> SectionWriter<'a> {
         Ok(())
     }
 
-    /// Copies the labels of a shard's samples, as the numbers of their classes.
+    /// Copies the labels of a shard's samples, converted to class numbers.
     pub(super) fn copy_labels(
         &mut self,
         from: &File,
@@ -90,7 +91,7 @@ impl<'a> SectionWriter<'a> {
         })
     }
 
-    /// Writes the end of each sample's members, for a shard that has `end` members before it.
+    /// Writes the end of each sample's members. The groups before this shard have `end` members.
     pub(super) fn put_ends(
         &mut self,
         from: &File,
@@ -106,7 +107,7 @@ impl<'a> SectionWriter<'a> {
         })
     }
 
-    /// Copies the members of a shard's samples, with the numbers of their keys among all `keys`.
+    /// Copies the members of a shard's samples. Their keys are renumbered to positions in `keys`.
     pub(super) fn copy_members(
         &mut self,
         from: &File,
@@ -121,7 +122,7 @@ impl<'a> SectionWriter<'a> {
         })
     }
 
-    /// Copies the values of a column from the groups that have it; of the others it has none.
+    /// Copies the values of a column from the groups that have it. Samples of other groups have no value.
     pub(super) fn copy_column(
         &mut self,
         from: &File,
@@ -132,7 +133,7 @@ impl<'a> SectionWriter<'a> {
             return Ok(());
         }
         let is_text = column.cells == CellType::Texts;
-        // Where others have values, a shard may have the column without a type.
+        // A shard may have the column without a type, while others have values.
         let with_own = || {
             groups.iter().map(|group| {
                 let own = group.column(&column.name);

@@ -1,4 +1,4 @@
-//! The columns of small values that a loader reads of the samples of tables, as values of all samples.
+//! The columns of small values that a loader reads from tables, with the values of all samples.
 
 use super::cells::{CellType, CellValue, ColumnCells, ColumnFacts};
 use super::columns::{ColumnItem, ColumnValues, SampleColumn, typed};
@@ -16,12 +16,12 @@ impl DatasetPart {
         serde_json::from_slice(self.file.section(Section::Columns)).unwrap_or_default()
     }
 
-    /// The kinds of the members that its samples have, by key; none where the keys say them.
+    /// The kinds of the members that its samples have, by key; empty if the keys determine them.
     pub(super) fn kinds(&self) -> Vec<FieldKind> {
         serde_json::from_slice(self.file.section(Section::Kinds)).unwrap_or_default()
     }
 
-    /// The fields of a table, sorted by name; none of other layouts.
+    /// The fields of a table, sorted by name; empty for other layouts.
     pub(super) fn table_fields(&self) -> Vec<TableField> {
         let members = self.keys().into_iter().zip(self.kinds());
         let members = members.map(|(name, kind)| TableField { name, kind, refused: None });
@@ -30,13 +30,14 @@ impl DatasetPart {
             TableField { name, kind, refused }
         });
         let mut fields: Vec<TableField> = members.chain(columns).collect();
-        // A column that is refused because other shards have bytes by its name comes before those.
+        // If other shards have bytes by its name, a column is refused. It comes before the field of these bytes, so
+        // that it stays.
         fields.sort_by(|a, b| (&a.name, a.refused.is_none()).cmp(&(&b.name, b.refused.is_none())));
         fields.dedup_by(|second, first| second.name == first.name);
         fields
     }
 
-    /// Why a table without images is refused where images are asked for.
+    /// The message for a table without images, if images are requested.
     pub(super) fn without_images(&self) -> String {
         let field = |field: TableField| match field.refused {
             Some(reason) => format!("{:?} ({reason})", field.name),
@@ -46,7 +47,7 @@ impl DatasetPart {
         format!("has no column of images; fields= reads {}", fields.join(", "))
     }
 
-    /// Reads the columns among these names from the index file, which must have been read with them.
+    /// Loads the columns with these names. The index file must have been loaded with its columns.
     pub(super) fn select_columns(&mut self, names: &[String]) {
         let columns = self.columns();
         let section = self.file.section(Section::Cells);
@@ -55,10 +56,10 @@ impl DatasetPart {
         self.selected_columns = wanted.map(read).collect();
     }
 
-    /// A column in which the samples from `first` on have other values than those `found` in their shard, as far as the
-    /// index was read with its columns.
+    /// A column in which the samples from `first` on have other values than `found`, which was read from their shard.
+    /// Only columns that were loaded are compared.
     pub(super) fn different_column(&self, first: u64, found: &super::build::ShardRows) -> Option<String> {
-        // A column without a type has no values, as one that is not there.
+        // A column without a type has no values, like a missing column.
         let typed = || found.columns.iter().filter(|column| !column.is_nothing());
         let differs = |cells: &ColumnCells<'_>| {
             let own = typed().find(|column| column.name == cells.facts.name);
@@ -90,15 +91,15 @@ impl DatasetIndex {
         self.dataset_parts().any(DatasetPart::is_table)
     }
 
-    /// Whether a column of small values by this name is read of some dataset.
+    /// Whether a column of small values with this name is read of some dataset.
     pub fn has_column(&self, name: &str) -> bool {
         self.dataset_parts().any(|part| part.selected_columns.iter().any(|column| column.facts.name == name))
     }
 
-    /// The value of a sample in a column that is read, as JSON; null where it has none.
+    /// The value of a sample in a column that is read, as JSON; null if it has none.
     ///
     /// # Panics
-    /// Panics when `sample` is not below [`DatasetIndex::len`].
+    /// Panics if `sample` is not below [`DatasetIndex::len`].
     pub fn column_value(&self, name: &str, sample: u64) -> Value {
         let mut before = 0;
         for part in self.dataset_parts() {
@@ -123,19 +124,19 @@ impl DatasetIndex {
         panic!("sample {sample} of a dataset of {before}")
     }
 
-    /// The kind that the schema of a table gives the field of this name; `None` where none does. Of several keys of
-    /// which one counts, it is that of the first that there is.
+    /// The kind that the schema of a table gives to the field `name`; `None` if no schema does. For alternative keys,
+    /// the first existing key counts.
     pub fn field_kind(&self, name: &str) -> Option<FieldKind> {
         let fields: Vec<TableField> = self.dataset_parts().flat_map(DatasetPart::table_fields).collect();
         let of = |name: &str| fields.iter().find(|field| field.name == name).map(|field| field.kind);
         of(name).or_else(|| choices(name).find_map(of))
     }
 
-    /// A column of small values for all samples, as a field of this `kind`, if it is asked for as one. The index must
-    /// have been opened with its name among the members.
+    /// A column of small values for all samples, as a field of this `kind` if one is given. The index must have been
+    /// opened with the column's name among the members.
     ///
     /// # Errors
-    /// [`Error::Config`] for `fields` where it is refused, or cannot be of that kind.
+    /// [`Error::Config`] for `fields` if the column is refused, or cannot be of that kind.
     pub fn column(&self, name: &str, kind: Option<FieldKind>) -> Result<SampleColumn> {
         let wrong = |message: String| Error::config("fields", format!("has {name:?}, {message}"));
         let parts: Vec<(&DatasetPart, Option<&ColumnCells<'_>>)> = self
@@ -193,7 +194,7 @@ impl DatasetIndex {
                 return Err(wrong(message.to_owned()));
             }
             let each = each.flatten();
-            // A sample without a value has a zero of the type of the others.
+            // A sample without a value gets a zero of the column's type.
             let zero = match cells().flatten().next() {
                 Some(CellValue::Truth(_)) => ColumnItem::Truth(false),
                 Some(CellValue::Float(_) | CellValue::FloatList(_)) => ColumnItem::Other(0.0),

@@ -1,4 +1,4 @@
-//! The members of a sample that a loader reads: the place of each, and the extent that is read at once.
+//! The members of a sample that a loader reads: where each is stored, and the extent that one read fetches.
 
 use super::format::{Section, u64_at};
 use super::kind::image_rank;
@@ -10,51 +10,52 @@ use base::error::{Error, Result};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// The name of a sample's own image among the fields, whatever its extension.
+/// Field name of a sample's own image, whatever its extension is.
 pub const IMAGE: &str = "image";
 
-/// The keys that a field's name has, of which the first that a sample has counts: one, or several with `;` between them
-/// as in WebDataset, such as `jpg;png`.
+/// Splits a field's name into alternative keys, such as `jpg;png`, separated by `;` as in WebDataset. The first key
+/// that a sample has counts.
 pub fn choices(name: &str) -> impl Iterator<Item = &str> + Clone {
     name.split(';')
 }
 
-/// Members with at most so many bytes between them are read at once: a request costs about what it takes to read these.
+/// Largest gap between members, in bytes, that is still read in one request. A request costs about as much as reading
+/// these bytes.
 const TOGETHER: u64 = 64 << 10;
 
-/// The place of the bytes of one member of a sample.
+/// Location of the bytes of one member of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberBytes {
-    /// The bytes are all that is read of the sample: its [`Extent`], or a copy of that in any form.
+    /// The bytes are all that is read of the sample: its [`Extent`], or a copy of it in any storage format.
     Whole,
-    /// The bytes are in the sample's [`Extent`], at these places from its first byte on.
+    /// The bytes are this range of the sample's [`Extent`].
     Within(Range<usize>),
-    /// The bytes are elsewhere in the shard, or are a file of their own, and need a read of their own.
+    /// The bytes are elsewhere in the shard, or are a file of their own. They need a separate read.
     Apart(Extent),
     /// The sample has no such member.
     Absent,
-    /// The sample has two members of this name, and nothing says which one is meant.
+    /// The sample has two members of this name, so the name is ambiguous.
     Twice,
 }
 
-/// The members that are read of each sample of a part.
+/// The members that are read of each sample of a dataset.
 pub(super) struct MemberSelection {
     /// The keys of the members.
     keys: Vec<String>,
-    /// The places of these members, sample by sample.
+    /// The locations of these members, sample by sample.
     places: Vec<MemberPlace>,
     /// The bytes of the largest extent.
     pub(super) largest: u32,
     /// The bytes of all extents.
     pub(super) total: u64,
-    /// The number of members of all samples that are not read at once with the others.
+    /// The number of members of all samples that need a separate read.
     pub(super) apart: u64,
-    /// The samples of a shard, by their numbers there, in the order of their extents. Only shards whose images lie in
-    /// another order have an entry.
+    /// For each shard whose extents are not sorted: the numbers of its samples in the order of their extents. Other
+    /// shards have no entry.
     sorted: HashMap<u32, Vec<u32>>,
 }
 
-/// The bytes of a member in its shard, and its number among those that are read.
+/// The bytes of a member in its shard, and its number among the members that are read.
 #[derive(Clone, Copy)]
 struct MemberPiece {
     offset: u64,
@@ -68,9 +69,9 @@ impl DatasetPart {
         serde_json::from_slice(self.file.section(Section::Keys)).unwrap_or_default()
     }
 
-    /// Selects the members with these keys, which are read of each sample; without a selection it is [`IMAGE`] alone.
-    /// The index file must have been read with its members. The places of all others are forgotten. No keys at all
-    /// select nothing.
+    /// Selects the members with these keys to be read of each sample. Without a selection this is [`IMAGE`] alone, and
+    /// an empty list changes nothing. The index file must have been loaded with its members. The locations of all other
+    /// members are dropped.
     pub(super) fn select(&mut self, selected: &[String]) -> Result<()> {
         let all_have_images = !self.notes.every_stem && !self.notes.images_missing;
         if selected.is_empty() || selected.iter().all(|key| key == IMAGE) && all_have_images {
@@ -84,7 +85,7 @@ impl DatasetPart {
         let key_numbers: Vec<Vec<u32>> = selected
             .iter()
             .map(|name| match number(name) {
-                // A column of a table may be called as several would be.
+                // The name of a table column may contain a `;` itself.
                 Some(number) => vec![number as u32],
                 None => choices(name).filter_map(number).map(|number| number as u32).collect(),
             })
@@ -96,11 +97,11 @@ impl DatasetPart {
         let is_image: Vec<bool> = keys.iter().map(is_image).collect();
         let mut places = vec![MemberPlace::ABSENT; selected.len() * self.len() as usize];
         for (sample, places) in (0..self.len()).zip(places.chunks_exact_mut(selected.len())) {
-            // The member that stands for a missing image is no image by its key.
+            // By its key, the member in the place of a missing image is no image.
             let own = |row: &MemberRow| {
                 row.place.apart == 0 && is_image.get(row.key as usize).is_some_and(|&is_image| is_image)
             };
-            // A file that is a sample is its image, also where a manifest gives it columns.
+            // A loose file that is a sample is its image, also if a manifest adds columns.
             let is_row = self.is_table() && self.has_shards_of_samples();
             let needs_none = self.notes.every_stem || is_row;
             let has_image = !needs_none || self.members_in_file(sample).any(|row| own(&row));
@@ -140,8 +141,8 @@ impl DatasetPart {
         Ok(())
     }
 
-    /// Finds the one of `samples`, those of one shard, that may have `extent`. They are sorted by their extents, or the
-    /// selection has their order.
+    /// Finds the one of `samples`, all of the same shard, that may have `extent`. The samples are sorted by extent, or
+    /// the selection has their order.
     pub(super) fn sample_with(
         &self,
         members: &MemberSelection,
@@ -150,7 +151,7 @@ impl DatasetPart {
     ) -> Option<u64> {
         let offset = |sample| self.read_extent(members, sample).offset;
         let Some(order) = members.sorted.get(&extent.file.0) else {
-            // Most samples are found beside the place of their extent.
+            // Most samples are found right at the position of their extent.
             let near = search(samples.start, samples.end, |sample| self.image(sample).offset < extent.offset);
             let beside = [near, near.wrapping_sub(1)].into_iter().filter(|near| samples.contains(near));
             let found = beside.into_iter().find(|&sample| self.read_extent(members, sample) == extent);
@@ -161,7 +162,7 @@ impl DatasetPart {
         order.get(at).map(|&number| samples.start + u64::from(number))
     }
 
-    /// Whether some member of a sample needs a read of its own.
+    /// Whether some member of a sample needs a separate read.
     pub(super) fn is_apart(&self, sample: u64) -> bool {
         self.members.as_ref().filter(|members| members.apart > 0).is_some_and(|members| {
             let extent = range(self.read_extent(members, sample));
@@ -170,20 +171,20 @@ impl DatasetPart {
         })
     }
 
-    /// The extent that is read of a sample at once: its largest member, and what lies beside it.
+    /// The extent of a sample that one read fetches: its largest member and those stored near it.
     pub(super) fn read_extent(&self, members: &MemberSelection, sample: u64) -> Extent {
         let image = self.image(sample);
         let pieces = self.pieces(members, sample, image);
         match together(&pieces) {
             Some(Range { start, end }) => Extent { offset: start, length: (end - start) as u32, ..image },
-            // Of a file that is a sample, no part is read.
+            // A loose file is always read whole.
             None if !self.layout().is_sharded() => image,
             None => Extent { length: 0, ..image },
         }
     }
 
-    /// The place of a member of a sample, by its number among those that are read. Without a selection that is the
-    /// image alone.
+    /// Locates a member of a sample by its number among those that are read. Without a selection, the image is the only
+    /// one.
     pub(super) fn member(&self, sample: u64, member: usize) -> MemberBytes {
         let image = self.image(sample);
         let Some(members) = &self.members else {
@@ -210,7 +211,7 @@ impl DatasetPart {
         MemberBytes::Apart(Extent { offset, length, ..image })
     }
 
-    /// The places of a sample's members that need reads of their own.
+    /// The locations of a sample's members that need separate reads.
     pub(super) fn extents_apart(&self, sample: u64) -> Vec<Extent> {
         let members = self.members.as_ref().filter(|members| members.apart > 0);
         let members = members.map_or(0, |members| members.keys.len());
@@ -221,13 +222,13 @@ impl DatasetPart {
         (0..members).filter_map(apart).collect()
     }
 
-    /// Whether the member of a sample with this number among those that are read is packed in its shard.
+    /// Whether the member with this number, among those that are read of a sample, is packed in its shard.
     pub(super) fn is_packed_member(&self, sample: u64, member: usize) -> bool {
         let places = self.members.as_ref().map(|members| members.places_of(sample));
         places.map_or_else(|| self.has_packed_image(sample), |places| places[member].packed)
     }
 
-    /// Whether what is read of a sample at once is one packed member.
+    /// Whether the first read of a sample fetches exactly one packed member.
     pub(super) fn is_packed_record(&self, sample: u64) -> bool {
         let members = self.members.as_ref().map_or(1, |members| members.keys.len());
         (0..members).any(|member| {
@@ -235,7 +236,7 @@ impl DatasetPart {
         })
     }
 
-    /// The members of a sample that are there, in the order in which they lie in the shard.
+    /// The selected members that a sample has, sorted by offset.
     fn pieces(&self, members: &MemberSelection, sample: u64, image: Extent) -> Vec<MemberPiece> {
         let mut pieces: Vec<MemberPiece> = Vec::with_capacity(members.keys.len());
         for (member, &place @ MemberPlace { apart, length, .. }) in
@@ -250,14 +251,15 @@ impl DatasetPart {
         pieces
     }
 
-    /// The bytes of all members of the samples; `None` where samples are single files, or where the index was read
-    /// without its members.
+    /// The bytes of all members of the samples; `None` if samples are loose files, or if the index was loaded without
+    /// its members.
     pub(super) fn member_bytes(&self) -> Option<SampleBytes> {
         let known = self.file.has_members() && !self.keys().is_empty();
         known.then(|| SampleBytes::of((0..self.len()).map(|sample| self.bytes_of_sample(sample))))
     }
 
-    /// The bytes of all members of a sample, as far as the index was read with them; of its image where it has none.
+    /// The bytes of all members of a sample, if the index was loaded with members and has any; else the bytes of its
+    /// image.
     pub(super) fn bytes_of_sample(&self, sample: u64) -> u64 {
         if !self.file.has_members() || self.file.section(Section::MemberEnds).is_empty() {
             return u64::from(self.image(sample).length);
@@ -277,9 +279,9 @@ impl DatasetPart {
         rows.iter().map(|row| MemberRow::from_bytes(row))
     }
 
-    /// Whether a sample has other members in the index than in `found`, whose keys are numbers of `names`. The index
-    /// has all members, by numbers of `keys`, or those that were selected ([`DatasetPart::select`]), or none: then
-    /// nothing differs.
+    /// Whether a sample has other members in the index than in `found`, whose keys are numbers into `names`. The index
+    /// has all members, with numbers into `keys`, or the selected members ([`DatasetPart::select`]), or none. If it has
+    /// none, nothing differs.
     pub(super) fn has_other_members(
         &self,
         sample: u64,
@@ -307,12 +309,13 @@ impl DatasetPart {
 }
 
 impl MemberSelection {
-    /// The samples of a shard, by their numbers there, in the order of their extents, where that is another one.
+    /// The samples of a shard, by their numbers there, in the order of their extents; `None` if they are sorted
+    /// already.
     pub(super) fn order_in(&self, file: FileId) -> Option<&[u32]> {
         self.sorted.get(&file.0).map(Vec::as_slice)
     }
 
-    /// The places of a sample's members.
+    /// The locations of a sample's members.
     fn places_of(&self, sample: u64) -> &[MemberPlace] {
         let each = self.keys.len();
         &self.places[each * sample as usize..][..each]
@@ -329,10 +332,10 @@ fn range(extent: Extent) -> Range<u64> {
     extent.offset..extent.offset + u64::from(extent.length)
 }
 
-/// The bytes that are read at once of these pieces, which are sorted by offset: the largest and its neighbours.
+/// The bytes that one read fetches of these members, which are sorted by offset: the largest and its near neighbours.
 fn together(pieces: &[MemberPiece]) -> Option<Range<u64>> {
     let end = |piece: &MemberPiece| piece.offset + u64::from(piece.length);
-    // Of pieces of the same length the first one counts, because the answer must always be the same.
+    // Among members of the same length the first counts, so that the result is deterministic.
     let largest = (0..pieces.len()).rev().max_by_key(|&at| pieces[at].length)?;
     let mut found = pieces[largest].offset..end(&pieces[largest]);
     let fits = |range: &Range<u64>| range.end - range.start <= u64::from(u32::MAX);
@@ -367,12 +370,12 @@ mod tests {
     fn what_lies_together_is_read_at_once() {
         assert_eq!(extent(&[]), None);
         assert_eq!(extent(&[(512, 10), (1536, 100_000), (102_400, 7)]), Some(512..102_407));
-        // A caption a megabyte away is a read of its own, and so is one that lies before.
+        // A caption a megabyte away needs a separate read, whether it comes first or last.
         assert_eq!(extent(&[(512, 10), (1 << 20, 100_000)]), Some(1 << 20..(1 << 20) + 100_000));
         assert_eq!(extent(&[(512, 100_000), (1 << 20, 10)]), Some(512..100_512));
-        // Of two that are as large the first counts.
+        // Of two members of the same length, the first counts.
         assert_eq!(extent(&[(512, 5), (1 << 20, 5)]), Some(512..517));
-        // No extent is longer than a read can be.
+        // No extent exceeds the longest possible read.
         let most = u32::MAX - 10;
         assert_eq!(
             extent(&[(512, most), (512 + u64::from(most) + 100, 50)]),

@@ -1,4 +1,5 @@
-//! Shards of a dataset, tar, TFRecord or packed: each is read once, by several threads.
+//! Reads the shards of a dataset on several threads. The result does not depend on the order of reading. If the
+//! contents of some shards decide how all must be read, all shards are read a second time (`ShardsFound::read_again`).
 
 use super::bad_shards::UnreadShards;
 use super::build::{GroupRows, IndexBuilder, IndexGroup, ShardRows};
@@ -21,7 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Samples can only be read from what is not compressed.
+/// Refuses compressed data, because samples cannot be read from it.
 pub(super) fn refuse_compressed<S: ReadAt + ?Sized>(source: &S, readable: &str) -> Result<(), Malformed> {
     let mut magic = [0; 6];
     let got = source
@@ -41,7 +42,7 @@ pub(super) fn refuse_compressed<S: ReadAt + ?Sized>(source: &S, readable: &str) 
     Err(Malformed { offset: 0, message })
 }
 
-/// Whether a file name promises a tar that is compressed in a way that is not read.
+/// Whether a file name says that it is a tar with an unsupported compression.
 pub(super) fn is_compressed_name(name: &OsStr) -> bool {
     let name = name.as_bytes();
     let tar = [".tar.bz2", ".tar.xz", ".tar.lz4"];
@@ -52,7 +53,7 @@ pub(super) fn is_compressed_name(name: &OsStr) -> bool {
 pub(super) struct DatasetShards<'a> {
     pub(super) source: &'a dyn DatasetSource,
     pub(super) layout: Layout,
-    /// Their names; the only one is empty where the root is the shard.
+    /// Their names; one empty name if the root is the shard.
     pub(super) names: &'a [Vec<u8>],
     /// Whether stems without an image are samples, too.
     pub(super) every_stem: bool,
@@ -60,14 +61,14 @@ pub(super) struct DatasetShards<'a> {
     pub(super) reading: ShardReading,
 }
 
-/// What was found in all shards beside the samples.
+/// Facts about all shards, other than their samples.
 pub(super) struct ShardsFound {
     pub(super) notes: Notes,
     /// The names of the classes by number.
     pub(super) classes: Vec<Vec<u8>>,
-    /// For each label that the builder was given its class; `None` where they are the same.
+    /// The class of each label that the builder was given; `None` if they are the same.
     pub(super) labels: Option<Vec<u32>>,
-    /// How the shards must be read instead, because what some of them hold decides it for all.
+    /// How the shards must be read instead, if the contents of some decide it for all.
     pub(super) read_again: Option<ShardReading>,
     /// The shards that could not be read. They are groups without samples.
     pub(super) unread: UnreadShards,
@@ -98,12 +99,12 @@ pub(super) fn index(
     let (mut lying, mut kept) = (BTreeSet::new(), BTreeSet::new());
     let (mut has_images, mut smallest_label) = (false, None);
     let mut unread = UnreadShards::default();
-    // The column of the images in tables; that of the labels, with the names of the classes that a schema gives.
+    // The column of the images in tables, and the column of the labels, with the class names that a schema defines.
     let (mut image, mut label) = (Agreed::<String>::default(), Agreed::<LabelOrigin>::default());
     let (mut names, mut label_columns) = (ClassNames::default(), BTreeSet::new());
-    // The column of a table that would be the label, had it any values there.
+    // The column of a table that would be the label if it had any values.
     let mut empty_label: Option<Named> = None;
-    // The first in the order of the shards, whoever found it first.
+    // The first in the order of the shards, whichever thread finds it first.
     let (mut labeled, mut unlabeled, mut unusable): (Option<Named>, Option<Named>, Option<Named>) =
         (None, None, None);
     collect(
@@ -207,7 +208,7 @@ pub(super) fn index(
     notes.label_column = column.filter(|column| !column.is_empty());
     let has_names = !names.is_empty();
     let (classes, labels) = match label.first {
-        // Labels that are not used are those of no class, in whatever order the shards were read.
+        // Unused labels are all stored as class 0, so that the order of reading does not matter.
         _ if notes.unlabeled => (Vec::new(), has_names.then(Vec::new)),
         Some((_, (_, None))) => {
             let (classes, labels) = names.into_classes();
@@ -221,11 +222,11 @@ pub(super) fn index(
     Ok(ShardsFound { notes, classes, labels, read_again: None, unread })
 }
 
-/// Why texts are no names of classes.
+/// Reason why texts are no class names.
 const TOO_MANY: &str = "has more than 1048576 different texts, which are too many for names of classes";
 
-/// How the shards must be read instead. Columns whose texts are stored plainly in some shards only are kept in the
-/// index. A column that cannot be the label in one shard is not the label in any.
+/// How the shards must be read instead, if they must. A column whose texts are stored verbatim in some shards only is
+/// kept in the index. A column that cannot be the label in one shard is not the label in any.
 fn read_again(
     reading: &ShardReading,
     notes: &Notes,
@@ -246,7 +247,7 @@ fn read_again(
     (again != *reading).then_some(again)
 }
 
-/// Notes of a table in which columns texts lie in the shard, and of which they were kept.
+/// Records which text columns of a table are stored in the shard, and which are kept in the index.
 fn note_texts(rows: &ShardRows, lying: &mut BTreeSet<String>, kept: &mut BTreeSet<String>) {
     let lie = rows
         .keys
@@ -258,12 +259,12 @@ fn note_texts(rows: &ShardRows, lying: &mut BTreeSet<String>, kept: &mut BTreeSe
     kept.extend(texts.map(|column| column.name.clone()));
 }
 
-/// What all shards must agree on that say anything of it. Which two of them differ does not depend on the order in
-/// which they were read.
+/// A value on which all shards that state it must agree. Which two differing shards are reported does not depend on the
+/// order of reading.
 struct Agreed<T> {
-    /// The first shard by name, and what it says.
+    /// The first shard by name, with its value.
     first: Option<(Vec<u8>, T)>,
-    /// The first of those that say something else than another.
+    /// The first shard with a different value.
     other: Option<(Vec<u8>, T)>,
 }
 
@@ -289,14 +290,14 @@ impl<T: PartialEq> Agreed<T> {
         }
     }
 
-    /// Two shards that differ, with what they say.
+    /// Two shards that differ, with their values.
     fn differing(&self) -> Option<[(&Vec<u8>, &T); 2]> {
         let ((one, of_one), (other, of_other)) = (self.first.as_ref()?, self.other.as_ref()?);
         Some([(one, of_one), (other, of_other)])
     }
 }
 
-/// The column of the labels, and the names of their classes where a schema gives them.
+/// The column of the labels, and the names of their classes if a schema defines them.
 type LabelOrigin = (String, Option<Vec<String>>);
 
 /// A shard, with a sample in it or a message about it.
@@ -310,11 +311,11 @@ fn keep_first(first: &mut Option<Named>, shard: &[u8], said: Option<String>) {
     }
 }
 
-/// A shard that can no longer be read once indexing is cancelled.
+/// A shard whose reads fail once indexing is cancelled.
 struct Cancellable<'a> {
     bytes: Box<dyn ReadAt + Send + Sync>,
     cancel: &'a Cancel,
-    /// Whether a read has failed: then nothing is known of the shard.
+    /// Whether a read has failed. Then nothing is known about the shard.
     has_failed: AtomicBool,
 }
 
@@ -333,7 +334,7 @@ impl ReadAt for Cancellable<'_> {
     }
 }
 
-/// The error of a shard that cannot be parsed.
+/// The error for a shard that cannot be parsed.
 fn malformed(path: &Path, bytes: &dyn ReadAt, Malformed { offset, message }: Malformed) -> Error {
     let mut beginning = [0; 64];
     let read = bytes.read_at(&mut beginning, 0).unwrap_or_default();
@@ -343,14 +344,14 @@ fn malformed(path: &Path, bytes: &dyn ReadAt, Malformed { offset, message }: Mal
     }
 }
 
-/// How often a shard is opened that has another stamp after it was parsed in vain.
+/// How often a shard is opened if parsing fails and its stamp has changed meanwhile.
 const MOST_MOVES: u32 = 3;
 
-/// A shard that was opened, or is not there.
+/// Result of reading a shard, which may be missing.
 pub(super) struct ReadShard<T> {
-    /// The stamp that it had; one that says nothing where there is no file.
+    /// The shard's stamp; the default stamp if there is no file.
     pub(super) stamp: Stamp,
-    /// What was found in it, or the reason why it cannot be used.
+    /// What was found in it, or why it cannot be used.
     pub(super) found: Result<T>,
 }
 
@@ -360,12 +361,12 @@ impl<T> ReadShard<T> {
     }
 }
 
-/// Opens a shard and parses it. One that was written to meanwhile, or of which a server had told another version, is
-/// opened anew.
+/// Opens a shard and parses it. If parsing fails and the stamp has changed since, the shard was written to meanwhile,
+/// or a server returned another version. Then it is opened again.
 ///
 /// # Errors
-/// [`Error::Io`] and [`Error::Dataset`] for reads that failed, which say nothing of the shard itself, and when it was
-/// interrupted.
+/// [`Error::Io`] and [`Error::Dataset`] for failed reads, which show nothing about the shard itself, and after
+/// cancellation.
 fn parsed<'a, T>(
     source: &dyn DatasetSource,
     shard: &[u8],
@@ -410,7 +411,7 @@ pub(super) fn read(
     parsed(source, shard, cancel, |bytes| parser.contents(shard, bytes))
 }
 
-/// Compares one shard with the checksums that its layout keeps. What cannot be compared, and why, is returned.
+/// Compares one shard with the checksums that its layout stores. Returns what cannot be compared, and why.
 pub(super) fn verify(
     source: &dyn DatasetSource,
     shard: &[u8],
@@ -427,7 +428,7 @@ pub(super) fn is_tar_of_tars(
     cancel: &Cancel,
 ) -> Result<ReadShard<bool>> {
     let is_one = |bytes: &Cancellable<'_>| {
-        // Tars of tars are read only where they are not compressed.
+        // Tars of tars are read only if they are not compressed.
         if whole_file::codec_of(bytes).is_ok_and(|codec| codec.is_some()) {
             return Ok(false);
         }
@@ -436,7 +437,7 @@ pub(super) fn is_tar_of_tars(
     parsed(source, shard, cancel, is_one)
 }
 
-/// The name of the first image in a tar shard; what lies behind it is not looked at.
+/// The name of the first image in a tar shard. Members after it are not read.
 pub(super) fn first_image(
     source: &dyn DatasetSource,
     shard: &[u8],

@@ -1,4 +1,4 @@
-//! A group in the spill file of an index that is being built: where its rows are.
+//! Locations of a group's rows in the spill file of an index that is being built.
 
 use super::FieldKind;
 use super::Stamp;
@@ -8,32 +8,29 @@ use super::member::MEMBER_ROW;
 use base::parts::RawOutline;
 use std::ops::Range;
 
-/// A group whose rows are in the spill file, one kind of them after another. Of a shard these are lengths, labels,
-/// offsets, outlines, counts of members, and members; of a directory lengths, ends of names, and names; of a manifest
-/// the same and labels.
+/// A group whose rows are in the spill file, one kind of row after another. A shard has lengths, labels, offsets,
+/// header summaries, member counts and members. A directory has lengths, ends of names, and names. A manifest has the
+/// same as a directory, then labels.
 pub(super) struct SpilledGroup {
     pub(super) class: u32,
     pub(super) path: Vec<u8>,
     pub(super) stamp: Stamp,
     /// The offset of its rows in the spill file.
     pub(super) at: u64,
-    /// The number of its samples.
     pub(super) samples: u64,
     /// The number of bytes of all names.
     pub(super) names: u64,
-    /// The lengths of the prefix and the suffix of all names, which stand behind the path.
+    /// The lengths of the prefix and the suffix of all names. Both are stored after the path.
     pub(super) affixes: [usize; 2],
-    /// The keys of the members.
     pub(super) keys: Vec<String>,
     /// The number of members of all samples.
     pub(super) members: u64,
-    /// The number of outlines: one for each sample of a packed shard, none for others.
+    /// The number of header summaries: one for each sample of a packed shard, none for other shards.
     pub(super) outlines: u64,
-    /// The kinds of the members, by key; none where the keys say them.
+    /// The kinds of the members, by key; empty if the keys determine them.
     pub(super) kinds: Vec<FieldKind>,
-    /// The columns of small values.
     pub(super) columns: Vec<SpilledColumn>,
-    /// The compressed blocks, which are few beside the samples and need not wait in the file.
+    /// The compressed blocks. They are few compared with the samples, so they stay in memory.
     pub(super) blocks: Vec<StoredBlock>,
 }
 
@@ -45,19 +42,19 @@ pub(super) struct SpilledColumn {
 }
 
 impl SpilledColumn {
-    /// Which of so many samples have a value (u8).
+    /// Whether each of the samples has a value (u8).
     pub(super) fn present(&self, samples: u64) -> Range<u64> {
         self.at..self.at + samples
     }
 
-    /// Their values; of texts the lengths (u32).
+    /// The values of the samples; for texts, their lengths (u32).
     pub(super) fn values(&self, samples: u64) -> Range<u64> {
         let width = if self.facts.cells == CellType::Texts { 4 } else { self.facts.cells.width() };
         let start = self.present(samples).end;
         start..start + width * samples
     }
 
-    /// The bytes of their texts.
+    /// The bytes of the texts.
     pub(super) fn texts(&self, samples: u64) -> Range<u64> {
         let start = self.values(samples).end;
         start..start + self.facts.text_bytes
@@ -65,12 +62,12 @@ impl SpilledColumn {
 }
 
 impl SpilledGroup {
-    /// The column of this name.
+    /// The column with this name.
     pub(super) fn column(&self, name: &str) -> Option<&SpilledColumn> {
         self.columns.iter().find(|column| column.facts.name == name)
     }
 
-    /// The rows that begin at `start` and have `each` bytes for each sample.
+    /// The rows that begin at `start` and take `each` bytes for each sample.
     fn rows(&self, start: u64, each: u64) -> Range<u64> {
         start..start + each * self.samples
     }
@@ -90,7 +87,7 @@ impl SpilledGroup {
         self.rows(self.labels().end, 8)
     }
 
-    /// The outlines of a packed shard's samples.
+    /// The header summaries of a packed shard's samples.
     pub(super) fn outlines(&self) -> Range<u64> {
         let start = self.offsets().end;
         start..start + size_of::<RawOutline>() as u64 * self.outlines
@@ -128,7 +125,7 @@ impl SpilledGroup {
     }
 }
 
-/// The longest prefix and suffix that all names share, without overlapping in any of them.
+/// The longest prefix and suffix that all names share, without overlap in any name.
 pub(super) fn affixes<'a>(mut names: impl Iterator<Item = &'a [u8]>) -> (&'a [u8], &'a [u8]) {
     let Some(first) = names.next() else { return Default::default() };
     let (mut prefix, mut suffix, mut shortest) = (first.len(), first.len(), first.len());

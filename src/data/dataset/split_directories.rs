@@ -1,7 +1,7 @@
-//! Splits that are directories of a root, such as `train/` and `val/`, each of which is a dataset of its own.
+//! Splits that are directories of a root, such as `train/` and `val/`. Each of these is a dataset of its own.
 //!
-//! A directory is one if it is called as splits are, and holds class directories, images or shards. Tables of which
-//! files are splits by their own names, or by a README, have the rules of `splits.rs`.
+//! A directory is a split if it is named like one and holds class directories, images or shards. The rules for tables,
+//! whose files belong to splits by their own names or by a README, are in `splits.rs`.
 
 use super::Contents;
 use super::below::{is_sample, look_below, shard_layout};
@@ -15,28 +15,28 @@ use crate::source::{DatasetSource, EntryKind};
 use base::error::{Error, Result};
 use std::ops::ControlFlow;
 
-/// What makes a directory a dataset.
+/// Contents that make a directory a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holds {
-    /// Images, or files of any kind, in no class.
+    /// Images, or files of any kind, without classes.
     Samples,
     /// Directories with samples.
     Classes,
     Shards,
 }
 
-/// The directory of `source` that is the split `asked`, by its own name or by what it is called for, such as `val` for
-/// "validation"; `None` where no directory is.
+/// The directory of `source` that is the split `asked`, by its own name or by the split that its name denotes, such as
+/// `val` for "validation"; `None` if there is none.
 ///
 /// # Errors
-/// [`Error::Io`] for a directory that cannot be listed; [`Error::Config`] where several directories are called so.
+/// [`Error::Io`] for a directory that cannot be listed; [`Error::Config`] if several directories have such names.
 pub(super) fn chosen(
     source: &dyn DatasetSource,
     asked: &str,
     contents: Contents,
     cancel: &Cancel,
 ) -> Result<Option<Vec<u8>>> {
-    // No file system that is known has longer names.
+    // No known file system has longer names.
     let is_name = !asked.is_empty() && asked.len() <= 255 && !asked.contains(['/', '\0']);
     if !is_name || asked == "." || asked == ".." {
         return Ok(None);
@@ -49,7 +49,7 @@ pub(super) fn chosen(
         return Ok(None);
     }
     let (directories, _) = list(source, &[], contents, |_| false, cancel)?;
-    // A number in a name tells one split from another, such as `train2014` from `train2017`.
+    // A number in a name distinguishes splits, such as `train2014` and `train2017`.
     let word = Some(&own).filter(|own| own.iter().all(u8::is_ascii_alphabetic));
     let meant = word.and_then(|word| directory_split(word));
     let has_own = directories.contains(&own);
@@ -71,11 +71,11 @@ pub(super) fn chosen(
     Ok(found.pop())
 }
 
-/// Refuses a root whose `directories` are splits, of which none was chosen. `in_root` is a shard in the root itself.
-/// Where files of any kind are samples, a directory that holds no classes is a class, whatever it is called.
+/// Refuses a root whose `directories` are splits, if none of them was chosen. `in_root` is a shard in the root itself.
+/// If files of any kind are samples, a directory without classes is a class, whatever its name is.
 ///
 /// # Errors
-/// [`Error::Config`] for splits, of which `asked` is none; [`Error::Dataset`] where directories may be splits or
+/// [`Error::Config`] for splits that do not include `asked`; [`Error::Dataset`] if directories may be splits or
 /// classes; [`Error::Io`] for a directory that cannot be listed.
 pub(super) fn refuse(
     source: &dyn DatasetSource,
@@ -137,12 +137,11 @@ pub(super) fn refuse(
     }
 }
 
-/// The number of class directories that are looked through for splits. Where not all of these have splits, none is
-/// refused.
+/// The number of class directories that are searched for splits. Splits are refused only if each of these has some.
 const CLASSES_SEEN: usize = 4;
 
-/// Refuses class directories that hold splits with classes, since all samples would get the number of the directory
-/// above their split.
+/// Refuses class directories that hold splits with classes. All samples would get the number of the directory above
+/// their split.
 ///
 /// # Errors
 /// [`Error::Dataset`] for such directories; [`Error::Io`] for a directory that cannot be listed.
@@ -181,7 +180,7 @@ pub(super) fn refuse_in_classes(
     Err(Error::dataset(root, message))
 }
 
-/// What a directory holds that makes it a dataset; `None` where nothing does. The search ends once something is
+/// What a directory holds that makes it a dataset; `None` if nothing does. The search ends as soon as the result is
 /// `enough`.
 fn holds(
     source: &dyn DatasetSource,
@@ -197,7 +196,8 @@ fn holds(
     Ok(Some(Holds::Classes))
 }
 
-/// The paths of the directories in a directory, and what else in it makes it a dataset, up to where this is `enough`.
+/// The paths of the subdirectories of a directory, and what else makes it a dataset. The listing ends if that is
+/// `enough`.
 fn list(
     source: &dyn DatasetSource,
     directory: &[u8],

@@ -1,7 +1,7 @@
-//! The splits of datasets of tables: which files are of which, by their names or by the README of a repository.
+//! Splits of datasets of tables: which files belong to which split, by their names or by the README of a repository.
 //!
-//! The rules for names are those of Hugging Face's `datasets` (`data_files.py`), but that what it would leave out
-//! without a word is an error here.
+//! The rules for names are those of Hugging Face's `datasets` (`data_files.py`). There is one difference: files that
+//! `datasets` would skip silently are an error here.
 
 use super::cancel::Cancel;
 use super::dataset_card::{self, CARD, CardConfig};
@@ -15,7 +15,7 @@ use base::error::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::ControlFlow;
 
-/// The words in names of directories and files that say a split, and the split.
+/// Words in the names of directories and files that denote a split, and the split.
 const WORDS: &[(&str, &str)] = &[
     ("train", "train"),
     ("training", "train"),
@@ -28,29 +28,29 @@ const WORDS: &[(&str, &str)] = &[
     ("eval", "test"),
     ("evaluation", "test"),
 ];
-/// The words in names of directories that go with those: `training_set`, `val_images`, `seg_test`.
+/// Words in the names of directories that may accompany these: `training_set`, `val_images`, `seg_test`.
 const NEUTRAL: &[&str] = &["data", "dataset", "image", "images", "img", "imgs", "seg", "set", "split"];
-/// The directory in which repositories have their files.
+/// The directory in which repositories store their files.
 const DATA: &str = "data";
-/// The directories of the cache of a hub, in which whole repositories lie with all their versions.
+/// The directories in the cache of a hub. Such a cache holds whole repositories with all their versions.
 const HUB_CACHE: [&[u8]; 2] = [b"blobs", b"snapshots"];
 
 /// The shards of a split.
 pub(super) struct ChosenSplit {
     pub(super) layout: Layout,
     pub(super) knows: &'static dyn ShardLayout,
-    /// Its name; `None` where the dataset has no splits.
+    /// Its name; `None` if the dataset has no splits.
     pub(super) name: Option<String>,
     /// The names of the shards, sorted.
     pub(super) shards: Vec<Vec<u8>>,
-    /// What is left out of the directories that were looked through.
+    /// What was skipped in the directories that were searched.
     pub(super) notes: Notes,
 }
 
-/// The files of each split. Without a name it is the dataset as a whole.
+/// The files of each split. The files without a split name are the dataset as a whole.
 type FilesBySplit = BTreeMap<Option<String>, Vec<Vec<u8>>>;
 
-/// Whether the files of a repository may lie in these directories, beside a README or without.
+/// Whether these directories may hold the files of a repository, with or without a README.
 pub(super) fn may_have_files(directories: &[Vec<u8>], has_card: bool) -> bool {
     let is_of_split = |name: &Vec<u8>| {
         let name = String::from_utf8_lossy(name);
@@ -59,8 +59,8 @@ pub(super) fn may_have_files(directories: &[Vec<u8>], has_card: bool) -> bool {
     has_card || directories.iter().any(is_of_split)
 }
 
-/// The shards of the split that is `asked` for, or of the only one there is. `flat` are those in the root, of their
-/// layout; without them, all that lies below is looked through. `None` where there are none.
+/// The shards of the split `asked`, or of the only split. `flat` are the shards in the root, all of one layout. Without
+/// them, everything below the root is searched. `None` if there are no shards.
 pub(super) fn choose(
     source: &dyn DatasetSource,
     flat: Option<OtherShards>,
@@ -74,7 +74,7 @@ pub(super) fn choose(
             let all = files_below(source, &mut notes, cancel)?;
             match (of_one_layout(source, all, config.as_ref())?, &config) {
                 (Some(found), _) => found,
-                // It is the README that misleads, and not what lies here.
+                // The README is wrong here, not the files.
                 (None, Some(config)) if !config.splits.is_empty() => {
                     by_patterns(source, config, Vec::new())?;
                     return Ok(None);
@@ -91,7 +91,7 @@ pub(super) fn choose(
     let (name, mut shards) = one_of(source, files, asked)?;
     shards.sort_unstable();
     shards.dedup();
-    // Who lists files one by one may mean a part.
+    // A README that lists files one by one may intend a part of the dataset.
     let is_listed =
         config.is_some_and(|config| name.as_ref().is_some_and(|name| config.lists_files_of(name)));
     if let Some(name) = name.as_ref().filter(|_| !is_listed)
@@ -102,7 +102,7 @@ pub(super) fn choose(
     Ok(Some(ChosenSplit { layout, knows, name, shards, notes }))
 }
 
-/// The split that is asked for, or the only one.
+/// The requested split, or the only one.
 fn one_of(
     source: &dyn DatasetSource,
     mut files: FilesBySplit,
@@ -128,13 +128,13 @@ fn one_of(
     }
 }
 
-/// The name of a split that was asked for, for messages: no longer than names are.
+/// The name of a requested split, for messages, cut if it is long.
 pub(super) fn quoted(asked: &str) -> String {
     let (start, more): (String, _) = (asked.chars().take(80).collect(), asked.chars().nth(80).is_some());
     format!("{start:?}{}", if more { "..." } else { "" })
 }
 
-/// The error where a dataset has no splits, or none that its names tell.
+/// The error if a dataset has no splits, or none that names show.
 pub(super) fn none_there(source: &dyn DatasetSource, asked: &str) -> Error {
     let root = source.path(&[]);
     let message =
@@ -142,7 +142,7 @@ pub(super) fn none_there(source: &dyn DatasetSource, asked: &str) -> Error {
     Error::config("split", message)
 }
 
-/// The error where directories are splits, and none of them is chosen.
+/// The error if directories are splits and none of them is chosen.
 pub(super) fn are_directories(
     source: &dyn DatasetSource,
     layout: Layout,
@@ -171,7 +171,7 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// The configuration that a README has, or its default of several.
+/// The configuration of a README, or the default one of several.
 fn chosen_config(source: &dyn DatasetSource) -> Result<Option<CardConfig>> {
     let Some(file) = open_beside(source, CARD.as_bytes())? else { return Ok(None) };
     let readme = read_beginning(source, CARD.as_bytes(), &file, dataset_card::LARGEST_CARD)?;
@@ -192,14 +192,14 @@ fn chosen_config(source: &dyn DatasetSource) -> Result<Option<CardConfig>> {
     }
 }
 
-/// All files below the root but those that no dataset has, sorted. Notes what else is left out of directories; the root
-/// was listed before.
+/// All files below the root, except those that every dataset skips, sorted. Records what else is skipped in
+/// directories; the root was listed before.
 fn files_below(source: &dyn DatasetSource, notes: &mut Notes, cancel: &Cancel) -> Result<Vec<Vec<u8>>> {
     let root = source.path(&[]);
     let (mut waiting, mut files, mut seen) = (vec![Vec::new()], Vec::new(), HashSet::new());
     while let Some(directory) = waiting.pop() {
         let identity = source.identity(&directory)?;
-        // Links may lead in circles.
+        // Links may form cycles.
         if identity.is_some() && !seen.insert(identity) {
             continue;
         }
@@ -232,7 +232,7 @@ fn files_below(source: &dyn DatasetSource, notes: &mut Notes, cancel: &Cancel) -
     Ok(files)
 }
 
-/// Those of the files that are shards of a layout which may have splits; `None` where there are none.
+/// The shards among the files, of a layout that may have splits; `None` if there are none.
 fn of_one_layout(
     source: &dyn DatasetSource,
     files: Vec<Vec<u8>>,
@@ -266,7 +266,7 @@ fn of_one_layout(
     Ok(found)
 }
 
-/// The files of each split as a README has them.
+/// The files of each split by the patterns of a README.
 fn by_patterns(source: &dyn DatasetSource, config: &CardConfig, files: Vec<Vec<u8>>) -> Result<FilesBySplit> {
     let mut splits = FilesBySplit::new();
     for (split, patterns) in &config.splits {
@@ -287,7 +287,7 @@ fn by_patterns(source: &dyn DatasetSource, config: &CardConfig, files: Vec<Vec<u
     Ok(splits)
 }
 
-/// The files of each split as their names say.
+/// The files of each split by their names.
 fn by_names(source: &dyn DatasetSource, files: Vec<Vec<u8>>) -> Result<FilesBySplit> {
     let mut splits = FilesBySplit::new();
     let mut homes: BTreeMap<Option<String>, BTreeSet<String>> = BTreeMap::new();
@@ -314,7 +314,7 @@ fn by_names(source: &dyn DatasetSource, files: Vec<Vec<u8>>) -> Result<FilesBySp
     Ok(splits)
 }
 
-/// The split that a path says: by a directory, by `data/SPLIT-00000-of-00002`, or by a word in the file's name.
+/// The split that a path denotes: by a directory, by `data/SPLIT-00000-of-00002`, or by a word in the file's name.
 fn of_path(path: &str) -> Option<String> {
     let (directories, file) = path.rsplit_once('/').unwrap_or(("", path));
     let by_directory = directories.split('/').find_map(said_by).map(str::to_owned);
@@ -330,14 +330,14 @@ fn of_path(path: &str) -> Option<String> {
     by_directory.or_else(sharded).or_else(|| said_by(file).map(str::to_owned))
 }
 
-/// The directory in which the files of all splits lie, by the path of one.
+/// The directory that contains the files of all splits, by the path of one file.
 fn home(path: &str) -> String {
     let (directories, _) = path.rsplit_once('/').unwrap_or(("", path));
     let parts: Vec<&str> = directories.split('/').filter(|part| said_by(part).is_none()).collect();
     parts.join("/")
 }
 
-/// The split that a directory is called, in capitals or not, with a number or without: `Train`, `val2017`, `test_set`.
+/// The split that a directory is named after, in any case and with or without a number: `Train`, `val2017`, `test_set`.
 pub(super) fn directory_split(name: &[u8]) -> Option<&'static str> {
     let name = String::from_utf8_lossy(name).to_lowercase();
     let mut parts = parts(&name).filter(|part| !part.is_empty() && !NEUTRAL.contains(part));
@@ -345,7 +345,7 @@ pub(super) fn directory_split(name: &[u8]) -> Option<&'static str> {
     parts.next().is_none().then_some(split)
 }
 
-/// Whether a split is for evaluation, by the first word in its name that says so.
+/// Whether a split is for evaluation, by the first word in its name that denotes a split.
 pub fn is_for_evaluation(split: &str) -> bool {
     said_by(&split.to_ascii_lowercase()).is_some_and(|split| split != "train")
 }
@@ -354,7 +354,7 @@ fn parts(name: &str) -> impl Iterator<Item = &str> {
     name.split(|c: char| matches!(c, '-' | '.' | '_' | ' ') || c.is_ascii_digit())
 }
 
-/// The split that a word in a name says.
+/// The split that a word in a name denotes.
 fn said_by(name: &str) -> Option<&'static str> {
     parts(name).find_map(|part| WORDS.iter().find(|(word, _)| *word == part).map(|(_, split)| *split))
 }

@@ -1,23 +1,23 @@
-//! Samples that lie beside one another: the *stretches* that a dataset is cut into, each of which is read at once where
-//! an order keeps neighbours near.
+//! Blocks of neighbouring samples (*stretches*). Each stretch is read at once if an order keeps neighbours together. →
+//! `tests/data/stretches.rs`
 
 use super::{DatasetIndex, Extent, FileBlock, FileId, UNPACKED_KEPT};
 use sha2::{Digest, Sha256};
 
-/// The most bytes of a stretch that lies in no compressed block, which is enough for a request to a server to cost
-/// little beside its bytes.
+/// Largest number of bytes of a stretch outside of compressed blocks. With so many bytes, the overhead of a request to
+/// a server is small.
 pub const MOST_OF_STRETCH: u64 = 4 << 20;
-/// The most bytes between two samples of a stretch, which are read along: headers and small fields may lie there, and
-/// of a choice of small samples others.
+/// Largest gap in bytes between two samples of a stretch. It is read along. The gap may hold headers and small fields,
+/// or small samples that are not selected.
 const MOST_BETWEEN: u64 = 64 << 10;
 
-/// A stretch: its first member, and what is read for it.
+/// A stretch: its first member, and the bytes that are read for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stretch {
     /// The number of its first sample among the members.
     first: u64,
     file: FileId,
-    /// The first byte, and the one behind the last; addresses in a compressed block.
+    /// The first byte, and the end (exclusive). For a compressed block these are addresses.
     start: u64,
     end: u64,
     is_compressed: bool,
@@ -31,22 +31,21 @@ impl Stretch {
 
 /// The stretches of the samples that epochs draw from, in the order of the samples.
 ///
-/// A stretch is all samples of a compressed block, or samples that follow one another in a shard, of so many bytes or
-/// less with what lies between them. It depends on the dataset and on the choice of samples, and not on where the
-/// dataset lies.
+/// A stretch is all samples of a compressed block, or consecutive samples of a shard. The latter have a limited number
+/// of bytes, including gaps. Stretches depend on the dataset and on the selected samples, but not on where the dataset
+/// is stored.
 #[derive(Debug)]
 pub struct Stretches {
     stretches: Vec<Stretch>,
     members: u64,
     digest: [u8; 32],
-    /// The numbers of those with several samples that are read at once although they are not compressed, by file and
-    /// place.
+    /// The numbers of uncompressed stretches with several samples, sorted by file and offset.
     by_place: Vec<u32>,
 }
 
 impl Stretches {
-    /// The stretches of so many `members`, of which `member` gives the samples. Those that lie in no compressed block
-    /// have `most` bytes, or are one sample.
+    /// The stretches of `members` samples. `member` gives the number of each sample. A stretch outside of compressed
+    /// blocks has at most `most` bytes, or a single sample.
     pub fn new(index: &DatasetIndex, members: u64, member: impl Fn(u64) -> u64, most: u64) -> Self {
         let mut stretches: Vec<Stretch> = Vec::new();
         for number in 0..members {
@@ -64,7 +63,7 @@ impl Stretches {
         Self::of(stretches, members)
     }
 
-    /// Stretches by the numbers of their members and bytes, of a dataset that is only simulated.
+    /// Stretches with these numbers of members and bytes, for a simulated dataset.
     pub fn simulated(sizes: &[(u64, u64)]) -> Self {
         let (mut stretches, mut first, mut start) = (Vec::new(), 0, 0);
         for (members, bytes) in sizes {
@@ -101,7 +100,7 @@ impl Stretches {
         (self.stretches.len() as u64) < self.members && (0..self.len()).any(is_shared)
     }
 
-    /// The bytes of the largest stretch, if memory has but few as large.
+    /// The bytes of the largest stretch, if memory holds only a few that large.
     pub fn few_at_a_time(&self) -> Option<u64> {
         let largest = (0..self.len()).map(|number| self.bytes_of(number)).max()?;
         (largest > UNPACKED_KEPT / 8).then_some(largest)
@@ -117,40 +116,39 @@ impl Stretches {
         self.stretches.is_empty()
     }
 
-    /// The number of the samples of all of them.
+    /// The number of samples in all of them.
     pub fn members(&self) -> u64 {
         self.members
     }
 
-    /// The members of a stretch: the number of the first, and of the one behind the last.
+    /// The members of a stretch, as a range of their numbers.
     ///
     /// # Panics
-    /// Panics when there is no such stretch.
+    /// Panics if there is no such stretch.
     pub fn members_of(&self, stretch: usize) -> std::ops::Range<u64> {
         let end = self.stretches.get(stretch + 1).map_or(self.members, |next| next.first);
         self.stretches[stretch].first..end
     }
 
-    /// The stretch that has a member.
+    /// The stretch that contains a member.
     pub fn with_member(&self, member: u64) -> usize {
         self.stretches.partition_point(|stretch| stretch.first <= member) - 1
     }
 
-    /// The bytes of memory that a stretch takes once it is read, and unpacked if it is compressed.
+    /// The bytes of memory that a stretch takes after reading and decompression.
     ///
     /// # Panics
-    /// Panics when there is no such stretch.
+    /// Panics if there is no such stretch.
     pub fn bytes_of(&self, stretch: usize) -> u64 {
         self.stretches[stretch].bytes()
     }
 
-    /// The hash of how samples are cut into stretches.
+    /// The hash of how samples are divided into stretches.
     pub fn digest(&self) -> &[u8; 32] {
         &self.digest
     }
 
-    /// The stretch, not compressed and of more than this sample, that an extent lies in: its file, its first byte and
-    /// its length.
+    /// The uncompressed stretch with several samples that contains an extent: its file, its first byte and its length.
     pub fn around(&self, extent: Extent) -> Option<Extent> {
         let at = self.by_place.partition_point(|&number| {
             let Stretch { file, start, .. } = self.stretches[number as usize];
@@ -177,8 +175,8 @@ impl Stretch {
         }
     }
 
-    /// Whether the sample that follows those it has by now belongs to it. A sample without an image has no bytes, which
-    /// lie nowhere.
+    /// Whether the sample after those in the stretch belongs to it, too. A sample without an image has no bytes, so its
+    /// offset does not count.
     fn takes(&self, extent: Extent, most: u64) -> bool {
         let Extent { file, offset, length } = extent;
         if file == self.file && length == 0 {

@@ -1,4 +1,4 @@
-//! The notes and the summary of an index, for people and for `--json`.
+//! What was found while a dataset was listed, and the summary of an index, for display and for `--json`.
 
 use super::layouts::Layout;
 use super::left_out::{LeftOut, Loss};
@@ -12,64 +12,64 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The origin of an index.
+/// How an index was obtained.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "origin", content = "because")]
 pub enum IndexOrigin {
-    /// The index was loaded from a file that an earlier start made.
+    /// It was loaded from a file that an earlier start made.
     Loaded,
-    /// The index was built now, for this reason: "there was none", "--rebuild", or what was wrong with the old one.
+    /// It was built now, for this reason: there was no index, a rebuild was requested, or the old index was not usable.
     Built(String),
 }
 
-/// Files that were left out for one reason.
+/// Files that were skipped for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
     /// The number of files.
     pub count: u64,
     /// One of the files.
     pub example: String,
-    /// The cost of leaving them out.
+    /// The cost of skipping them.
     pub loss: Loss,
 }
 
-/// Notes that were taken while the dataset was listed and that the index keeps.
+/// What was found while the dataset was listed. It is stored in the index.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notes {
-    /// What was left out, by reason.
+    /// What was skipped, by reason.
     pub skipped: SkippedByReason,
-    /// The part of it that is of the root and of directories, by their paths.
+    /// The part of `skipped` that belongs to the root and to single directories, by path.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) places: BTreeMap<String, SkippedByReason>,
-    /// The class directories that hold no image. They keep their class numbers.
+    /// The class directories without images. They keep their class numbers.
     pub empty_classes: Vec<String>,
-    /// Whether no sample has a label, or some labels cannot be used.
+    /// Whether no sample has a label, or the labels cannot be used.
     pub unlabeled: bool,
-    /// The reason for which labels that are there cannot be used.
+    /// Why existing labels cannot be used.
     #[serde(default)]
     pub label_fault: Option<LabelFault>,
-    /// Whether all stems of the shards are samples, with an image or without.
+    /// Whether every stem of the shards is a sample, with an image or without.
     #[serde(default)]
     pub every_stem: bool,
-    /// The columns of tables of which all texts are kept in the index.
+    /// The columns of tables whose texts are all kept in the index.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept_texts: Vec<String>,
-    /// The column of a table, or the member or key that the user named in tar shards, that has the labels.
+    /// The column of a table that holds the labels; in tar shards, the member or key that the user named for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_column: Option<String>,
-    /// The columns of tables that cannot be the label because of their values, and why.
+    /// The columns of tables whose values cannot be labels, and why.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_labels: BTreeMap<String, String>,
-    /// An image without a label in tar shards that lies in a directory there, as classes do elsewhere.
+    /// An unlabelled image inside a directory of a tar shard. In other datasets such directories are classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_directory: Option<String>,
     /// Whether no sample has an image.
     #[serde(default)]
     pub imageless: bool,
-    /// A sample with several images, of which none is more its own than the others.
+    /// A sample with several images and no clear main image.
     #[serde(default)]
     pub ambiguous: Option<String>,
-    /// The column of a table that has the samples' images.
+    /// The column of a table that holds the samples' images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// Whether some sample of a table has no image.
@@ -78,24 +78,25 @@ pub struct Notes {
     /// Whether the smallest label of a table is 1.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub labels_from_one: bool,
-    /// What is amiss where shards are not all of a whole by their names.
+    /// A description of missing or contradictory shards, if the numbers in their names show such.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,
     /// The shards that could not be read, sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bad_shards: Vec<BadShard>,
-    /// Whether a manifest names files on servers, which are read by requests.
+    /// Whether a manifest names files on servers. These are read by requests.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub on_servers: bool,
-    /// Whether a manifest's URLs have secrets, which are not in the index, so that it is read at every start.
+    /// Whether the URLs of a manifest contain secrets. The index does not store secrets, so the manifest is read at
+    /// every start.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secrets: bool,
-    /// How the samples of a packed dataset were stored before they were packed.
+    /// The layout of the samples of a packed dataset before they were packed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packed_of: Option<Layout>,
 }
 
-/// The reason why the labels of a dataset cannot be used. It is an error only for loaders that want labels.
+/// Reason why the labels of a dataset cannot be used. It is an error only for loaders that need labels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LabelFault {
     /// The shard, below the root; empty where the root is the shard.
@@ -109,7 +110,7 @@ impl LabelFault {
         Self { shard: String::from_utf8_lossy(shard).into_owned(), message }
     }
 
-    /// The fault as that of a dataset that was packed of this one, and has other shards.
+    /// Converts the fault to one of a dataset that was packed from this one and so has other shards.
     pub(super) fn of_packed(self) -> Self {
         let Self { shard, message } = self;
         let place = if shard.is_empty() { String::new() } else { format!("{shard} in the source: ") };
@@ -126,26 +127,26 @@ impl LabelFault {
         &self.message
     }
 
-    /// The error for a loader that wants labels of the dataset at `root`.
+    /// The error for a loader that needs labels of the dataset at `root`.
     pub(super) fn error(&self, root: &Path) -> Error {
         let shard = if self.shard.is_empty() { root.to_path_buf() } else { root.join(&self.shard) };
         Error::dataset(shard, self.message.clone())
     }
 }
 
-/// Reasons that a message names.
+/// Largest number of reasons that a message names.
 const REASONS_NAMED: usize = 5;
-/// Bytes of an example in a message.
+/// Largest number of bytes of an example in a message.
 const LONGEST_EXAMPLE: usize = 120;
 
 impl Notes {
-    /// Counts something that is no sample.
+    /// Counts one skipped item.
     pub(super) fn skip(&mut self, what: LeftOut, example: impl FnOnce() -> String) {
         let skipped = || Skipped { count: 0, example: example(), loss: what.loss() };
         self.skipped.entry(what.text().into_owned()).or_insert_with(skipped).count += 1;
     }
 
-    /// Counts several things that are no samples.
+    /// Counts several skipped items.
     pub(super) fn skip_all(&mut self, what: LeftOut, count: u64, example: impl FnOnce() -> String) {
         if count > 0 {
             self.skip(what, example);
@@ -153,12 +154,12 @@ impl Notes {
         }
     }
 
-    /// Remembers a sample with several images: the first of them by name, in whatever order they come.
+    /// Records a sample with several images. Keeps the first by name, in whatever order they come.
     pub(super) fn keep_ambiguous(&mut self, stem: String) {
         self.ambiguous = Some(self.ambiguous.take().map_or(stem.clone(), |known| known.min(stem)));
     }
 
-    /// The message that something is `missing`, with what was found instead.
+    /// The message `missing`, followed by what was found instead.
     pub(super) fn explain(&self, missing: &str) -> String {
         match named(self.skipped.iter()) {
             found if found.is_empty() => missing.to_owned(),
@@ -166,9 +167,9 @@ impl Notes {
         }
     }
 
-    /// Tells the user which files of the dataset at `root` are not read. If it was just indexed, the labels that cannot
-    /// be used are told, too, although nobody asks for them; and where the dataset's own `labels` are wanted, what else
-    /// may have labels.
+    /// Reports to the user which files of the dataset at `root` are not read. If the dataset was `just_indexed`, this
+    /// includes unusable labels, even if no labels are needed. If the dataset's own `labels` are needed, this includes
+    /// tables that may hold labels.
     pub(super) fn notify(&self, root: &Path, just_indexed: bool, labels: bool, notices: &Notices) {
         let of = |wanted| named(self.skipped.iter().filter(move |(_, skipped)| skipped.loss == wanted));
         let root = root.display();
@@ -222,7 +223,7 @@ impl Notes {
         }
     }
 
-    /// Adds the notes of another thread. The example that is kept does not depend on which came first.
+    /// Adds the findings of another thread. The example that is kept does not depend on their order.
     pub(super) fn absorb(&mut self, other: Self) {
         for (reason, more) in other.skipped {
             let skipped = self.skipped.entry(reason).or_insert_with(|| Skipped {
@@ -256,7 +257,7 @@ impl Notes {
     }
 }
 
-/// The reasons that left out most, each with its count and example, and the number of other reasons.
+/// The most frequent reasons, each with its count and example, and the number of other reasons.
 fn named<'a>(skipped: impl Iterator<Item = (&'a String, &'a Skipped)>) -> String {
     let mut skipped: Vec<_> = skipped.collect();
     skipped.sort_by_key(|(_, skipped)| std::cmp::Reverse(skipped.count));
@@ -271,7 +272,7 @@ fn named<'a>(skipped: impl Iterator<Item = (&'a String, &'a Skipped)>) -> String
     names.join("; ")
 }
 
-/// The name, without its middle where it is long.
+/// The name, without its middle if it is long.
 fn shortened(name: &str) -> String {
     if name.len() <= LONGEST_EXAMPLE {
         return name.to_owned();
@@ -282,7 +283,7 @@ fn shortened(name: &str) -> String {
     format!("{}…{}", &name[..head], &name[tail..])
 }
 
-/// The numbers of bytes of samples.
+/// Number of bytes of samples: in total, and of the largest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct SampleBytes {
     /// The number of bytes of all samples.
@@ -292,7 +293,7 @@ pub struct SampleBytes {
 }
 
 impl SampleBytes {
-    /// Sums up samples with these numbers of bytes.
+    /// Summarises samples with these numbers of bytes.
     pub(super) fn of(samples: impl Iterator<Item = u64>) -> Self {
         samples.fold(Self::default(), |Self { total_bytes, largest }, bytes| Self {
             total_bytes: total_bytes + bytes,
@@ -304,25 +305,25 @@ impl SampleBytes {
 /// A field of the samples of tables.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TableField {
-    /// The name by which it is asked for.
+    /// The name by which it is selected.
     pub name: String,
     /// The kind of its values.
     pub kind: FieldKind,
-    /// The reason for which it cannot be read; `None` for a field that can.
+    /// Why it cannot be read; `None` if it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
 
-/// The requests that were made to find, compare and index a dataset on a server; those for samples are not among them.
+/// Requests that were made to find, compare and index a dataset on a server. Requests for samples are not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct IndexRequests {
-    /// For what the server says of files.
+    /// Requests for the metadata of files.
     pub heads: u64,
-    /// For files, or parts of them.
+    /// Requests for files or parts of them.
     pub gets: u64,
-    /// For pages of an object store's listings.
+    /// Requests for pages of an object store's listings.
     pub lists: u64,
-    /// The bytes of files that came.
+    /// Bytes of files that were received.
     pub bytes: u64,
 }
 
@@ -332,7 +333,7 @@ impl IndexRequests {
     }
 }
 
-/// The facts that `foreload index` shows.
+/// Facts that `foreload index` shows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IndexSummary {
     /// The dataset as the user named it.
@@ -343,26 +344,25 @@ pub struct IndexSummary {
     pub samples: u64,
     /// The number of classes; 0 where samples have no labels.
     pub classes: u32,
-    /// The number of bytes of what stands for all samples: their images or files; in shards without images, their
-    /// first members.
+    /// The number of bytes of all images or loose files. In shards without images, the first member of each sample
+    /// counts.
     pub total_bytes: u64,
     /// The number of bytes of the largest of these.
     pub largest: u32,
-    /// The bytes of all members of the samples in tar shards; `None` where samples are single files, or where the index
-    /// was read without its members.
+    /// The bytes of all members of the samples in shards; `None` if samples are loose files, or if the index was loaded
+    /// without its members.
     pub members: Option<SampleBytes>,
     /// The number of shards, or of directories of loose files.
     pub groups: u64,
-    /// The notes that were taken when the dataset was listed.
+    /// What was found while the dataset was listed.
     #[serde(flatten)]
     pub notes: Notes,
-    /// The members that samples have beside one another in shards, by the ends of their names: what `fields=` can ask
-    /// for.
+    /// The keys of the members that samples in shards have. `fields=` can select these.
     pub keys: Vec<String>,
     /// The fields that samples of tables have, with their kinds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<TableField>,
-    /// What gives the samples labels, where they have none.
+    /// What to do to give the samples labels, if they have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to_label: Option<String>,
     /// The dataset's fingerprint in hexadecimal.
@@ -371,18 +371,18 @@ pub struct IndexSummary {
     pub index_path: PathBuf,
     /// The size of the index file in bytes.
     pub index_bytes: u64,
-    /// The origin of the index.
+    /// How the index was obtained.
     #[serde(flatten)]
     pub origin: IndexOrigin,
     /// The seconds that loading or building took.
     pub seconds: f64,
-    /// The requests for that, where the dataset lies on a server.
+    /// The requests for that, if the dataset is on a server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<IndexRequests>,
 }
 
 impl IndexSummary {
-    /// The bytes of what samples hold, as far as it is known: of all members, else of the images.
+    /// The bytes of the samples: with all members if these are known, else of the images.
     pub fn bytes(&self) -> SampleBytes {
         let images = SampleBytes { total_bytes: self.total_bytes, largest: u64::from(self.largest) };
         self.members.unwrap_or(images)
@@ -415,7 +415,7 @@ impl DatasetPart {
     }
 }
 
-/// The names in the section of classes.
+/// Parses the names in the section of classes.
 pub(super) fn class_names(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut names = Vec::new();
     while let Some((length, rest)) = bytes.split_first_chunk() {

@@ -1,4 +1,4 @@
-//! Finds out what kind of dataset a root holds: by the names in it, and by contents where the names are ambiguous.
+//! Detects what kind of dataset a root holds: by the names in it, and by contents where names are ambiguous.
 
 mod named;
 mod pairs;
@@ -19,40 +19,40 @@ use base::error::{Error, Result};
 use named::{compressed, named, nested, single};
 use root::{RootListing, list_root};
 
-/// The directories or shards that must be indexed.
+/// The directories or shards to index.
 pub(super) struct Survey {
     pub(super) layout: Layout,
-    /// The directories that are classes. Without any, all files below the root are of class 0.
+    /// The class directories. If there are none, all files below the root are of class 0.
     pub(super) classes: Vec<Vec<u8>>,
-    /// The names of the shards; one empty name where the root itself is the shard.
+    /// The names of the shards; one empty name if the root itself is the shard.
     pub(super) shards: Vec<Vec<u8>>,
     pub(super) notes: Notes,
-    /// The message when no sample is found.
+    /// The message if no sample is found.
     pub(super) nothing: String,
-    /// The manifest, where the dataset is packed.
+    /// The manifest, if the dataset is packed.
     pub(super) packed: Option<PackedManifest>,
-    /// The split that the shards are.
+    /// The split that the shards belong to.
     split: Option<String>,
 }
 
-/// Shards of a layout, and what knows them.
+/// Shards of a layout, with the implementation of that layout.
 pub(super) type OtherShards = (Layout, &'static dyn ShardLayout, Vec<Vec<u8>>);
 
-/// The message where nothing is found that a dataset is known by.
+/// Message for a root in which no dataset is recognised.
 const NO_DATASET: &str = "\
     holds no dataset: neither class directories (root/class/image.jpg) nor images, nor shards (.tar, .tar.gz, \
     .tar.zst, .tfrecord, .parquet, .arrow), nor the index.json of MDS or the state.json of save_to_disk, nor what \
     foreload pack made; a table that lists files, such as train.csv, is named itself";
 
-/// The endings of names of files that describe shards.
+/// Suffixes of files that describe shards.
 const DESCRIPTIONS: &[&str] = &[
     ".json", ".txt", ".md", ".csv", ".pbtxt", ".idx", ".index", ".yaml", ".yml", ".log", ".md5", ".sha1",
     ".sha256", ".sha512", ".crc32c",
 ];
-/// Endings of shards that are compressed as a whole.
+/// Suffixes of shards that are compressed as a whole.
 const COMPRESSED: &[&str] = &[".gz", ".zst", ".zstd", ".zlib", ".bz2", ".xz", ".lz4", ".sz", ".snappy", ".Z"];
 
-/// Surveys the root of `source`, or what is the split of this name in it.
+/// Surveys the root of `source`, or the split with this name in it.
 pub(super) fn survey(
     source: &dyn DatasetSource,
     contents: Contents,
@@ -97,12 +97,12 @@ fn whole(
         return named(source, names, contents, cancel);
     }
     if !source.is_directory()? {
-        // A link has the kind of what it leads to.
+        // For a link, the name of its target counts.
         let path = if source.is_remote() { source.path(&[]) } else { source.canonical()? };
         return single(source, path.file_name().unwrap_or_default(), contents, cancel);
     }
-    // To look for each file that may say what the dataset is costs a server's answer, so that a listing comes first.
-    // Where the server shows none, they are found all the same.
+    // On a server, looking for each of these files costs a request, so list the root first. If the server shows no
+    // listing, look for them all the same.
     let listing = source.is_remote().then(|| list_root(source, contents, cancel));
     let may_have = |name: &str| match &listing {
         Some(Ok(found)) => found.special.contains(name.as_bytes()),
@@ -128,7 +128,7 @@ fn whole(
 }
 
 impl Survey {
-    /// That of a dataset of these shards.
+    /// The survey of a dataset of these shards.
     fn of_shards(layout: Layout, knows: &dyn ShardLayout, shards: Vec<Vec<u8>>, notes: Notes) -> Self {
         Self {
             layout,
@@ -141,13 +141,14 @@ impl Survey {
         }
     }
 
-    /// That of shards that were found by their names. Some may be missing, which is noted: a part may be meant.
+    /// The survey of shards that were found by their names. Missing shards are recorded and no error: a part may be
+    /// intended.
     fn of_found(layout: Layout, knows: &dyn ShardLayout, shards: Vec<Vec<u8>>, mut notes: Notes) -> Self {
         notes.incomplete = numbered::incomplete(&shards);
         Self::of_shards(layout, knows, shards, notes)
     }
 
-    /// That of a split.
+    /// The survey of a split.
     fn of_split(split: ChosenSplit, mut notes: Notes) -> Self {
         notes.absorb(split.notes);
         Self { split: split.name, ..Self::of_found(split.layout, split.knows, split.shards, notes) }
@@ -218,7 +219,7 @@ fn images(
     let Some(first) = found.shards.first() else {
         return match found.images.count {
             0 => Err(Error::dataset(source.path(&[]), found.notes.explain(NO_DATASET))),
-            // The root is walked like any directory, and what is left out in it is noted then.
+            // The root is walked like any directory later, which records what it skips.
             _ => Ok(Survey {
                 layout: Layout::Folder,
                 classes: Vec::new(),
@@ -236,7 +237,7 @@ fn images(
     Ok(Survey::of_found(layout, knows, found.shards, found.notes))
 }
 
-/// Surveys a root of shards that are no tars.
+/// Surveys a root whose shards are not tars.
 fn other_shards(
     source: &dyn DatasetSource,
     (layout, knows, shards): OtherShards,
@@ -250,11 +251,11 @@ fn other_shards(
         refuse_places(source, &shards[0], below)?;
         return Ok(Survey::of_found(layout, knows, shards, found.notes));
     }
-    // A README may say which of them are the dataset.
+    // A README may define which shards are the dataset.
     if let Some(shard) = below.plain_shard().filter(|_| !found.special.contains(CARD.as_bytes())) {
         return Err(in_places(source, &shards[0], shard));
     }
-    // Where some are in directories, all are looked through, since their paths say splits.
+    // If some shards are in directories, search all directories, because their paths determine splits.
     let flat = below.shards.is_empty().then(|| (layout, knows, shards.clone()));
     match splits::choose(source, flat, split, cancel)? {
         Some(chosen) => Ok(Survey::of_split(chosen, found.notes)),
@@ -262,7 +263,7 @@ fn other_shards(
     }
 }
 
-/// Refuses shards in directories of a root that has shards itself, of which `first` is one.
+/// Refuses shards in directories if the root has shards itself. `first` is one of the root's.
 fn refuse_places(source: &dyn DatasetSource, first: &[u8], below: &FoundBelow) -> Result<()> {
     below.shards.first().map_or(Ok(()), |(_, shard)| Err(in_places(source, first, shard)))
 }
@@ -297,12 +298,12 @@ fn files(
         descriptions.iter().for_each(|name| notes.skip(LeftOut::BesideRecords, || text(name)));
         return Ok(Survey::of_found(Layout::TfRecord, &RecordShards, shards, notes));
     }
-    // A file in the root is in no class, so the dataset has no classes.
+    // A file in the root belongs to no class, so the dataset has no classes.
     let has_files = other.is_some() || !shards.is_empty() || !descriptions.is_empty();
     let classes = if has_files { Vec::new() } else { directories };
     split_directories::refuse(source, &classes, None, split, Contents::Files, cancel)?;
     if classes.is_empty() {
-        // The root is walked like any directory, and what is skipped in it is noted then.
+        // The root is walked like any directory later, which records what it skips.
         notes = Notes { unlabeled: true, ..Notes::default() };
     }
     let nothing = "holds no file".to_owned();
@@ -318,8 +319,8 @@ fn files(
 }
 
 impl RootListing {
-    /// Whether the directories are classes. Where shards or images are next to them, contents decide: whichever of the
-    /// two holds no image is left out, with a note.
+    /// Whether the directories are classes. If there are shards next to them, the contents decide: directories or
+    /// shards without images are skipped, and images in both are an error.
     fn are_classes(
         &mut self,
         source: &dyn DatasetSource,
@@ -355,7 +356,7 @@ impl RootListing {
         Ok(true)
     }
 
-    /// The split that is chosen where shards lie in directories, and no images and no shards beside them.
+    /// The chosen split, if shards are in directories, with no images there and no shards in the root.
     fn splits_below(
         &mut self,
         source: &dyn DatasetSource,
@@ -378,8 +379,8 @@ impl RootListing {
         Ok(Some(Survey::of_split(chosen, self.notes.clone())))
     }
 
-    /// The shards that are no tars, where they are the dataset: beside tars, and beside directories with images, they
-    /// are files in the root.
+    /// The shards that are not tars, if they are the dataset. Next to tars, or to directories with images, they are
+    /// skipped as files in the root.
     fn other_shards(
         &mut self,
         source: &dyn DatasetSource,
@@ -426,11 +427,11 @@ pub(super) fn is_tfrecord(name: &[u8]) -> bool {
     let is_separator = |byte: &u8| matches!(byte, b'-' | b'_' | b'.');
     let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
     let mut parts = rest.split(is_separator);
-    // A separator follows, or nothing.
+    // After the ending there is nothing, or a separator.
     parts.next().is_some_and(<[u8]>::is_empty) && parts.all(|part| part == b"of" || is_number(part))
 }
 
-/// Whether a file describes shards, or is made of one, by its name.
+/// Whether a file name says that the file describes shards or is derived from one.
 pub(super) fn describes(name: &[u8]) -> bool {
     DESCRIPTIONS.iter().any(|ending| name.ends_with(ending.as_bytes()))
 }

@@ -1,8 +1,8 @@
-//! A shard that is a table: columns with a cell for each sample, as the parsers of Parquet, Arrow, MDS and `tf.Example`
-//! find them.
+//! Shards that are tables: columns with one cell for each sample, as the parsers of Parquet, Arrow, MDS and
+//! `tf.Example` return them.
 //!
-//! Parsers say where bytes lie and what small values are; they never copy what is read of a sample later, such as its
-//! image.
+//! Parsers return the locations of bytes, and small values. They never copy bytes that are read with a sample later,
+//! such as its image.
 
 use super::FieldKind;
 use super::blocks::StoredBlock;
@@ -12,58 +12,58 @@ use super::blocks::StoredBlock;
 pub struct ShardTable {
     /// The number of samples, which is the number of cells of every column.
     pub samples: u64,
-    /// The columns, by different names.
+    /// The columns. Their names are distinct.
     pub columns: Vec<TableColumn>,
-    /// The compressed blocks that extents of cells lie in, by their addresses.
+    /// The compressed blocks that hold cells, sorted by address.
     pub blocks: Vec<StoredBlock>,
 }
 
 /// A column of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableColumn {
-    /// The name by which a field asks for it.
+    /// The name by which a field selects it.
     pub name: String,
-    /// The kind of its values, as far as the schema says it.
+    /// The kind of its values, where the schema determines it.
     pub kind: FieldKind,
-    /// The names that its whole numbers stand for, from 0 on; none where they are numbers.
+    /// The names for its integers 0, 1, and so on; empty if they are plain numbers.
     pub classes: Vec<String>,
-    /// The cells, one for each sample. A sample without a value has `None`.
+    /// The cells, one for each sample; `None` for a sample without a value.
     pub cells: TableCells,
 }
 
 impl TableColumn {
-    /// Whether it is of a type without values.
+    /// Whether its type has no values.
     pub(super) fn is_nothing(&self) -> bool {
         matches!(&self.cells, TableCells::Refused(reason) if reason == NO_VALUES)
     }
 }
 
-/// Why a column is refused whose type has no values. Writers give it to columns that are empty in one shard, so that
-/// other shards say what its values are.
+/// Reason to refuse a column whose type has no values. Writers use this type for columns that are empty in one shard.
+/// Other shards then determine the type.
 pub(super) const NO_VALUES: &str = "it holds no values at all, which cannot be read";
 
 /// The cells of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TableCells {
-    /// Bytes that lie in the shard as they are, or at the addresses of a compressed block.
+    /// Bytes stored verbatim in the shard, or at the addresses of a compressed block.
     Extents(Vec<Option<CellExtent>>),
-    /// Truth values.
+    /// Booleans.
     Truths(Vec<Option<bool>>),
-    /// Whole numbers.
+    /// Integers.
     Integers(Vec<Option<i64>>),
-    /// Other numbers.
+    /// Floating-point numbers.
     Floats(Vec<Option<f64>>),
-    /// A list of so many whole numbers for each sample.
+    /// Lists of integers, with this many for each sample.
     IntegerLists(u32, Vec<Option<Box<[i64]>>>),
-    /// A list of so many other numbers for each sample.
+    /// Lists of floating-point numbers, with this many for each sample.
     FloatLists(u32, Vec<Option<Box<[f64]>>>),
-    /// Texts, which are short: those that lie in the shard as they are, are extents.
+    /// Short texts. Texts that are stored verbatim in the shard are extents instead.
     Texts(Vec<Option<Box<str>>>),
-    /// What cannot be read, and why: it is refused where a field asks for it.
+    /// A column that cannot be read, with the reason. A field that selects it is refused.
     Refused(String),
 }
 
-/// Where a cell's bytes lie in the shard.
+/// Location of a cell's bytes in the shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CellExtent {
     /// The offset of the first byte.

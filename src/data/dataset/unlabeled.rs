@@ -1,4 +1,4 @@
-//! Messages for a dataset without labels: which fields it has, and how its samples get labels.
+//! Messages about a dataset without labels: which fields it has, and how its samples get labels.
 
 use super::cells::CellType;
 use super::part::DatasetPart;
@@ -7,16 +7,16 @@ use base::error::{Error, Result};
 use base::names::NamedValue;
 use std::borrow::Cow;
 
-/// The number of columns or members that a message names.
+/// Largest number of columns or members that a message names.
 const NAMED: usize = 12;
-/// The bytes of a name in a message.
+/// Largest number of bytes of a name in a message.
 const LONGEST: usize = 60;
-/// Why a table has no labels where no column has values of a type that labels have and the name of a label.
+/// Reason why a table has no labels, if no column has both the usual name and a suitable type.
 const NONE_USUAL: &str =
     "none with a usual name such as \"label\" or \"class\" has class numbers or names of classes";
 
 impl DatasetIndex {
-    /// Says what gives the samples labels, where they have none.
+    /// What to do to give the samples labels, if they have none.
     pub fn to_label(&self) -> String {
         let unlabeled = || self.dataset_parts().find(|part| part.notes.unlabeled);
         match unlabeled().or_else(|| self.dataset_parts().next()) {
@@ -28,7 +28,7 @@ impl DatasetIndex {
 }
 
 impl DatasetPart {
-    /// Checks that the labels are those of the column, member or key that the user named.
+    /// Checks that the labels come from the column, member or key that the user named.
     ///
     /// # Errors
     /// [`Error::Config`] for `label`, which lists the columns or members that the samples have.
@@ -61,7 +61,7 @@ impl DatasetPart {
         Err(Error::config("label", message))
     }
 
-    /// Says what gives the samples labels, where they have none.
+    /// What to do to give the samples labels, if they have none.
     pub(super) fn to_label(&self) -> String {
         let layout = self.notes.packed_of.unwrap_or(self.layout());
         if layout.is_table() {
@@ -93,12 +93,12 @@ impl DatasetPart {
         }
     }
 
-    /// Whether samples in tars have no member but images.
+    /// Whether samples in tars have only images as members.
     fn has_images_alone(&self) -> bool {
         self.keys().iter().all(|key| FieldKind::of_key(key) == FieldKind::Image)
     }
 
-    /// Why columns with the name of a label are not the label; `None` if there is no such column.
+    /// Why columns with the usual name of a label are not the label; `None` if there is no such column.
     fn reasons(&self) -> Option<String> {
         let empty = self.empty_label().map(|name| format!("{name:?} has no values"));
         let not_labels = self.notes.not_labels.iter().map(|(name, why)| format!("{name:?} {why}"));
@@ -106,7 +106,7 @@ impl DatasetPart {
         (!reasons.is_empty()).then(|| reasons.join(", "))
     }
 
-    /// The column that would be the label, had it any values; `None` where samples have labels.
+    /// The column that would be the label if it had any values; `None` if samples have labels.
     fn empty_label(&self) -> Option<&String> {
         let is_empty = self.notes.unlabeled && self.notes.label_fault.is_none();
         self.notes.label_column.as_ref().filter(|_| is_empty && self.is_table())
@@ -130,7 +130,7 @@ impl DatasetPart {
         fields.collect()
     }
 
-    /// The columns or members of the samples, in words.
+    /// The columns or members of the samples, as a phrase.
     fn described(&self) -> String {
         let fields = self.sample_fields();
         let mut names: Vec<String> = fields.iter().take(NAMED).map(SampleField::in_words).collect();
@@ -140,10 +140,10 @@ impl DatasetPart {
         if names.is_empty() { "nothing else".to_owned() } else { names.join(", ") }
     }
 
-    /// A column that may be meant as the label: one by whose name that is likely, or else one of whole numbers.
+    /// A column that may be meant as the label: one with a likely name, or else one of integers.
     fn likely_label(&self) -> Option<String> {
         let fields = self.sample_fields();
-        // These gave no labels.
+        // These were tried and gave no labels.
         let tried = &[self.empty_label(), self.label_asked.as_ref()];
         let holding = |hold: fn(&DescribedValues) -> bool| {
             let names = fields.iter().filter(move |field| hold(&field.values)).map(|field| &field.name);
@@ -159,7 +159,7 @@ impl DatasetPart {
         integers().chain(texts).find(is_likely).or_else(|| integers().next()).cloned()
     }
 
-    /// The setting `fields` that reads the samples without labels, with a field that they have.
+    /// An example of the setting `fields` that reads the samples without labels, with one of their fields.
     fn example(&self) -> String {
         let is_other = |field: &SampleField| {
             Some(&field.name) != self.notes.image.as_ref()
@@ -187,7 +187,7 @@ struct SampleField {
 }
 
 impl SampleField {
-    /// Its name, and what its values are where that is known.
+    /// Its name, and what its values are if that is known.
     fn in_words(&self) -> String {
         let name = shortened(&self.name);
         let words: Cow<'_, str> = match &self.values {
@@ -202,9 +202,9 @@ impl SampleField {
     }
 }
 
-/// What the values of a field are.
+/// The values of a field, for a description.
 enum DescribedValues {
-    /// Members, whose values the index does not have.
+    /// A member. The index does not have its values.
     Unknown,
     /// A column that the index has.
     Column(CellType),
@@ -226,7 +226,7 @@ impl DescribedValues {
     }
 }
 
-/// A name, cut where it is long.
+/// A name, cut if it is long.
 fn shortened(name: &str) -> String {
     if name.len() <= LONGEST {
         return name.to_owned();

@@ -1,32 +1,32 @@
-//! Blocks of tables that are packed with snappy, gzip, zstd or LZ4, unpacked within limits.
+//! Decompression of blocks with snappy, gzip, zlib, zstd or LZ4, within limits.
 
 use crate::source::Malformed;
 use ruzstd::decoding::StreamingDecoder;
 use ruzstd::decoding::errors::FrameDecoderError;
 use std::io::Read;
 
-/// The most bytes that a block may have when it is unpacked.
+/// Largest number of bytes of a block after decompression.
 pub(super) const LARGEST_BLOCK: u64 = 256 << 20;
 
-/// How a block is packed.
+/// Codec of a compressed block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BlockCodec {
     /// Snappy's raw format.
     Snappy,
     /// Gzip members.
     Gzip,
-    /// A frame of zstd.
+    /// Zstd frames.
     Zstd,
-    /// A block of LZ4 without a frame.
+    /// An LZ4 block without a frame.
     Lz4Block,
-    /// A frame of LZ4.
+    /// An LZ4 frame.
     Lz4Frame,
-    /// A stream of zlib.
+    /// A zlib stream.
     Zlib,
 }
 
 impl BlockCodec {
-    /// The codecs by their numbers in index files: none is ever given another.
+    /// The codecs by their numbers in index files. A codec never changes its number.
     const NUMBERED: [Self; 6] =
         [Self::Snappy, Self::Gzip, Self::Zstd, Self::Lz4Block, Self::Lz4Frame, Self::Zlib];
 
@@ -51,8 +51,8 @@ impl BlockCodec {
         }
     }
 
-    /// The most bytes that a packed byte can stand for: by the formats, matches are 64 bytes for 3, 258 for 2 bits, 255
-    /// for 1, and a zstd block has at most 128 KiB for 3 bytes and more.
+    /// Largest number of decompressed bytes for one compressed byte. By the formats, a match has 64 bytes for 3, 258
+    /// for 2 bits, 255 for 1. A zstd block has at most 128 KiB for 3 bytes and more.
     fn most_for_a_byte(self) -> u64 {
         match self {
             Self::Snappy => 32,
@@ -63,22 +63,22 @@ impl BlockCodec {
     }
 }
 
-/// A block in a shard, from which later reads could unpack single values, too.
+/// A compressed block in a shard.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PackedBlock {
     /// The offset of its first byte in the shard.
     pub(super) offset: u64,
-    /// The number of its bytes once it is unpacked.
+    /// The number of its decompressed bytes.
     pub(super) unpacked: u64,
-    /// How it is packed.
+    /// Its codec.
     pub(super) codec: BlockCodec,
 }
 
 impl PackedBlock {
-    /// Unpacks the block, whose packed bytes are `packed`.
+    /// Decompresses the block from its compressed bytes `packed`.
     ///
     /// # Errors
-    /// [`Malformed`] for a block that is damaged, larger than [`LARGEST_BLOCK`], or of another length than stated.
+    /// [`Malformed`] if the block is damaged, larger than [`LARGEST_BLOCK`], or of another length than stated.
     pub(super) fn unpack(self, packed: &[u8]) -> Result<Vec<u8>, Malformed> {
         self.try_unpack(packed).map_err(|message| Malformed { offset: self.offset, message })
     }
@@ -89,10 +89,10 @@ impl PackedBlock {
             let most = LARGEST_BLOCK >> 20;
             return Err(format!("a {title} block of {size} bytes once unpacked: {most} MiB are the most"));
         }
-        // A zstd frame or an LZ4 frame without content has a head still.
         if size > (packed.len() as u64 + 1) * self.codec.most_for_a_byte() {
             return Err(format!("a {title} block of {} bytes cannot become {size} bytes", packed.len()));
         }
+        // An empty zstd or LZ4 frame still has a header, so no bytes at all decompress to no bytes.
         if size == 0 && packed.is_empty() {
             return Ok(Vec::new());
         }
@@ -138,10 +138,10 @@ impl PackedBlock {
     }
 }
 
-/// Unpacks all that there is, up to a byte more than [`LARGEST_BLOCK`].
+/// Decompresses everything, up to one byte more than [`LARGEST_BLOCK`].
 ///
 /// # Errors
-/// What is wrong, in words.
+/// A description of what is wrong.
 pub(super) fn unpack_all(codec: BlockCodec, packed: &[u8]) -> Result<Vec<u8>, String> {
     let mut unpacked = Vec::new();
     let into = &mut unpacked;
@@ -158,15 +158,15 @@ pub(super) fn unpack_all(codec: BlockCodec, packed: &[u8]) -> Result<Vec<u8>, St
     Ok(unpacked)
 }
 
-/// Why bytes cannot be unpacked.
+/// Reason why bytes cannot be decompressed.
 enum UnpackFault {
     Damaged(String),
-    /// A frame of zstd wants so many bytes of what came before to be kept.
+    /// A zstd frame needs a window of this many bytes of earlier output.
     Window(u64),
 }
 
 impl UnpackFault {
-    /// What is wrong, in words that follow what it is wrong with; `is` stands before an adjective.
+    /// Describes the fault, to follow its subject. `is` precedes an adjective.
     fn told(self, is: &str) -> String {
         match self {
             Self::Damaged(why) => format!("{is}damaged: {why}"),
@@ -180,8 +180,8 @@ impl UnpackFault {
     }
 }
 
-/// Unpacks members of gzip, and one byte more than `size` at most. Zeros behind the last one, with which tapes and some
-/// stores fill their blocks, are no part of it.
+/// Decompresses gzip members, to one byte more than `size` at most. Zeros after the last member are ignored, because
+/// tapes and some stores pad their blocks with them.
 fn unpack_gzip(packed: &[u8], size: u64, into: &mut Vec<u8>) -> Result<(), UnpackFault> {
     let mut rest = packed;
     loop {
@@ -201,16 +201,16 @@ fn unpack_gzip(packed: &[u8], size: u64, into: &mut Vec<u8>) -> Result<(), Unpac
     }
 }
 
-/// The length of the skippable frame that these bytes begin with, in which programs such as pzstd keep notes of their
-/// own (RFC 8878, 3.1.2); `None` where they begin with something else.
+/// The length of the skippable frame at the start of these bytes; `None` if they start with something else. Programs
+/// such as pzstd store notes in these frames (RFC 8878, 3.1.2).
 pub(super) fn skippable(bytes: &[u8]) -> Option<u64> {
     let (magic, rest) = bytes.split_first_chunk()?;
     let is_one = u32::from_le_bytes(*magic) & !0xf == 0x184d_2a50;
     rest.first_chunk().filter(|_| is_one).map(|length| 8 + u64::from(u32::from_le_bytes(*length)))
 }
 
-/// Unpacks frames of zstd, and one byte more than `size` at most. A window may be larger than what a frame becomes,
-/// as that of `zstd --long` is.
+/// Decompresses zstd frames, to one byte more than `size` at most. A window may be larger than the output of a frame,
+/// as with `zstd --long`.
 fn unpack_zstd(packed: &[u8], size: u64, into: &mut Vec<u8>) -> Result<(), UnpackFault> {
     let mut rest = packed;
     while !rest.is_empty() && into.len() as u64 <= size {
@@ -234,7 +234,7 @@ fn unpack_zstd(packed: &[u8], size: u64, into: &mut Vec<u8>) -> Result<(), Unpac
     Ok(())
 }
 
-/// Reads what there is, and one byte more than `size` at most, by which more than stated is noticed.
+/// Reads one byte more than `size` at most. That byte shows that there is more than stated.
 fn read_up_to(from: impl Read, size: u64, into: &mut Vec<u8>) -> Result<(), UnpackFault> {
     let read = from.take(size + 1).read_to_end(into);
     read.map(|_| ()).map_err(|error| UnpackFault::Damaged(error.to_string()))
@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    /// A frame of zstd without compression, which wants a window of 2^`log` bytes.
+    /// An uncompressed zstd frame that needs a window of 2^`log` bytes.
     fn frame(log: u8, text: &[u8]) -> Vec<u8> {
         let head = (text.len() as u32) << 3 | 1;
         [b"\x28\xb5\x2f\xfd\0", &[(log - 10) << 3][..], &head.to_le_bytes()[..3], text].concat()
@@ -278,7 +278,7 @@ mod tests {
             b"one other",
         );
         both(&[&one[..], &other, &notes(14, &[0; 17])].concat(), b"one other");
-        // What zstd --long=28 wants is given also where it is more than all there is.
+        // The window of zstd --long=28 is allowed even if it exceeds the whole output.
         both(&frame(28, b"small"), b"small");
         for cut in [[&one[..], &notes(0, &[0; 9])[..16]].concat(), [&one[..], &notes(0, b"")[..7]].concat()] {
             assert!(unpack_all(BlockCodec::Zstd, &cut).is_err());

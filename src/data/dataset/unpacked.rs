@@ -1,7 +1,7 @@
-//! Blocks that are unpacked, as many as memory is meant to have, for all who read a dataset.
+//! A bounded cache of decompressed blocks, shared by all readers of a dataset.
 //!
-//! Who asks for a block that another is about to unpack waits for it, so that no block is read or unpacked twice at the
-//! same time. Those that were asked for last are kept.
+//! If several threads request a block at the same time, one of them reads and decompresses it, and the others wait. The
+//! blocks that were used last are kept.
 
 use super::{FileBlock, FileId, FileVersion};
 use base::error::Result;
@@ -9,30 +9,31 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The most bytes of unpacked blocks that are kept, beside a single larger one.
+/// Largest number of bytes of decompressed blocks that are kept. A single larger block is kept as well.
 pub const UNPACKED_KEPT: u64 = 256 << 20;
-/// The most bytes, packed and unpacked, of blocks that are being unpacked at the same time, beside a single larger one.
+/// Largest number of bytes, compressed and decompressed, of blocks that are decompressed at the same time. A single
+/// larger block is decompressed alone.
 const MOST_UNDER_WAY: u64 = 256 << 20;
 
-/// Who is told of every block that was unpacked, and may keep the samples in it.
+/// Receiver of every block that is decompressed. It may keep the samples in the block.
 pub trait BlockTaker: Send + Sync {
-    /// Takes what it wants of a block, whose bytes these are.
+    /// Takes what it needs of a block with these decompressed bytes.
     fn take(&self, block: &FileBlock, bytes: &[u8]);
 }
 
-/// What was unpacked since a dataset was opened.
+/// Counters of decompression since a dataset was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UnpackStats {
-    /// The number of blocks, each as often as it was unpacked.
+    /// The number of blocks. A block counts each time it is decompressed.
     pub blocks: u64,
-    /// Their bytes in the dataset.
+    /// Their compressed bytes.
     pub packed: u64,
-    /// Their bytes once unpacked.
+    /// Their decompressed bytes.
     pub unpacked: u64,
 }
 
 impl UnpackStats {
-    /// What was unpacked since the counters were `before`.
+    /// The increase since the counters were `before`.
     pub fn since(self, before: Self) -> Self {
         Self {
             blocks: self.blocks - before.blocks,
@@ -50,10 +51,10 @@ impl std::ops::AddAssign for UnpackStats {
     }
 }
 
-/// A block of a version of its file.
+/// Identifies a block: its file, its first address, and the version of the file.
 type BlockKey = (FileId, u64, Option<FileVersion>);
 
-/// The unpacked blocks of a dataset.
+/// The decompressed blocks of a dataset.
 #[derive(Default)]
 pub struct UnpackedBlocks {
     state: Mutex<BlockState>,
@@ -67,7 +68,7 @@ pub struct UnpackedBlocks {
 #[derive(Default)]
 struct BlockState {
     blocks: HashMap<BlockKey, HeldBlock>,
-    /// The blocks that are there, by the time at which they were asked for last.
+    /// The blocks that are present, by the time of their last use.
     by_use: BTreeMap<u64, BlockKey>,
     clock: u64,
     kept: u64,
@@ -80,7 +81,7 @@ enum HeldBlock {
 }
 
 impl BlockState {
-    /// The block, if it is there, which is asked for now.
+    /// Returns the block if it is present, and marks it as used now.
     fn find(&mut self, key: BlockKey) -> Option<Arc<Vec<u8>>> {
         self.clock += 1;
         let Some(HeldBlock::There { bytes, used }) = self.blocks.get_mut(&key) else { return None };
@@ -90,7 +91,7 @@ impl BlockState {
         Some(bytes.clone())
     }
 
-    /// Keeps a block in place of those that were asked for longest ago.
+    /// Keeps a block, and evicts those that were used longest ago.
     fn keep(&mut self, key: BlockKey, bytes: &Arc<Vec<u8>>) {
         self.clock += 1;
         self.kept += bytes.len() as u64;
@@ -105,7 +106,7 @@ impl BlockState {
     }
 }
 
-/// A block that is being unpacked. However that ends, nobody waits for it for ever.
+/// A block that is being decompressed. Its drop wakes the waiting threads, also after an error or a panic.
 struct BlockUnderWay<'a> {
     all: &'a UnpackedBlocks,
     key: BlockKey,
@@ -131,11 +132,11 @@ impl UnpackedBlocks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The bytes of a block, which `unpack` reads and unpacks unless they are there; and whether it did. Waits where
-    /// another thread does that already, or where too many blocks are being unpacked.
+    /// Returns the bytes of a block, and whether `unpack` had to read and decompress it. Waits while another thread
+    /// does that for the same block, or while too many blocks are being decompressed.
     ///
     /// # Errors
-    /// Those of `unpack`.
+    /// The errors of `unpack`.
     pub fn get(
         &self,
         block: &FileBlock,
@@ -168,20 +169,20 @@ impl UnpackedBlocks {
         Ok((bytes, true))
     }
 
-    /// Has `taker` told of every block that is unpacked from now on, as long as it lives.
+    /// Registers `taker` for every block that is decompressed from now on, until it is dropped.
     pub fn tell(&self, taker: Weak<dyn BlockTaker>) {
         let mut takers = self.takers.lock().unwrap_or_else(PoisonError::into_inner);
         takers.retain(|known| known.strong_count() > 0 && !Weak::ptr_eq(known, &taker));
         takers.push(taker);
     }
 
-    /// Tells those who want to know that a block was unpacked.
+    /// Offers a decompressed block to all registered takers.
     pub fn offer(&self, block: &FileBlock, bytes: &[u8]) {
         let takers = self.takers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         takers.iter().filter_map(Weak::upgrade).for_each(|taker| taker.take(block, bytes));
     }
 
-    /// What was unpacked so far.
+    /// The counters since the dataset was opened.
     pub fn stats(&self) -> UnpackStats {
         UnpackStats {
             blocks: self.blocks.load(Relaxed),

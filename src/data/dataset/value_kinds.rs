@@ -1,29 +1,29 @@
-//! What the bytes of a column are, where no schema says it: images, texts, or anything else, by how they begin.
+//! Detects what the values of a column are if no schema says it: images, texts or other bytes, by their first bytes.
 
 use super::FieldKind;
 use super::kind::image_extension;
 use super::table::CellExtent;
 use crate::source::{Malformed, ReadAt, Window};
 
-/// The number of bytes of a value that are looked at.
+/// The number of bytes of a value that are examined.
 pub(super) const HEAD: u64 = 64;
 
-/// What is common to the values of a column that were seen so far.
+/// What the values of a column that were examined have in common.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ValueKinds {
-    /// The values that had bytes.
+    /// The number of values with bytes.
     looked_at: u64,
-    /// Those of them that begin as images.
+    /// The number of these that begin like images.
     images: u64,
-    /// Those of them that begin as texts.
+    /// The number of these that begin like texts.
     texts: u64,
 }
 
 impl ValueKinds {
-    /// Looks at the first bytes of a value.
+    /// Examines the first bytes of a value.
     ///
     /// # Errors
-    /// [`Malformed`] where they cannot be read.
+    /// [`Malformed`] if they cannot be read.
     pub(super) fn look<S: ReadAt + ?Sized>(
         &mut self,
         bytes: &mut Window<'_, S>,
@@ -37,15 +37,15 @@ impl ValueKinds {
         Ok(())
     }
 
-    /// Looks at the first bytes of a value, of which there are [`HEAD`] or all of its `length`.
+    /// Examines `head`, which is the first [`HEAD`] bytes of a value, or all of its `length` bytes.
     pub(super) fn look_at(&mut self, head: &[u8], length: u64) {
         self.looked_at += 1;
         self.images += u64::from(image_extension(head).is_some());
         self.texts += u64::from(is_text(head, length > HEAD));
     }
 
-    /// The kind of all values: images where most are, so that a damaged one is an error of its sample alone, and texts
-    /// where all are.
+    /// The kind of all values. It is image if most are images, so that a damaged image is an error of its sample alone.
+    /// It is text if all values are texts.
     pub(super) fn kind(self) -> FieldKind {
         match self {
             Self { looked_at, images, .. } if images > looked_at / 2 => FieldKind::Image,
@@ -56,18 +56,18 @@ impl ValueKinds {
 }
 
 impl ValueKinds {
-    /// The kind of values that a schema calls bytes: images, or bytes.
+    /// The kind of values that a schema calls bytes: images or bytes.
     pub(super) fn kind_of_bytes(self) -> FieldKind {
         if self.kind() == FieldKind::Image { FieldKind::Image } else { FieldKind::Bytes }
     }
 
-    /// Whether no value had bytes, so that nothing is known of their kind.
+    /// Whether no value had bytes, so that their kind is unknown.
     pub(super) fn is_unknown(self) -> bool {
         self.looked_at == 0
     }
 }
 
-/// Whether bytes are text in UTF-8 without control characters. A text may be `cut` within a character.
+/// Whether bytes are UTF-8 text without control characters. With `cut`, the text may end within a character.
 fn is_text(head: &[u8], cut: bool) -> bool {
     let text = match std::str::from_utf8(head) {
         Ok(text) => text,

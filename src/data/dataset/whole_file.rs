@@ -1,4 +1,4 @@
-//! Shards that are compressed as a whole: each is one block, which is unpacked to be parsed.
+//! Shards that are compressed as a whole. Each is one block, and is decompressed to be parsed.
 
 use super::blocks::ShardBlocks;
 use super::samples::ShardContents;
@@ -6,20 +6,21 @@ use super::unpack::{BlockCodec, LARGEST_BLOCK, PackedBlock, skippable, unpack_al
 use crate::source::{Malformed, ReadAt};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// The most bytes, packed and unpacked, of shards that are parsed at the same time, beside a single larger one.
+/// Largest number of bytes, compressed and decompressed, of shards that are parsed at the same time. A single larger
+/// shard is parsed alone.
 const MOST_AT_ONCE: u64 = 1 << 30;
 
-/// The most skippable frames of zstd before the first one that holds something.
+/// Largest number of skippable zstd frames before the first frame with contents.
 const MOST_SKIPPED: u32 = 16;
 
-/// The bytes of shards that are being parsed.
+/// The number of bytes of shards that are being parsed.
 static AT_ONCE: (Mutex<u64>, Condvar) = (Mutex::new(0), Condvar::new());
 
-/// Memory for a shard that is parsed, given back in the end.
+/// Memory reserved for a shard that is parsed. Its drop releases the memory.
 struct TakenMemory(u64);
 
 impl TakenMemory {
-    /// Waits until there is room for a shard of so many bytes.
+    /// Waits until this many bytes can be reserved for a shard.
     fn take(bytes: u64) -> Self {
         let (taken, changed) = &AT_ONCE;
         let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -30,7 +31,7 @@ impl TakenMemory {
         Self(bytes)
     }
 
-    /// Gives back what is more than so many bytes.
+    /// Releases the memory beyond this many bytes.
     fn shrink(&mut self, bytes: u64) {
         let (taken, changed) = &AT_ONCE;
         let less = self.0.saturating_sub(bytes);
@@ -48,19 +49,19 @@ impl Drop for TakenMemory {
     }
 }
 
-/// A shard that is compressed as a whole, unpacked.
+/// A decompressed shard that is compressed as a whole.
 pub(super) struct UnpackedShard {
     bytes: Vec<u8>,
-    /// The bytes of the shard as it is.
+    /// The compressed bytes of the shard.
     packed: Vec<u8>,
     codec: BlockCodec,
     _memory: TakenMemory,
 }
 
-/// The codec of a shard that begins as something compressed, of the kinds that are read as a whole.
+/// The codec of a shard that is compressed as a whole, by its first bytes; `None` for other shards.
 ///
 /// # Errors
-/// [`Malformed`] where its first bytes cannot be read.
+/// [`Malformed`] if its first bytes cannot be read.
 pub(super) fn codec_of(source: &dyn ReadAt) -> Result<Option<BlockCodec>, Malformed> {
     let known: [(&[u8], BlockCodec); 2] =
         [(b"\x1f\x8b", BlockCodec::Gzip), (b"\x28\xb5\x2f\xfd", BlockCodec::Zstd)];
@@ -71,7 +72,7 @@ pub(super) fn codec_of(source: &dyn ReadAt) -> Result<Option<BlockCodec>, Malfor
             .read_at(&mut start, at)
             .map_err(|error| Malformed { offset: at, message: format!("reading failed: {error}") })?;
         match skippable(&start[..got]) {
-            // pzstd begins with one of them.
+            // pzstd begins with a skippable frame.
             Some(length) => at += length,
             None => {
                 let found = known.iter().find(|(magic, _)| start[..got].starts_with(magic));
@@ -85,10 +86,10 @@ pub(super) fn codec_of(source: &dyn ReadAt) -> Result<Option<BlockCodec>, Malfor
 }
 
 impl UnpackedShard {
-    /// Unpacks a shard, which becomes `unpacked` bytes where that is known.
+    /// Decompresses a shard. `unpacked` is its decompressed size, if that is known.
     ///
     /// # Errors
-    /// [`Malformed`] for one that is damaged, of another length than stated, or too large.
+    /// [`Malformed`] for a shard that is damaged, of another length than stated, or too large.
     pub(super) fn of(
         source: &dyn ReadAt,
         codec: BlockCodec,
@@ -123,15 +124,15 @@ impl UnpackedShard {
         Ok(Self { bytes, packed, codec, _memory: memory })
     }
 
-    /// The bytes that it has once it is unpacked.
+    /// The decompressed bytes.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The contents of the shard, which `parse` finds in its unpacked bytes.
+    /// The contents of the shard. `parse` gets its decompressed bytes.
     ///
     /// # Errors
-    /// Those of `parse`.
+    /// The errors of `parse`.
     pub(super) fn contents(
         &self,
         parse: impl FnOnce(&[u8]) -> Result<ShardContents, Malformed>,
@@ -140,14 +141,14 @@ impl UnpackedShard {
         let mut blocks = ShardBlocks::of(self.packed.len() as u64);
         let block = PackedBlock { offset: 0, unpacked: self.bytes.len() as u64, codec: self.codec };
         let start = blocks.add(block, &self.packed)?;
-        // Members lie where they did from there.
+        // Locations of members are relative to the sample's offset, so they stay the same.
         contents.rows.samples.iter_mut().for_each(|sample| sample.offset += start);
         contents.rows.blocks = blocks.into_rows();
         Ok(contents)
     }
 }
 
-/// What is wrong at a place that a shard has only once it is unpacked.
+/// Converts an error at an offset in the decompressed shard to an error of the shard.
 pub(super) fn unpacked_place(Malformed { offset, message }: Malformed) -> Malformed {
     Malformed { offset: 0, message: format!("{message} (at byte {offset} once it is unpacked)") }
 }

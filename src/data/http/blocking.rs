@@ -1,7 +1,7 @@
-//! Requests of threads that wait for them: to list, look and read where no reader runs.
+//! Requests for threads that block until the answer is there: to list, inspect and read files where no reader runs.
 //!
-//! A thread drives its request itself, on a runtime that it takes for that time, so that no other thread is woken for
-//! it. Runtimes are kept with their connections for the next request of any thread.
+//! Each thread drives its request itself, on a runtime that it borrows for that time, so that no other thread has to be
+//! woken. Runtimes are kept, with their connections, for later requests of any thread.
 
 use super::client::{Ask, HttpAnswer, HttpClient, HttpTarget, length_of};
 use super::failure::{GaveUp, HttpFailure, NO_RANGES};
@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-/// The clients that are kept for later requests. Each keeps file descriptors, of which many threads would need many.
+/// Maximum number of idle clients that are kept. Each holds file descriptors, so many threads would hold many.
 const KEPT_LANES: usize = 4;
 
-/// How long a step of a request may take.
+/// Maximum duration of one step of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether to go on waiting.
+/// Interval at which [`WaitWatch`] is asked whether to keep waiting.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A client for any number of threads.
@@ -32,30 +32,30 @@ pub struct BlockingHttp {
     watch: RwLock<Option<Arc<dyn WaitWatch>>>,
 }
 
-/// Who decides how long requests are waited for, with all their tries.
+/// Decides how long callers wait for requests, including retries.
 pub trait WaitWatch: Send + Sync {
-    /// Whether to go on after having waited for so long. It is asked several times a second, while there is no answer.
+    /// Whether to keep waiting after `waited`. Called several times a second while there is no answer.
     fn goes_on(&self, waited: Duration) -> bool;
 }
 
-/// Whether an answer is what was wanted; else why not, and with that whether it is asked for again.
+/// Checks an answer. The error says what is wrong, and whether the request is retried.
 pub type AnswerCheck<'a> = &'a dyn Fn(&Fetched) -> Result<(), HttpFailure>;
 
-/// How many requests were made, by what they asked for, with each that was made again; and what they brought.
+/// Number of requests by kind, including retries, and the bytes that they returned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AskedCounts {
-    /// For what a server says of files.
+    /// Requests for a file's headers.
     pub heads: u64,
-    /// For files, or parts of them.
+    /// Requests for files, or parts of them.
     pub gets: u64,
-    /// For pages of listings, where these are another kind of requests.
+    /// Requests for pages of listings, if the server has a separate kind of request for them.
     pub lists: u64,
-    /// The bytes of files.
+    /// Bytes of files.
     pub bytes: u64,
 }
 
 impl AskedCounts {
-    /// These and others, as those of one.
+    /// Returns the sums of both counts.
     pub fn with(self, other: Self) -> Self {
         Self {
             heads: self.heads + other.heads,
@@ -66,29 +66,29 @@ impl AskedCounts {
     }
 }
 
-/// What one request at a time runs on.
+/// A runtime and a client for one request at a time.
 struct HttpLane {
-    /// The process that made it: a forked child has the same sockets, and must not use them.
+    /// Process that made it. A forked child has the same sockets and must not use them.
     process: u32,
-    /// Behind an option, because it is dropped without waiting for what it still does.
+    /// An option, so that `drop` can shut it down without waiting for its tasks.
     runtime: Option<Runtime>,
     client: Option<HttpClient>,
 }
 
-/// A whole answer.
+/// A complete answer.
 pub struct Fetched {
     /// The status.
     pub status: StatusCode,
     /// The headers.
     pub headers: HeaderMap,
-    /// The URL that gave it, redirects followed.
+    /// The URL that gave the answer, after redirects.
     pub url: HttpUrl,
-    /// The body, or as much of it as was asked for.
+    /// The body, or the part of it that was asked for.
     pub bytes: Vec<u8>,
 }
 
 impl Fetched {
-    /// What the headers say of the body's length.
+    /// Returns the body's length according to the headers.
     pub fn length(&self) -> Option<u64> {
         length_of(&self.headers)
     }
@@ -97,7 +97,7 @@ impl Fetched {
 impl Drop for HttpLane {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            // To close what the parent has would disturb it.
+            // Closing the sockets here would disturb the parent, which uses them.
             std::mem::forget(self.client.take());
             std::mem::forget(self.runtime.take());
             return;
@@ -110,20 +110,20 @@ impl Drop for HttpLane {
 }
 
 impl BlockingHttp {
-    /// Makes a request, as often as it takes, and reads its answer, which may have up to `most` bytes.
+    /// Makes a request, with retries, and reads its answer of up to `most` bytes.
     ///
     /// # Errors
-    /// The last failure; every status but that of success is one.
+    /// The last failure. Every status but success is a failure.
     pub fn fetch(&self, target: &HttpTarget, ask: Ask, most: u64) -> Result<Fetched, GaveUp> {
         self.fetch_prepared(async || Ok(target.clone()), |failure, _, _| failure, ask, most, &|_| Ok(()))
     }
 
-    /// Does the same with requests that `prepare` makes anew for each try; `explain` says what a refusal, or a whole
-    /// file in place of a range, means by its headers and its body. What does not pass `check` is a failure like
-    /// others.
+    /// Does the same as [`BlockingHttp::fetch`] with a request that `prepare` makes for each try. `explain` interprets
+    /// the headers and body of a refusal, or of a whole file in place of a range. An answer that does not pass `check`
+    /// is a failure like any other.
     ///
     /// # Errors
-    /// The last failure, be it of preparing or of asking.
+    /// The last failure, whether of preparing or of the request.
     pub fn fetch_prepared(
         &self,
         prepare: impl AsyncFn() -> Result<HttpTarget, HttpFailure>,
@@ -155,25 +155,25 @@ impl BlockingHttp {
         fetched.map_err(|failure| GaveUp { failure, tries: 1 })?
     }
 
-    /// Has requests watched from now on while they are waited for, or no longer.
+    /// Sets or removes the watch that decides how long callers wait for requests.
     pub fn set_watch(&self, watch: Option<Arc<dyn WaitWatch>>) {
         *self.watch.write().unwrap_or_else(PoisonError::into_inner) = watch;
     }
 
-    /// What was asked for so far.
+    /// Returns the counts of requests so far.
     pub fn asked(&self) -> AskedCounts {
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request, or what it brought.
+    /// Changes the counts of requests.
     pub fn count(&self, count: impl FnOnce(&mut AskedCounts)) {
         count(&mut self.asked.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Runs what makes requests, on a client that is this thread's for that time.
+    /// Runs `work`, which makes requests, with a client that only this thread uses meanwhile.
     ///
     /// # Errors
-    /// [`HttpFailure::Final`] where the system refuses what a client needs, or who watches does not go on.
+    /// [`HttpFailure::Final`] if the system refuses resources for a client, or if the watch ends the wait.
     pub fn run<T>(&self, work: impl AsyncFnOnce(&HttpClient) -> T) -> Result<T, HttpFailure> {
         let lane = self.lane()?;
         let (Some(runtime), Some(client)) = (&lane.runtime, &lane.client) else {
@@ -182,7 +182,7 @@ impl BlockingHttp {
         let watch = self.watch.read().unwrap_or_else(PoisonError::into_inner).clone();
         let done = match watch {
             None => runtime.block_on(work(client)),
-            // What was broken off is dropped with its lane.
+            // An interrupted request is dropped together with its lane.
             Some(watch) => runtime.block_on(watched(&*watch, work(client)))?,
         };
         let mut lanes = self.lanes();
@@ -215,7 +215,7 @@ impl BlockingHttp {
     }
 }
 
-/// Waits for `work` as long as who watches wants that.
+/// Waits for `work` until it is done or the watch ends the wait.
 async fn watched<T>(watch: &dyn WaitWatch, work: impl Future<Output = T>) -> Result<T, HttpFailure> {
     let (mut work, begun) = (pin!(work), Instant::now());
     loop {
@@ -242,7 +242,7 @@ async fn fetch(
     let (headers, is_whole_file) = (answer.headers.clone(), answer.status == StatusCode::OK);
     let read = read_answer(answer, if ask == Ask::Head { 0 } else { most }).await?;
     read.ok_or_else(|| match ask {
-        // Some of several servers behind one name may not know ranges.
+        // Behind one name there may be several servers, of which some do not support ranges.
         Ask::Range(..) if is_whole_file => explain(HttpFailure::Broken(NO_RANGES.to_owned()), &headers, &[]),
         _ => too_long(most),
     })
@@ -252,13 +252,13 @@ fn too_long(most: u64) -> HttpFailure {
     HttpFailure::Final(format!("the answer has more than the {most} bytes that were asked for"))
 }
 
-/// The whole answer, which may have up to `most` bytes.
+/// Reads the whole answer. Fails if it has more than `most` bytes.
 #[cfg(feature = "objects")]
 pub(super) async fn whole(answer: HttpAnswer<'_>, most: u64) -> Result<Fetched, HttpFailure> {
     read_answer(answer, most).await?.ok_or_else(|| too_long(most))
 }
 
-/// The whole answer; `None` where it has more than `most` bytes.
+/// Reads the whole answer; `None` if it has more than `most` bytes.
 async fn read_answer(mut answer: HttpAnswer<'_>, most: u64) -> Result<Option<Fetched>, HttpFailure> {
     let mut bytes = Vec::new();
     if !answer.is_over() {

@@ -1,4 +1,4 @@
-//! Requests to any server: connections are kept, proxies asked, redirects followed.
+//! A client for any HTTP server: keeps connections, uses proxies, follows redirects.
 
 use super::connection::{HttpConnection, HttpRequest};
 use super::failure::HttpFailure;
@@ -22,68 +22,68 @@ use tokio::time::timeout;
 use tokio_rustls::rustls::Error as TlsError;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// The most redirects that are followed.
+/// Maximum number of redirects that are followed.
 const REDIRECTS: usize = 5;
 
-/// The longest body of an answer that is read only to keep its connection.
+/// Longest body, in bytes, that is read only so that its connection can be kept.
 const WORTH_READING: usize = 64 << 10;
 
-/// What is asked of a server.
+/// The part of a file that a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
-    /// What it says of the file, without the file.
+    /// The headers without the file.
     Head,
     /// The whole file.
     Whole,
-    /// The bytes from the first to the last, which is one of them.
+    /// A range of bytes: the first and the last, both included.
     Range(u64, u64),
 }
 
-/// A file on a server, and what proves that the caller may have it.
+/// A file on a server, and the credentials for it.
 #[derive(Clone)]
 pub struct HttpTarget {
-    /// Where the request goes.
+    /// URL of the file.
     pub url: HttpUrl,
-    /// Headers that go to this server alone: tokens, signatures.
+    /// Headers for this server only: tokens, signatures.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// Where the request may lead.
+    /// Addresses that the request may connect to.
     pub reach: Reach,
-    /// Where redirects to other hosts may lead, unless that is further.
+    /// Addresses that redirects to other hosts may connect to. The stricter of this and `reach` applies.
     pub redirects: Reach,
 }
 
 impl HttpTarget {
-    /// What the user named, which needs no other proof than its URL has.
+    /// Makes the target of a URL that the user gave, without further credentials.
     pub fn of(url: HttpUrl) -> Self {
         Self { url, headers: Vec::new(), reach: Reach::Anywhere, redirects: Reach::NotNear }
     }
 }
 
-/// A client of any number of servers, on one runtime.
+/// A client for any number of servers, on one runtime.
 pub struct HttpClient {
     proxies: Matcher,
-    /// Those without a request. The last one that was used is taken first, so that no more are open than it takes.
-    /// Whoever may not be led everywhere has connections of its own.
+    /// Idle connections. The most recently used one is taken first, so that few stay open. Each `Reach` has connections
+    /// of its own.
     idle: Mutex<IdleConnections>,
 }
 
 type IdleConnections = HashMap<(Arc<Origin>, Reach), Vec<OpenConnection>>;
 
-/// A connection, and how requests on it name what they ask for.
+/// An open connection, and how requests on it name their target.
 pub(super) struct OpenConnection {
     http: HttpConnection,
     reach: Reach,
-    /// Whether a proxy reads the requests, which then have whole URLs, and what proves to it who asks.
+    /// `Some` if a proxy reads the requests, which then have absolute URLs. The inner value is the proxy's credentials.
     pub(super) proxy: Option<Option<HeaderValue>>,
 }
 
-/// An answer that has begun. Dropping it closes its connection.
+/// An answer of which the headers have arrived. Dropping it closes its connection.
 pub struct HttpAnswer<'a> {
     /// The status.
     pub status: StatusCode,
     /// The headers.
     pub headers: HeaderMap,
-    /// The URL that gave it, redirects followed.
+    /// The URL that gave the answer, after redirects.
     pub url: HttpUrl,
     body: Incoming,
     connection: OpenConnection,
@@ -91,12 +91,13 @@ pub struct HttpAnswer<'a> {
 }
 
 impl HttpClient {
-    /// A client that goes by the proxies in this process's environment.
+    /// Makes a client that uses the proxies in this process's environment.
     pub fn new() -> Self {
         Self { proxies: Matcher::from_env(), idle: Mutex::default() }
     }
 
-    /// Sends a request, and waits until its answer begins: each of its steps for `patience`.
+    /// Sends a request and waits for the headers of the answer. `patience` limits each request, redirected ones
+    /// included.
     pub async fn send(
         &self,
         target: &HttpTarget,
@@ -106,7 +107,8 @@ impl HttpClient {
         let mut url = target.url.clone();
         for _ in 0..=REDIRECTS {
             let headers = if url.is_of_origin(&target.url) { &target.headers[..] } else { &[] };
-            // The user's own place may be anywhere, but nobody else leads a request into this machine's network.
+            // The user's own server may be at any address. A server that redirects elsewhere must not lead requests
+            // into this machine's network.
             let reach = match url.is_of_host(&target.url) {
                 true => target.reach,
                 false => target.reach.max(target.redirects),
@@ -124,8 +126,8 @@ impl HttpClient {
         Err(HttpFailure::Final(format!("the server redirects more than {REDIRECTS} times")))
     }
 
-    /// Sends a request that is made for the connection it goes over, and waits until its answer begins. No redirect is
-    /// followed.
+    /// Sends a request, built by `make` for the connection that it uses, and waits for the headers of the answer.
+    /// Follows no redirect.
     pub(super) async fn send_once(
         &self,
         url: &HttpUrl,
@@ -139,8 +141,8 @@ impl HttpClient {
                 Some(connection) => connection,
                 None => self.connect(&url.origin, reach).await?,
             };
-            // The server may have closed a connection while it was not used. A request that failed for that is made
-            // once more: nothing is lost when it came through after all.
+            // The server may have closed an idle connection. A request that fails on a reused connection is sent again.
+            // If the first one arrived after all, the duplicate does no harm.
             if used && connection.http.ready().await.is_err() {
                 continue;
             }
@@ -166,7 +168,7 @@ impl HttpClient {
     async fn connect(&self, origin: &Origin, reach: Reach) -> Result<OpenConnection, HttpFailure> {
         let uri =
             origin.to_string().parse().map_err(|_| HttpFailure::Final(format!("{origin} is no URL")))?;
-        // What only this machine's own network has, no proxy reaches.
+        // A proxy cannot reach link-local addresses.
         let near = origin.bare_host().parse().is_ok_and(is_near);
         let proxy = if near { None } else { self.proxies.intercept(&uri) };
         let stream = match &proxy {
@@ -178,7 +180,8 @@ impl HttpClient {
                 connect_to_proxy(proxy).await?
             }
         };
-        // Without it a request's last bytes would wait for an acknowledgement; the connection works without.
+        // Send the last bytes of a request without waiting for an acknowledgement. The connection also works if this
+        // fails.
         let _ = stream.set_nodelay(true);
         match (origin.secure, proxy) {
             (false, None) => Self::begin(stream, None, reach).await,
@@ -206,14 +209,14 @@ impl HttpClient {
 }
 
 impl HttpAnswer<'_> {
-    /// The next bytes of the body, which are waited for no longer than `patience`; `None` at its end.
+    /// Returns the next bytes of the body, waiting at most `patience`; `None` at its end.
     pub async fn chunk(&mut self, patience: Duration) -> Result<Option<Bytes>, HttpFailure> {
         loop {
             let frame =
                 timeout(patience, self.body.frame()).await.map_err(|_| HttpFailure::Stalled(patience))?;
             match frame {
                 None => return Ok(None),
-                // Trailers have nothing to say.
+                // Trailers are ignored.
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(bytes) if !bytes.is_empty() => return Ok(Some(bytes)),
                     _ => {}
@@ -223,17 +226,17 @@ impl HttpAnswer<'_> {
         }
     }
 
-    /// Whether there are no more bytes of the body, as those of a head.
+    /// Whether the body has ended. The answer to a HEAD request has no body.
     pub fn is_over(&self) -> bool {
         self.body.is_end_stream()
     }
 
-    /// What the headers say of the body's length.
+    /// Returns the body's length according to the headers.
     pub fn length(&self) -> Option<u64> {
         length_of(&self.headers)
     }
 
-    /// Keeps the connection for the next request, if the body was read to its end.
+    /// Keeps the connection for the next request if the body was read to its end.
     pub fn keep(self) {
         if self.body.is_end_stream() {
             let of = (self.url.origin.clone(), self.connection.reach);
@@ -241,7 +244,7 @@ impl HttpAnswer<'_> {
         }
     }
 
-    /// Reads what is left of a short body, so that the connection can be kept, and returns it.
+    /// Reads the rest of a short body, so that the connection can be kept, and returns it.
     pub async fn finish(mut self, patience: Duration) -> Vec<u8> {
         let mut found = Vec::new();
         while !self.body.is_end_stream() {
@@ -257,23 +260,23 @@ impl HttpAnswer<'_> {
         found
     }
 
-    /// Whether the server does not do what it was asked for. It may lack the bytes, and yet have the file.
+    /// Whether the server refuses the request. A server that has no bytes in the range (416) may still have the file.
     pub fn is_refusal(&self) -> bool {
         !self.status.is_success() && self.status != StatusCode::RANGE_NOT_SATISFIABLE
     }
 
-    /// The failure that an answer of this status is.
+    /// Returns the failure that this answer's status means.
     pub fn failure(&self) -> HttpFailure {
         HttpFailure::Status(self.status, retry_after(&self.headers))
     }
 }
 
-/// The length that headers promise of a body.
+/// Returns the body's length according to `headers`.
 pub(super) fn length_of(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// After which time the server wants to be asked again: so many seconds, or until a date.
+/// Returns the pause before a retry that the server asks for: a number of seconds, or until a date.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let asked = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = asked.parse() {
@@ -283,7 +286,7 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(until.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
-/// A request for a file over a connection by such a proxy.
+/// Makes a request for a file, for a direct connection or for one to `proxy`.
 pub(super) fn request(
     url: &HttpUrl,
     headers: &[(HeaderName, HeaderValue)],
@@ -304,7 +307,7 @@ pub(super) fn request(
         header::USER_AGENT,
         HeaderValue::from_static(concat!("foreload/", env!("CARGO_PKG_VERSION"))),
     );
-    // A server that compresses would give other bytes than those of the file.
+    // Compressed answers would contain other bytes than the file.
     found.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     if let Ask::Range(first, last) = ask {
         found.insert(header::RANGE, HeaderValue::try_from(format!("bytes={first}-{last}")).expect("digits"));
@@ -319,7 +322,7 @@ pub(super) fn request(
     Ok(request)
 }
 
-/// Connects to the first address of a host that answers.
+/// Connects to the first address of a host that accepts.
 async fn connect_to(host: &str, port: u16, reach: Reach) -> Result<TcpStream, HttpFailure> {
     let addresses: Vec<SocketAddr> = match host.parse::<IpAddr>() {
         Ok(address) => vec![SocketAddr::new(address, port)],
@@ -339,7 +342,7 @@ async fn connect_to(host: &str, port: u16, reach: Reach) -> Result<TcpStream, Ht
     })
 }
 
-/// The failure of looking a host up.
+/// Returns the failure for a host that cannot be resolved.
 fn unknown(host: &str, error: &std::io::Error) -> HttpFailure {
     let text = format!("the host {host} cannot be found: {error}");
     if error.to_string().contains("emporary") { HttpFailure::Broken(text) } else { HttpFailure::Final(text) }
@@ -362,7 +365,7 @@ async fn connect_to_proxy(proxy: &Intercept) -> Result<TcpStream, HttpFailure> {
     })
 }
 
-/// Lets a proxy connect to a server, whose bytes it then passes on unread.
+/// Opens a tunnel (CONNECT) through a proxy to a server.
 async fn tunnel(
     stream: TcpStream,
     origin: &Origin,
@@ -416,13 +419,13 @@ async fn encrypted<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     })
 }
 
-/// Refuses an address that a request must not lead to.
+/// Fails for an address that a request must not connect to.
 fn refuse_beyond(reach: Reach, address: IpAddr) -> Result<(), HttpFailure> {
     let refused = |what| HttpFailure::Final(format!("leads to {address}, {what}, which is not followed"));
     reach.refusal(address).map_or(Ok(()), |what| Err(refused(what)))
 }
 
-/// The failure that the HTTP library met.
+/// Converts an error of the HTTP library.
 fn broken(error: &hyper::Error) -> HttpFailure {
     let what = if error.is_incomplete_message() {
         "the connection broke in the middle of the answer".to_owned()

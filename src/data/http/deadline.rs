@@ -1,39 +1,39 @@
-//! How long to wait for a peer, from how long it took before. Pure.
+//! How long to wait for a peer's answer, derived from earlier answers. Pure.
 //!
-//! A read waits for two things: for the bytes that were asked for before its own, and its own; and for all else, which
-//! is the latency. Bytes take what they take at the rate at which the peer's bytes came lately. The latency is what
-//! reads took beyond that. A deadline allows a multiple of both.
+//! The duration of a read has two parts. The first is the transfer of its bytes and of the bytes requested before them,
+//! at the rate at which the peer's bytes arrived lately. The second is the latency: all time beyond that. A deadline
+//! allows a multiple of both.
 
 use base::trace::Histogram;
 use std::time::{Duration, Instant};
 
-/// The answers in a window. Two windows count, so that an answer is forgotten after at most twice as many.
+/// Answers in a window. Two windows count, so an answer is forgotten after at most twice as many.
 const WINDOW: u32 = 1024;
 
-/// After how many answers deadlines are computed anew, and the fewest that say anything.
+/// Number of answers between two computations of the deadline, and the minimum for the first.
 const STEP: u32 = 32;
 
-/// The share of answers whose latency the deadline allows a multiple of.
+/// The deadline allows a multiple of the latency of this share of the answers.
 const QUANTILE: f64 = 0.99;
 
-/// What deadlines may be.
+/// Limits of deadlines.
 #[derive(Debug, Clone, Copy)]
 pub struct DeadlineLimits {
-    /// The latency that the first reads are allowed, of which nothing is known.
+    /// Latency that is allowed before anything was measured.
     pub first: Duration,
-    /// The shortest latency that is allowed.
+    /// Shortest latency that is allowed.
     pub floor: Duration,
-    /// The longest latency that is allowed.
+    /// Longest latency that is allowed.
     pub ceiling: Duration,
-    /// What is allowed, as a multiple of the latency of 99 of 100 reads, and of the time for the bytes.
+    /// Factor by which the latency of 99 % of the reads and the time for the bytes are multiplied.
     pub factor: f64,
-    /// The bytes a second that a peer is taken to give at least, and the first reads to get.
+    /// Lower bound of the assumed rate in bytes a second, and the rate assumed before anything was measured.
     pub slowest: u64,
 }
 
 impl Default for DeadlineLimits {
-    /// 1 second at first; then 4 times the latency of 99 %, from 100 milliseconds to 2 seconds; with 4 times the time
-    /// for the bytes, at 100 MB/s or more, as networks of 1 Gbit/s give it.
+    /// The latency is 1 second at first, and later 4 times that of 99 % of the reads, from 100 milliseconds to 2
+    /// seconds. The transfer time counts 4 times, too, at 100 MB/s or more, the rate of a network of 1 Gbit/s.
     fn default() -> Self {
         Self {
             first: Duration::from_secs(1),
@@ -46,72 +46,72 @@ impl Default for DeadlineLimits {
 }
 
 impl DeadlineLimits {
-    /// How long a peer may take for a request of so many bytes that waits for no other, whatever it took before.
+    /// Returns the longest time that any measurement allows for a request of `bytes` bytes that waits for no other.
     pub fn longest(&self, bytes: u64) -> Duration {
         self.ceiling + Duration::from_secs_f64(self.factor * bytes as f64 / self.slowest as f64)
     }
 }
 
-/// A read that was posted, and how long it may take.
+/// A read that was posted, with its deadline.
 #[derive(Debug, Clone, Copy)]
 pub struct PostedRead {
     posted: Instant,
-    /// When it must be answered.
+    /// Time by which it must be answered.
     pub deadline: Instant,
     bytes: u64,
-    /// The time for its bytes and for those before them, at the usual rate.
+    /// Time for its bytes and those requested before them, at the usual rate.
     for_bytes: Duration,
 }
 
 impl PostedRead {
-    /// How long it has taken so far.
+    /// Returns the time since it was posted.
     pub fn took(&self) -> Duration {
         self.posted.elapsed()
     }
 }
 
-/// How a read ended, as far as deadlines are concerned.
+/// How a read ended, for the computation of deadlines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadEnd {
-    /// Its bytes came.
+    /// Its bytes arrived.
     Arrived,
     /// It was given up at its deadline.
     Late,
-    /// It was answered without bytes, or failed, which says nothing of how long reads take.
+    /// It was answered without bytes, or failed. This says nothing about the duration of reads.
     Other,
 }
 
 /// The deadlines of reads from one peer.
 pub struct RequestDeadline {
     limits: DeadlineLimits,
-    /// The latency that is allowed.
+    /// Latency that is allowed.
     latency: Duration,
-    /// The latency of 99 of 100 reads, once it is known.
+    /// Latency of 99 % of the reads, once it was measured.
     usual: Option<Duration>,
-    /// The usual bytes a second.
+    /// Usual rate in bytes a second.
     rate: f64,
     recent: AnswerWindow,
     before: AnswerWindow,
-    /// The reads that were posted and have not ended, and their bytes.
+    /// Number of reads that were posted and have not ended, and their bytes.
     reads: u32,
     bytes: u64,
-    /// Up to when the time with reads under way is counted.
+    /// Time up to which busy time was counted.
     counted: Instant,
 }
 
-/// What some answers in a row were like.
+/// Measurements over a number of consecutive answers.
 #[derive(Default)]
 struct AnswerWindow {
-    /// What the reads took beyond the time for their bytes.
+    /// Durations of the reads minus the time for their bytes.
     latencies: Histogram,
     answers: u32,
-    /// The bytes that came, and the time in which reads were under way.
+    /// Bytes that arrived, and the time in which at least one read was under way.
     bytes: u64,
     busy: Duration,
 }
 
 impl RequestDeadline {
-    /// No answer has been seen yet.
+    /// Starts without measurements.
     pub fn new(limits: DeadlineLimits, now: Instant) -> Self {
         Self {
             limits,
@@ -126,22 +126,23 @@ impl RequestDeadline {
         }
     }
 
-    /// How long a read of so many bytes may take that is posted now.
+    /// Returns how long a read of `bytes` bytes may take if it is posted now.
     pub fn allowed(&self, bytes: u64) -> Duration {
         self.latency + self.for_bytes(bytes).mul_f64(self.limits.factor)
     }
 
-    /// How long 99 of 100 reads of so many bytes take, posted now; `None` while too few have ended to say.
+    /// Returns the time within which 99 % of reads of `bytes` bytes end, if posted now; `None` with too few
+    /// measurements.
     pub fn usual(&self, bytes: u64) -> Option<Duration> {
         Some(self.usual? + self.for_bytes(bytes))
     }
 
-    /// The time for bytes that are asked for now, at the usual rate.
+    /// Returns the time for these bytes and all that are under way, at the usual rate.
     fn for_bytes(&self, bytes: u64) -> Duration {
         Duration::from_secs_f64((self.bytes + bytes) as f64 / self.rate)
     }
 
-    /// A read of so many bytes is posted. Its end is to be told.
+    /// Registers a read. The caller must report its end with [`RequestDeadline::end`].
     pub fn post(&mut self, bytes: u64, now: Instant) -> PostedRead {
         let read = PostedRead {
             posted: now,
@@ -155,8 +156,8 @@ impl RequestDeadline {
         read
     }
 
-    /// Learns how a read ended. One that was late took as long as it was allowed, so that what a peer is allowed that
-    /// became slow grows again.
+    /// Records how a read ended. A timeout counts as a sample at the limit, so that the limit of a slower peer can grow
+    /// again.
     pub fn end(&mut self, read: &PostedRead, end: ReadEnd, now: Instant) {
         self.count_until(now);
         self.reads -= 1;
@@ -189,7 +190,7 @@ impl RequestDeadline {
         self.rate = rate.max(self.limits.slowest as f64);
     }
 
-    /// Counts the time until `now`, if reads were under way.
+    /// Counts the time until `now` as busy, if reads were under way.
     fn count_until(&mut self, now: Instant) {
         if self.reads > 0 {
             self.recent.busy += now.saturating_duration_since(self.counted);
@@ -210,7 +211,7 @@ mod tests {
         slowest: 100_000_000,
     };
 
-    /// A clock that the test sets, and deadlines by it.
+    /// A clock that the test sets, and the deadlines under test.
     struct World {
         now: Instant,
         deadline: RequestDeadline,
@@ -222,7 +223,7 @@ mod tests {
             Self { now, deadline: RequestDeadline::new(LIMITS, now) }
         }
 
-        /// Reads of so many bytes, one after another, each of which takes so long, or ends at its deadline.
+        /// Makes reads of `bytes` bytes, one after another. Each takes the given time, or ends at its deadline.
         fn read(&mut self, bytes: u64, times: impl IntoIterator<Item = Duration>) -> Duration {
             for time in times {
                 let read = self.deadline.post(bytes, self.now);
@@ -264,12 +265,12 @@ mod tests {
     fn bytes_are_given_their_time_and_that_of_those_before_them() {
         let mut world = World::new();
         let large = 30_000_000;
-        // Nothing is known yet: 0.3 s at 100 MB/s, four times.
+        // Before any measurement: 0.3 s at 100 MB/s, times four.
         assert_eq!(world.deadline.allowed(large), LIMITS.first + Duration::from_millis(1200));
         let before = world.deadline.post(large, world.now);
         assert_eq!(world.deadline.allowed(large), LIMITS.first + Duration::from_millis(2400));
         world.deadline.end(&before, ReadEnd::Other, world.now);
-        // 125 MB/s, and a millisecond: none is late, and what is allowed is a multiple of that.
+        // 125 MB/s and a latency of 1 ms. No read is late, and the deadline is a multiple of both.
         world.read(large, [Duration::from_millis(241); 200]);
         let allowed = world.deadline.allowed(large);
         let usual = Duration::from_millis(4 * 240);
@@ -283,12 +284,12 @@ mod tests {
         for _ in 0..40 {
             let reads: Vec<_> = (0..16).map(|_| world.deadline.post(8_000_000, world.now)).collect();
             for read in reads {
-                // They come one behind the other, at 110 MB/s.
+                // They arrive one after another, at 110 MB/s.
                 world.now += Duration::from_secs_f64(8.0 / 110.0);
                 assert!(world.now < read.deadline);
                 world.deadline.end(&read, ReadEnd::Arrived, world.now);
             }
-            // Time in which nothing is asked for says nothing of the rate.
+            // Idle time does not count for the rate.
             world.now += Duration::from_secs(60);
         }
         let found = world.deadline.rate / 1e6;

@@ -1,32 +1,32 @@
-//! Why a request failed, in a sentence that says what to do.
+//! Why a request failed, with a message that says what to do.
 
 use hyper::StatusCode;
 use std::fmt;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-/// The failure of a server that answers with 200 where a range was asked for.
+/// Message for a server that answers a range request with 200.
 pub const NO_RANGES: &str =
     "the server sends the whole file (200) where a range of it was asked for (206): it must give ranges";
-/// The failure of a server that compresses what it sends.
+/// Message for a server that compresses its answers.
 pub const COMPRESSED: &str = "the server sends the file compressed, though it was asked for as it is";
-/// The failure of an answer without a range in its headers.
+/// Message for an answer to a range request without a range in its headers.
 pub const NO_CONTENT_RANGE: &str = "the server does not say which bytes it sends";
 
-/// Why a request failed once.
+/// Why one request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HttpFailure {
-    /// The server answered with this status, and perhaps said after which time it is to be asked again.
+    /// The server answered with this status, and perhaps asked for a pause before the next request.
     Status(StatusCode, Option<Duration>),
-    /// The server answered with this status, and it is known why.
+    /// The server answered with this status, and this is the explanation.
     Explained(StatusCode, String),
-    /// No connection came about, or it broke.
+    /// No connection could be made, or it broke.
     Broken(String),
-    /// No bytes came for this long.
+    /// No bytes arrived for this long.
     Stalled(Duration),
-    /// The answer was not complete after this time.
+    /// The answer was incomplete after this time.
     Late(Duration),
-    /// To ask again would change nothing.
+    /// A failure that no retry can change.
     Final(String),
 }
 
@@ -40,7 +40,7 @@ impl HttpFailure {
         }
     }
 
-    /// The status that the server answered with.
+    /// Returns the status of the server's answer, if there was one.
     pub fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Status(status, _) | Self::Explained(status, _) => Some(*status),
@@ -48,12 +48,12 @@ impl HttpFailure {
         }
     }
 
-    /// Whether the server says that there is nothing at the URL.
+    /// Whether the server says that there is nothing at the URL (404, 410).
     pub fn is_gone(&self) -> bool {
         matches!(self.status(), Some(StatusCode::NOT_FOUND | StatusCode::GONE))
     }
 
-    /// Whether the server refuses who asks.
+    /// Whether the server denies access (401, 403).
     pub fn is_denied(&self) -> bool {
         matches!(self.status(), Some(StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED))
     }
@@ -84,12 +84,12 @@ impl fmt::Display for HttpFailure {
     }
 }
 
-/// A failure that was not overcome.
+/// The failure of a request that is not retried any more.
 #[derive(Debug, Clone)]
 pub struct GaveUp {
     /// The last failure.
     pub failure: HttpFailure,
-    /// How often it was tried.
+    /// Number of tries.
     pub tries: u32,
 }
 

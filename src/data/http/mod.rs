@@ -1,8 +1,12 @@
-//! HTTP as a client of other machines, below everything that speaks it: the other nodes of a job, and the servers that
-//! datasets lie on. URLs, connections, proxies, trust, redirects, deadlines and retries have their homes here.
+//! HTTP client code that peers and dataset servers share.
 //!
-//! What a URL carries to prove who asks (user, password, query) is a credential: it goes into requests to that host and
-//! nowhere else, and nothing here shows it.
+//! - For both: a thread with a runtime, connections, the TLS provider, deadlines, retries.
+//! - For peers: tokens and pinned certificates, by which the nodes of a job authenticate each other.
+//! - For any other server: a client that uses the proxies of the environment and the certificates that the system
+//!   trusts, and follows few redirects (`client.rs`). `blocking.rs` is for threads that wait for the answer.
+//!
+//! The user, password and query of a URL are credentials. They are sent to the URL's own server and to no other, and
+//! nothing in this module prints them.
 
 mod blocking;
 mod client;

@@ -1,5 +1,5 @@
-//! Encryption between nodes. A node is known by its certificate itself, not by who signed it or which name it bears:
-//! the digest of the certificate travels with the node's address, and a client takes no other.
+//! TLS between nodes. A node is identified by its certificate itself, not by an issuer or a name. The digest of the
+//! certificate is sent along with the node's address, and a client accepts no other certificate.
 
 use super::tls::provider;
 use base::error::{Error, Result};
@@ -17,17 +17,17 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CertificatePin(pub [u8; 32]);
 
-/// What a server proves itself by: a certificate and its private key. `Debug` shows neither.
+/// A server's certificate and private key. `Debug` shows neither.
 pub struct TlsIdentity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
 
 impl TlsIdentity {
-    /// A new key, and a certificate signed by itself: for one job, whose nodes tell each other the pin.
+    /// Makes a new key and a self-signed certificate for one job. The job's nodes exchange the pins.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where no key can be made, and in a build without the feature `certificates`.
+    /// [`Error::Unavailable`] if no key can be made, and in a build without the feature `certificates`.
     #[cfg(feature = "certificates")]
     pub fn for_this_job() -> Result<Self> {
         let made = rcgen::generate_simple_self_signed(["foreload".to_owned()])
@@ -37,24 +37,24 @@ impl TlsIdentity {
         Ok(Self { chain: vec![made.cert.into()], key })
     }
 
-    /// This build makes no certificates.
+    /// Fails, because this build cannot make certificates.
     ///
     /// # Errors
-    /// [`Error::Unavailable`], which names the missing feature.
+    /// [`Error::Unavailable`] that names the missing feature.
     #[cfg(not(feature = "certificates"))]
     pub fn for_this_job() -> Result<Self> {
         Err(Error::left_out("certificates for peers", "certificates"))
     }
 
-    /// What the other nodes must be told to believe this one.
+    /// Returns the pin by which the other nodes recognise this one.
     pub fn pin(&self) -> CertificatePin {
         pin_of(&self.chain[0])
     }
 
-    /// The server's side of connections.
+    /// Returns the server's side of TLS connections.
     ///
     /// # Errors
-    /// [`Error::Config`] for `peers` when the key is not the certificate's.
+    /// [`Error::Config`] for `peers` if the key does not belong to the certificate.
     pub fn acceptor(&self) -> Result<TlsAcceptor> {
         let config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&version::TLS13])
@@ -77,7 +77,7 @@ impl std::fmt::Debug for TlsIdentity {
     }
 }
 
-/// The client's side of connections to the node with this certificate.
+/// Returns the client's side of TLS connections to the node with this certificate.
 pub fn connector(pin: CertificatePin) -> TlsConnector {
     let config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&version::TLS13])
@@ -91,7 +91,7 @@ pub fn connector(pin: CertificatePin) -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
-/// A name for the handshake, which wants one; nobody looks at it.
+/// Returns a placeholder: the handshake needs a server name, but nothing checks it.
 pub fn server_name() -> ServerName<'static> {
     ServerName::try_from("foreload").expect("a DNS name")
 }
@@ -100,7 +100,7 @@ fn pin_of(certificate: &CertificateDer<'_>) -> CertificatePin {
     CertificatePin(Sha256::digest(certificate.as_ref()).into())
 }
 
-/// Believes one certificate. That the server has its key is proved by the handshake's signature.
+/// Accepts one certificate only. The handshake's signature proves that the server has its key.
 #[derive(Debug)]
 struct PinVerifier {
     pin: CertificatePin,

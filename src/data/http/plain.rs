@@ -1,4 +1,4 @@
-//! Requests of any kind, as object stores and those who give out credentials for them want them.
+//! Requests of any method, with any headers, as object stores and credential services need them.
 
 use super::blocking::{BlockingHttp, Fetched, whole};
 use super::client::{Ask, HttpAnswer, HttpClient, OpenConnection, request, retry_after};
@@ -11,20 +11,20 @@ use hyper::header::HeaderMap;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// A request of any kind, for those who know what they ask and whom.
+/// A request of any method, sent exactly as given.
 pub struct PlainRequest {
     /// The method.
     pub method: Method,
-    /// Where the request goes.
+    /// URL of the request.
     pub url: HttpUrl,
-    /// The headers, credentials among them.
+    /// Headers, including credentials.
     pub headers: HeaderMap,
-    /// The body, which may be empty.
+    /// Body, which may be empty.
     pub body: Bytes,
 }
 
 impl HttpClient {
-    /// Sends a request as it is, wherever it goes, and waits until its answer begins. No redirect is followed.
+    /// Sends a request unchanged to any address and waits for the headers of the answer. Follows no redirect.
     async fn send_plain(
         &self,
         plain: &PlainRequest,
@@ -45,10 +45,10 @@ impl HttpClient {
 }
 
 impl BlockingHttp {
-    /// Makes a request as it is, once, and reads its answer of up to `most` bytes, whatever its status.
+    /// Makes a request once, unchanged, and reads an answer of up to `most` bytes, whatever its status.
     ///
     /// # Errors
-    /// Why there is no whole answer.
+    /// The reason why there is no complete answer.
     pub fn exchange(
         &self,
         request: &PlainRequest,
@@ -63,14 +63,14 @@ impl BlockingHttp {
 }
 
 impl Fetched {
-    /// The failure that an answer of this status is.
+    /// Returns the failure that this answer's status means.
     pub fn failure(&self) -> HttpFailure {
         HttpFailure::Status(self.status, retry_after(&self.headers))
     }
 }
 
 impl HttpUrl {
-    /// Whether its host is an address that only this machine's own network has.
+    /// Whether the host is a link-local address.
     pub fn is_near(&self) -> bool {
         self.origin.bare_host().parse().is_ok_and(is_near)
     }

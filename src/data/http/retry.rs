@@ -1,19 +1,19 @@
-//! How often a request is made again, and after which pause. Pure.
+//! How often a request is retried, and after which pauses. Pure except for the random seed of the pauses.
 
 use super::failure::{GaveUp, HttpFailure};
 use base::rng::{RandomKey, RandomStream, Use};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The most tries of one request.
+/// Maximum number of tries of one request.
 const MOST_TRIES: u32 = 8;
-/// The pause after the first failure; each further one is twice as long.
+/// Longest pause after the first failure. It doubles with each further failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest pause that nobody asked for.
+/// Longest pause that no server asked for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The longest pause that a server may ask for.
 const LONGEST_ASKED: Duration = Duration::from_secs(60);
 
-/// Pauses that grow with each failure: who failed together does not come back together.
+/// Pauses that grow with each failure. They are random, so that clients that failed together do not return together.
 #[derive(Default)]
 pub struct GrowingPauses {
     tries: u32,
@@ -21,7 +21,7 @@ pub struct GrowingPauses {
 }
 
 impl GrowingPauses {
-    /// The pause after one more failure.
+    /// Returns the pause after one more failure.
     pub fn after_failure(&mut self) -> Duration {
         let longest = FIRST_PAUSE.saturating_mul(1 << self.tries.min(16)).min(LONGEST_PAUSE);
         self.tries += 1;
@@ -29,12 +29,12 @@ impl GrowingPauses {
         longest / 2 + longest.mul_f64(random.below(1 << 20) as f64 / f64::from(1 << 21))
     }
 
-    /// How many tries have failed since the last that did not.
+    /// Returns the number of failures since the last success.
     pub fn failed(&self) -> u32 {
         self.tries
     }
 
-    /// A try did not fail: the next pause is a short one again.
+    /// Resets the pauses after a success.
     pub fn succeeded(&mut self) {
         self.tries = 0;
     }
@@ -44,20 +44,20 @@ impl GrowingPauses {
 pub struct Retries(GrowingPauses);
 
 impl Retries {
-    /// No try has been made yet.
+    /// Starts without failures.
     pub fn new() -> Self {
         Self(GrowingPauses::default())
     }
 
-    /// How many tries have failed.
+    /// Returns the number of failed tries.
     pub fn failed(&self) -> u32 {
         self.0.failed()
     }
 
-    /// The pause before the next try, after this failure.
+    /// Returns the pause before the next try, after this failure.
     ///
     /// # Errors
-    /// The failure, where there is no next try.
+    /// The failure, if the request is not tried again.
     pub fn after(&mut self, failure: HttpFailure) -> Result<Duration, GaveUp> {
         let pause = self.0.after_failure();
         if !failure.is_passing() || self.failed() >= MOST_TRIES {
@@ -70,7 +70,7 @@ impl Retries {
     }
 }
 
-/// Draws that differ from those of every other process and moment.
+/// Returns random numbers that differ between processes and moments.
 fn draws() -> RandomStream {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
     RandomKey::new(b"pauses", now, u64::from(std::process::id()), Use::Pause).stream(0)

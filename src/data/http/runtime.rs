@@ -1,4 +1,4 @@
-//! A thread that runs futures: one for the server, one for the client.
+//! A thread with a runtime for futures: the peer server has one, and the client for peers has one.
 
 use base::error::{Error, Result};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
@@ -8,31 +8,31 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How long dropping waits for the thread. Nothing on it blocks, so that it takes a moment; only a system that gives
-/// it no time makes it longer, and then the thread is left behind.
+/// How long dropping waits for the thread. Nothing on the thread blocks, so it normally ends at once. If the system
+/// gives it no processor time, it is left running.
 const DROP_LIMIT: Duration = Duration::from_millis(800);
 
-/// The most threads for what may hold up the one, beside it. They end when they were not needed for a while.
+/// Maximum number of extra threads for blocking calls. They end after some idle time.
 const BLOCKING_THREADS: usize = 2;
 
-/// A thread with a runtime, and all that was spawned on it. Both end when this is dropped.
+/// A thread with a runtime and all futures that were spawned on it. All end when this is dropped.
 pub struct RuntimeThread {
-    /// The process that started the thread: a forked child does not have it.
+    /// Process that started the thread. A forked child does not have the thread.
     process: u32,
-    /// Ends the thread's first future when it is dropped.
+    /// Dropping it ends the thread's main future.
     stop: Option<oneshot::Sender<()>>,
-    /// Disconnected when the thread has ended.
+    /// Disconnected once the thread has ended.
     alive: Receiver<()>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl RuntimeThread {
-    /// Runs the future that `begin` makes on a thread called `name`, until it ends or this is dropped. `begin` is
-    /// called at once, where it can make things that belong to the runtime. Should the future panic, the thread calls
-    /// `died`, and then drops all that was spawned on it.
+    /// Runs the future that `begin` makes on a thread called `name`, until the future ends or this is dropped. `begin`
+    /// runs at once on the calling thread, inside the runtime's context, so that it can create sockets and timers. If
+    /// the future panics, the thread calls `died` and then drops everything that was spawned on it.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when the system refuses the thread, or what its runtime needs.
+    /// [`Error::Unavailable`] if the system refuses the thread, or resources for its runtime.
     pub fn start<Work>(
         name: &str,
         begin: impl FnOnce() -> std::io::Result<Work>,
@@ -63,13 +63,13 @@ impl RuntimeThread {
             if catch_unwind(AssertUnwindSafe(|| runtime.block_on(until_stopped))).is_err() {
                 died();
             }
-            // Who waits for what the work was to do learns of its end by what the work owned.
+            // Dropping `work` closes its channels, which tells waiting threads that it has ended.
         };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(refused)?;
         Ok(Self { process: std::process::id(), stop: Some(stop), alive, thread: Some(thread) })
     }
 
-    /// Whether the thread is one of this process, and not of one that this was forked from.
+    /// Whether this process started the thread, as opposed to the process that this one was forked from.
     pub fn is_here(&self) -> bool {
         self.process == std::process::id()
     }
@@ -78,7 +78,7 @@ impl RuntimeThread {
 impl Drop for RuntimeThread {
     fn drop(&mut self) {
         if !self.is_here() {
-            // Its locks may be held for ever here, and waking the runtime would wake the parent's.
+            // After a fork, locks of the runtime may be held for ever, and waking the runtime would wake the parent's.
             std::mem::forget(self.stop.take());
             std::mem::forget(self.thread.take());
             return;

@@ -1,4 +1,4 @@
-//! Encryption: the one provider of its arithmetic, and whom the system trusts.
+//! TLS: the cryptography provider, and the certificates that the system trusts.
 
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,28 +6,28 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// The arithmetic of all encryption here.
+/// Returns the cryptography provider of all TLS in this crate.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// Has crates that encrypt by themselves use that arithmetic too; they look for it in the process.
+/// Makes the provider the process's default, for crates that use TLS themselves.
 pub fn provide_to_all() {
-    // Who was first has provided it, which is as well.
+    // If another library has installed a default already, that one serves as well.
     let _ = ring::default_provider().install_default();
 }
 
-/// The variables that say where trusted certificates are.
+/// Values of the variables that say where trusted certificates are.
 type TrustVariables = [Option<OsString>; 2];
 
-/// What was loaded last, and under which variables: it takes some milliseconds.
+/// The connector made last, and the variables it was made for. Loading certificates takes some milliseconds.
 static TRUSTED: Mutex<Option<(TrustVariables, TlsConnector)>> = Mutex::new(None);
 
-/// The client's side of connections to servers that the system trusts: by `SSL_CERT_FILE` and `SSL_CERT_DIR`, or by the
-/// usual files.
+/// Returns the client's side of TLS connections to servers that the system trusts, by `SSL_CERT_FILE` and
+/// `SSL_CERT_DIR` or by the usual files.
 ///
 /// # Errors
-/// Why there is no certificate to trust, in words.
+/// Why there is no trusted certificate, in words.
 pub(super) fn trusting_the_system() -> Result<TlsConnector, String> {
     let variables = ["SSL_CERT_FILE", "SSL_CERT_DIR"].map(std::env::var_os);
     let mut trusted = TRUSTED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,18 +4,18 @@ use base::error::{Error, Result};
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use subtle::ConstantTimeEq;
 
-/// The fewest characters of a token, so that it cannot be guessed: half of what [`Token::random`] makes.
+/// Minimum number of characters of a token, so that it cannot be guessed: half of what [`Token::random`] makes.
 const SHORTEST: usize = 32;
 
-/// The most characters of a token: what a header takes easily.
+/// Maximum number of characters of a token, so that it fits into a header.
 const LONGEST: usize = 1024;
 
-/// A secret that every request must carry as `Authorization: Bearer`. It is shown nowhere, not even by `Debug`.
+/// A secret that every request must carry as `Authorization: Bearer`. Nothing prints it, not even `Debug`.
 #[derive(Clone)]
 pub struct Token(HeaderValue);
 
 impl Token {
-    /// The token that the user, or the launcher's store, gives.
+    /// Makes the token that the user or the launcher's store provides.
     ///
     /// # Errors
     /// [`Error::Config`] for `peers` unless `text` is 32 to 1024 visible ASCII characters.
@@ -32,40 +32,40 @@ impl Token {
             ));
         }
         let mut value = HeaderValue::try_from(format!("Bearer {text}")).expect("visible characters");
-        // Whatever prints headers leaves it out.
+        // Code that prints headers leaves sensitive values out.
         value.set_sensitive(true);
         Ok(Self(value))
     }
 
-    /// A new token of 256 random bits.
+    /// Makes a new token of 256 random bits.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where the system gives no random numbers.
+    /// [`Error::Unavailable`] if the system provides no random numbers.
     pub fn random() -> Result<Self> {
         let mut bytes = [0; 32];
-        // So few bytes come whole, or not at all.
+        // A read of 32 bytes is never partial.
         rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(|error| {
             Error::Unavailable(format!("no random numbers for the peers' token: {error}"))
         })?;
         Ok(Self::of_job(&bytes))
     }
 
-    /// The token of a job whose ranks, and nobody else, know `secret`.
+    /// Makes the token of a job from the `secret` that only its ranks share.
     pub fn of_job(secret: &[u8; 32]) -> Self {
         Self::new(&hexadecimal(secret)).expect("64 visible characters")
     }
 
-    /// The token as text, to hand it to the job's other nodes.
+    /// Returns the token as text, to pass it to the job's other nodes.
     pub fn reveal(&self) -> &str {
         self.0.to_str().ok().and_then(|text| text.strip_prefix("Bearer ")).expect("made of such text")
     }
 
-    /// The header of a request.
+    /// Returns the `Authorization` header of a request.
     pub fn header(&self) -> HeaderValue {
         self.0.clone()
     }
 
-    /// Whether a request carries this token. How long that takes says nothing of the token but its length.
+    /// Whether a request carries this token. The time of the comparison depends on the token's length only.
     pub fn is_in(&self, headers: &HeaderMap) -> bool {
         let given = headers.get(AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
         given.ct_eq(self.0.as_bytes()).into()

@@ -1,4 +1,4 @@
-//! URLs of HTTP servers, in the parts that requests are made of. What of them is secret is never shown.
+//! URLs of HTTP servers, split into the parts that requests need. Their secret parts are never shown.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,8 +9,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-/// What is encoded of a path that a person wrote: what no URL may hold. A `%` is taken for the beginning of a byte that
-/// is encoded already.
+/// Characters to encode in a URL that a person wrote: those that no URL may contain. A `%` stays, because it begins an
+/// encoded byte.
 const WRITTEN: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -23,16 +23,16 @@ const WRITTEN: &AsciiSet = &CONTROLS
     .add(b'\\')
     .add(b'^');
 
-/// What is encoded of a file's name.
+/// Characters to encode in a file's name.
 const NAMED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'=').remove(b',');
 
-/// Who is asked.
+/// Scheme, host and port of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
-    /// Whether by HTTPS.
+    /// Whether the scheme is HTTPS.
     pub(super) secure: bool,
-    /// The host in lower case; an IPv6 address in brackets.
+    /// Host in lower case; an IPv6 address in brackets.
     pub(super) host: String,
     pub(super) port: u16,
 }
@@ -42,13 +42,13 @@ impl Origin {
         if self.secure { "https" } else { "http" }
     }
 
-    /// The host, with the port where it is not the scheme's own.
+    /// Returns the host, with the port unless it is the scheme's default.
     pub(super) fn authority(&self) -> String {
         let usual = if self.secure { 443 } else { 80 };
         if self.port == usual { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
     }
 
-    /// The host as resolvers and certificates know it.
+    /// Returns the host as resolvers and certificates write it, without brackets.
     pub(super) fn bare_host(&self) -> &str {
         self.host.trim_start_matches('[').trim_end_matches(']')
     }
@@ -64,11 +64,11 @@ impl fmt::Display for Origin {
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpUrl {
     pub(super) origin: Arc<Origin>,
-    /// The path, percent-encoded, with its first slash.
+    /// Path, percent-encoded, with its leading slash.
     path: String,
-    /// What stands behind the question mark, which may be a signature.
+    /// Text after the question mark, which may be a signature.
     query: Option<String>,
-    /// The header that user and password make.
+    /// Header made of user and password.
     pub(super) authorization: Option<HeaderValue>,
 }
 
@@ -89,7 +89,7 @@ pub fn is_http(text: &[u8]) -> bool {
     without_scheme(text).is_some()
 }
 
-/// Whether a URL is of HTTPS, and what stands behind its scheme; `None` for what is no URL of HTTP.
+/// Returns whether a URL is HTTPS, and the text after its scheme; `None` if the text is no HTTP URL.
 fn without_scheme(text: &[u8]) -> Option<(bool, &[u8])> {
     let of = |scheme: &[u8]| {
         let (start, rest) = text.split_at_checked(scheme.len())?;
@@ -99,10 +99,10 @@ fn without_scheme(text: &[u8]) -> Option<(bool, &[u8])> {
 }
 
 impl HttpUrl {
-    /// Takes a URL apart.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// What is wrong with it, in words that follow its name and show nothing secret of it.
+    /// What is wrong with it, in words that complete a sentence after its name. They contain nothing secret.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (secure, rest) = without_scheme(text.as_bytes()).ok_or("is no URL of http:// or https://")?;
         let rest = &text[text.len() - rest.len()..];
@@ -133,7 +133,7 @@ impl HttpUrl {
         Ok(Self { origin: Arc::new(origin), path, query, authorization: user.map(authorization) })
     }
 
-    /// The URL of the file called so below this one.
+    /// Returns the URL of the file `name` in this directory.
     pub fn child(&self, name: &[u8]) -> Self {
         let mut path = self.path.trim_end_matches('/').to_owned();
         for part in name.split(|&byte| byte == b'/') {
@@ -143,27 +143,27 @@ impl HttpUrl {
         Self { path, ..self.clone() }
     }
 
-    /// The same URL as that of a directory, which ends in a slash.
+    /// Returns this URL with a slash at its end, as a directory has it.
     pub fn as_directory(&self) -> Self {
         let path = if self.is_directory() { self.path.clone() } else { format!("{}/", self.path) };
         Self { path, ..self.clone() }
     }
 
-    /// Whether it ends as a directory's does.
+    /// Whether the path ends in a slash.
     pub fn is_directory(&self) -> bool {
         self.path.ends_with('/')
     }
 
-    /// The last part of its path, decoded.
+    /// Returns the last part of the path, decoded.
     pub fn file_name(&self) -> Vec<u8> {
         let last = self.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
         percent_decode_str(last).collect()
     }
 
-    /// What a URL that stands in a document at this one leads to. Credentials go along only to the same server.
+    /// Resolves a reference that is in a document at this URL. Credentials are kept only for the same server.
     ///
     /// # Errors
-    /// What is wrong with it, as [`HttpUrl::parse`] says it.
+    /// What is wrong with it, as in [`HttpUrl::parse`].
     pub fn join(&self, reference: &str) -> Result<Self, String> {
         let scheme = reference.find([':', '/', '?', '#']).filter(|&at| reference[at..].starts_with(':'));
         if scheme.is_some() || reference.starts_with("//") {
@@ -188,37 +188,37 @@ impl HttpUrl {
         Ok(Self { path: without_dots(&path), query, ..self.clone() })
     }
 
-    /// The same URL with the query of another of the same server, if it has none itself.
+    /// Returns this URL, with the query of `other` if it has none. Both must be of the same server.
     pub fn or_query_of(self, other: &Self) -> Self {
         let query = self.query.clone().or_else(|| other.query.clone());
         Self { query, ..self }
     }
 
-    /// Whether it has what proves who asks: user and password, or a query, which may be a signature.
+    /// Whether it contains credentials: a user and password, or a query, which may be a signature.
     pub fn has_secrets(&self) -> bool {
         self.query.is_some() || self.authorization.is_some()
     }
 
-    /// Whether its host is called as this machine is by itself.
+    /// Whether the host is `localhost` or an address of this machine.
     pub fn is_of_this_machine(&self) -> bool {
         let host = self.origin.bare_host();
         host == "localhost" || host.parse().is_ok_and(is_own)
     }
 
-    /// Whether both are of one host, by whichever port.
+    /// Whether both have the same host, on any port.
     pub fn is_of_host(&self, other: &Self) -> bool {
         self.origin.host == other.origin.host
     }
 
-    /// Whether both are of one server.
+    /// Whether both have the same scheme, host and port.
     pub fn is_of_origin(&self, other: &Self) -> bool {
         self.origin == other.origin
     }
 
-    /// What a server's answer calls this URL instead.
+    /// Returns the target of a redirect from this URL to `location`.
     ///
     /// # Errors
-    /// Why it is not followed.
+    /// Why the redirect is not followed.
     pub(super) fn redirected(&self, location: &str) -> Result<Self, String> {
         let found = self.join(location).map_err(|why| format!("redirects to what {why}"))?;
         if self.origin.secure && !found.origin.secure {
@@ -227,20 +227,20 @@ impl HttpUrl {
         Ok(found)
     }
 
-    /// The path below another URL, decoded; `None` for what does not lie below it.
+    /// Returns the decoded path relative to `directory`; `None` if the URL is not below it.
     pub fn below(&self, directory: &Self) -> Option<Vec<u8>> {
         let path =
             (self.origin == directory.origin).then(|| self.path.strip_prefix(&directory.path)).flatten()?;
         Some(percent_decode_str(path).collect())
     }
 
-    /// The path from its first slash on, decoded.
+    /// Returns the decoded path, with its leading slash.
     pub fn decoded_path(&self) -> Vec<u8> {
         percent_decode_str(&self.path).collect()
     }
 
-    /// What its query names beside the path, such as an object's name or version; `None` where it has only what proves
-    /// that the caller may read, which is signed anew again and again. It may be secret all the same.
+    /// Returns the parts of the query that identify the file, for example an object's name or version. `None` if the
+    /// query contains only signatures and tokens, which change from request to request. The result may still be secret.
     pub fn naming_query(&self) -> Option<String> {
         let parts = self.query.as_deref().unwrap_or_default().split('&').filter(|part| !part.is_empty());
         let name = |part: &str| part.split('=').next().unwrap_or_default().to_ascii_lowercase();
@@ -250,7 +250,7 @@ impl HttpUrl {
         (!naming.is_empty()).then(|| naming.join("&"))
     }
 
-    /// The path and the query, as a request has them.
+    /// Returns path and query, as a request line contains them.
     pub(super) fn request_path(&self) -> String {
         match &self.query {
             Some(query) => format!("{}?{query}", self.path),
@@ -259,33 +259,34 @@ impl HttpUrl {
     }
 }
 
-/// What Azure's signatures consist of beside `sig`; elsewhere so short a name may be anything.
+/// Parameters of Azure's signatures in addition to `sig`. Elsewhere such short names may mean anything.
 const AZURE: &str = "sv ss srt sr sp st se sip spr si sdd ses skoid sktid skt ske sks skv saoid suoid scid";
-/// The names of signatures and tokens that CloudFront, older stores and many others have.
+/// Parameters of signatures and tokens of CloudFront, older stores and many others.
 const PROOFS: &str = "awsaccesskeyid googleaccessid signature expires policy key-pair-id security-token sig token \
                       access_token auth_token auth auth_key api_key apikey jwt";
 
-/// Whether a part of a query with this name is of a signature or a token, or says how the answer is to be sent.
+/// Whether a query parameter belongs to a signature or a token, or says how the answer must be sent.
 fn proves(name: &str, is_azure: bool) -> bool {
     let is_of = |names: &str| names.split(' ').any(|known| known == name);
     let starts = ["x-amz-", "x-goog-", "response-", "hdn"];
     starts.iter().any(|start| name.starts_with(start)) || is_of(PROOFS) || is_azure && is_of(AZURE)
 }
 
-/// Where a request may lead, beginning with the least that is forbidden.
+/// Addresses that a request may connect to. The order is from the least strict to the strictest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reach {
-    /// Anywhere, as what the user named may.
+    /// Any address: for URLs that the user gave.
     #[default]
     Anywhere,
-    /// To no link-local address, as what others named may: services give out credentials there.
+    /// No link-local address: for URLs from other sources. Cloud metadata services give out credentials at such
+    /// addresses.
     NotNear,
-    /// Nor to this machine itself, as what others named who are not of this machine may.
+    /// Neither link-local nor this machine itself: for URLs from sources on other machines.
     NotOwn,
 }
 
 impl Reach {
-    /// Why an address may not be connected to; `None` where it may.
+    /// Returns why an address may not be connected to; `None` if it may.
     pub(super) fn refusal(self, address: IpAddr) -> Option<&'static str> {
         match self {
             Self::NotNear | Self::NotOwn if is_near(address) => Some("a link-local address"),
@@ -295,7 +296,7 @@ impl Reach {
     }
 }
 
-/// Whether an address is that of this machine itself. The address that is none leads there, too.
+/// Whether an address is that of this machine. Connections to the unspecified address reach it, too.
 fn is_own(address: IpAddr) -> bool {
     let is = |address: IpAddr| address.is_loopback() || address.is_unspecified();
     match address {
@@ -304,7 +305,7 @@ fn is_own(address: IpAddr) -> bool {
     }
 }
 
-/// Whether only this machine's own network has an address: services give out credentials at such ones.
+/// Whether an address is link-local. Cloud metadata services give out credentials at such addresses.
 pub(super) fn is_near(address: IpAddr) -> bool {
     let is_near_v6 = |address: Ipv6Addr| {
         address.is_unicast_link_local()
@@ -316,7 +317,7 @@ pub(super) fn is_near(address: IpAddr) -> bool {
     }
 }
 
-/// Cuts off a fragment, and parts the path from the query; what no URL may hold is encoded.
+/// Drops the fragment and splits path and query. Encodes characters that no URL may contain.
 fn path_and_query(text: &str) -> (String, Option<String>) {
     let text = text.split('#').next().unwrap_or_default();
     let (path, query) = match text.split_once('?') {
@@ -326,7 +327,7 @@ fn path_and_query(text: &str) -> (String, Option<String>) {
     (utf8_percent_encode(path, WRITTEN).to_string(), query)
 }
 
-/// A path without the parts `.` and `..`, of which the latter leads no further up than to the root.
+/// Removes the parts `.` and `..` from a path. A `..` at the root has no effect.
 fn without_dots(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     let (mut last, all) = ("", path.trim_start_matches('/'));
@@ -342,7 +343,7 @@ fn without_dots(path: &str) -> String {
     format!("/{}{slash}", parts.join("/"))
 }
 
-/// The header of a user and a password as they stand in a URL.
+/// Makes the header for a user and password as a URL contains them.
 fn authorization(user: &str) -> HeaderValue {
     let (name, password) = user.split_once(':').unwrap_or((user, ""));
     let mut plain: Vec<u8> = percent_decode_str(name).collect();

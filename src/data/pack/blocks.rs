@@ -1,5 +1,5 @@
-//! The compressed blocks that the threads which pack hold unpacked, so that each is unpacked once where samples come in
-//! order, and no more of them are in memory than are meant to be.
+//! Unpacked compressed blocks that the packing threads hold. Each block is unpacked once if samples are read in order,
+//! and memory is bounded.
 
 use super::source::ShardBytes;
 use crate::dataset::packed::{PackedColumns, PackingMember};
@@ -8,26 +8,26 @@ use base::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The most bytes of unpacked blocks that all threads hold, beside those of a single sample.
+/// Maximum number of bytes of unpacked blocks that all threads hold, or those of a single sample if these are more.
 const MOST_HELD: u64 = 1 << 30;
 
-/// The column of what has none: the members of a tar shard, and records, which lie in one block.
+/// Key for data without a column: members of a tar shard, and records. A sample's bytes are then in one block.
 pub(super) const NO_COLUMN: u32 = 0;
 
-/// The blocks of a shard that a thread holds: of each column the one that was read last.
+/// Unpacked blocks of a shard that a thread holds: for each column, the one that was read last.
 #[derive(Default)]
 pub(super) struct HeldColumns(BTreeMap<u32, (FileBlock, Arc<Vec<u8>>)>);
 
 impl HeldColumns {
-    /// Appends to `bytes` what lies at `extent` in the block of this column that was read last; `false` where it does
-    /// not lie there.
+    /// Appends the bytes at `extent` to `bytes`, if they are in the block of this column that was read last. Returns
+    /// whether they are.
     pub(super) fn read(&self, column: u32, extent: Extent, bytes: &mut Vec<u8>) -> bool {
         let held = self.0.get(&column);
         let found = held.and_then(|(block, unpacked)| unpacked.get(block.range(extent)?));
         found.map(|found| bytes.extend_from_slice(found)).is_some()
     }
 
-    /// The number of bytes of the blocks.
+    /// Returns the number of bytes of the blocks.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> u64 {
         let blocks: BTreeMap<u64, u64> =
@@ -35,12 +35,12 @@ impl HeldColumns {
         blocks.values().sum()
     }
 
-    /// The bytes of a block, which takes the place of the one that this column had. It is read from `source` and
-    /// unpacked, unless another thread has done that.
+    /// Returns a block's bytes, and holds it in place of the column's previous block. The block is read from `source`
+    /// and unpacked, unless another thread has done that.
     ///
     /// # Errors
-    /// [`Error::Io`] where it cannot be read; [`Error::DatasetChanged`] for a shard that is shorter than it was;
-    /// [`Error::Dataset`] for a block that is damaged.
+    /// [`Error::Io`] if it cannot be read; [`Error::DatasetChanged`] for a shard that is shorter than when it was
+    /// indexed; [`Error::Dataset`] for a damaged block.
     pub(super) fn take(
         &mut self,
         index: &DatasetIndex,
@@ -66,18 +66,18 @@ impl HeldColumns {
     }
 }
 
-/// How many of so many `threads` may pack at a time, so that they hold no more than [`MOST_HELD`].
+/// Returns how many of `threads` may pack at a time without holding more than [`MOST_HELD`].
 pub(super) fn threads(index: &DatasetIndex, table: &PackedColumns, threads: usize) -> usize {
     if index.has_blocks() { fitting(most_held(index, table), threads) } else { threads }
 }
 
-/// How many of so many `threads` fit in memory, each of which holds `held` bytes.
+/// Returns how many of `threads` fit into memory if each holds `held` bytes. At least 1.
 fn fitting(held: u64, threads: usize) -> usize {
     let most = usize::try_from(MOST_HELD / held.max(1)).unwrap_or(usize::MAX);
     threads.min(most.max(1))
 }
 
-/// The most bytes that [`HeldColumns`] has at any time.
+/// Returns the maximum number of bytes that [`HeldColumns`] holds at any time.
 fn most_held(index: &DatasetIndex, table: &PackedColumns) -> u64 {
     let (mut most, mut shard) = (0, None);
     let mut held: BTreeMap<u32, FileBlock> = BTreeMap::new();
@@ -105,7 +105,7 @@ fn most_held(index: &DatasetIndex, table: &PackedColumns) -> u64 {
             }
         }
         if is_new {
-            // Columns may lie in one and the same block.
+            // Several columns may be in the same block.
             let blocks: BTreeMap<u64, u64> =
                 held.values().map(|block| (block.addresses().start, block.unpacked())).collect();
             most = most.max(blocks.values().sum());

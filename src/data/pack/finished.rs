@@ -1,4 +1,4 @@
-//! What packing finds where a packed dataset is finished already: whether it still is what it was, and its source too.
+//! Checks a packed dataset that is already finished: whether it and its source are unchanged.
 
 use super::PackOptions;
 use super::open_shard::OpenPackedShard;
@@ -11,12 +11,12 @@ use base::error::{Error, Result};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// The manifest of a dataset that is there already, if it was packed of this source and nothing has changed since. Of
-/// the shards, the footers are read; the images in them are compared by whoever reads them.
+/// Returns the manifest of an existing packed dataset, if it was packed from this source and nothing has changed since.
+/// Reads only the footers of its shards; image checksums are checked when images are read.
 ///
 /// # Errors
-/// [`Error::Dataset`] where it was packed of something else, where files of the source were written since, and where a
-/// shard is missing or damaged; [`Error::Io`] where a file of the source cannot be looked at.
+/// [`Error::Dataset`] if it was packed from another source, if files of the source were written since, and if a shard
+/// is missing or damaged. [`Error::Io`] if a file of the source cannot be inspected.
 pub(super) fn finished(
     options: &PackOptions,
     index: &DatasetIndex,
@@ -39,12 +39,11 @@ pub(super) fn finished(
     Ok(manifest)
 }
 
-/// Refuses shards with these samples of which one is not there whole, or was made of files that were written since.
-/// `look` looks at the shard with a number, and returns the digest of the stamps of what it was made of, if that is
-/// known.
+/// Fails if one of the shards with these samples is incomplete, or if its source files were written since it was made.
+/// `look` checks the shard with a number, and returns the digest of its source stamps, if known.
 ///
 /// # Errors
-/// [`Error::Dataset`] for such shards, [`Error::Io`] where a file of the source cannot be looked at.
+/// [`Error::Dataset`] for such shards, [`Error::Io`] if a file of the source cannot be inspected.
 pub(super) fn refuse_changed(
     options: &PackOptions,
     index: &DatasetIndex,
@@ -92,7 +91,7 @@ pub(super) fn refuse_changed(
     Err(Error::dataset(into, message))
 }
 
-/// Warns of what cannot be said of the dataset, and of what is otherwise than it was asked for.
+/// Warns if the source stamps are unknown, and if the shard size differs from the requested one.
 fn warn(options: &PackOptions, index: &DatasetIndex, manifest: &PackedManifest) {
     let notices = index.notices();
     let into = options.into.display();

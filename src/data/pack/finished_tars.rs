@@ -1,4 +1,4 @@
-//! What lies beside tar shards that are all there, by which a later run knows them.
+//! The file next to finished tar shards that identifies them for later runs.
 
 use super::PackOptions;
 use super::finished::refuse_changed;
@@ -11,32 +11,32 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::ops::Range;
 
-/// A tar shard that is there.
+/// An existing tar shard.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct FinishedTar {
-    /// The number of its bytes.
+    /// Size in bytes.
     pub(super) bytes: u64,
-    /// The digest of the stamps of what it was made of, in hexadecimal.
+    /// Digest of the source files' stamps, in hexadecimal.
     pub(super) stamps: String,
 }
 
-/// The file [`TARS`].
+/// Contents of the file [`TARS`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct FinishedTars {
-    /// What they were made of, and how.
+    /// What the shards were made of, and how.
     #[serde(flatten)]
     pub(super) record: PackingRecord,
-    /// The shards in order.
+    /// Shards in order.
     pub(super) shards: Vec<FinishedTar>,
 }
 
 impl FinishedTars {
-    /// Reads the file in the directory of `options`, and checks that the shards are those of `record` with these
-    /// samples and `classes`, and that neither they nor the dataset have changed since.
+    /// Reads the file in the directory of `options`, and checks the shards against `record`, these samples and
+    /// `classes`. Also checks that neither the shards nor the dataset have changed since.
     ///
     /// # Errors
-    /// [`Error::Dataset`] for shards of something else or made otherwise, for what is not there whole, and where files
-    /// of the dataset were written since; [`Error::Io`] where something cannot be read.
+    /// [`Error::Dataset`] for shards of another source or with other options, for incomplete shards, and if files of
+    /// the dataset were written since; [`Error::Io`] if a file cannot be read.
     pub(super) fn read(
         options: &PackOptions,
         index: &DatasetIndex,

@@ -1,8 +1,17 @@
-//! Packs a dataset into shards of our own, and gives its files back.
+//! Packs a dataset into shards of Foreload's own format or into tar shards, and unpacks the former.
 //!
-//! Which samples go into which shard is decided first. Each thread then packs a shard at a time, which appears under
-//! its name when it is whole; the manifest comes last. So a run that was killed is gone on with by the next one, and
-//! what comes out is the same, bit for bit. `dataset::packed` has the format.
+//! `plan` decides first which samples go into which shard. Each thread then writes one shard at a time, which gets its
+//! name when it is complete; the manifest is written last. So a later run resumes one that was killed, and the result
+//! is the same, bit for bit. `dataset::packed` has the format.
+//!
+//! - `source` reads the samples of any layout, each once and in order, and `blocks` keeps their compressed blocks.
+//! - `walk` finds existing shards and makes the missing ones, of either kind; `place` owns the target directory.
+//! - `shard` writes packed shards. `tars` writes tar shards, whose member names `tar_members` chooses.
+//! - `unpack` restores the files of a packed dataset. It trusts no name and overwrites nothing.
+//!
+//! A packed dataset has the samples, order, fingerprint, labels, members, names and batches of its source, and gives
+//! back every file of a sample byte for byte. Its shards depend only on the index and the shard size, however often
+//! packing was killed. → `tests/load/pack/`
 
 mod blocks;
 mod finished;
@@ -46,19 +55,18 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use walk::{MakesShards, ShardWalk, WalkedShards};
 
-/// How much room is wanted for a byte of the source, which is more than packed photographs take.
+/// Required disk space in bytes for each byte of the source, an upper estimate for packed photographs.
 const ROOM: f64 = 1.35;
-/// How many bytes of room are wanted for each sample beside that: headers, names and places, which are much of a tiny
-/// image.
+/// Additional disk space in bytes for each sample: headers, names and places, which matter for tiny images.
 const ROOM_OF_SAMPLE: u64 = 512;
 
-/// What is made of a dataset.
+/// Format that a dataset is packed into.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PackedAs {
-    /// Shards of our own.
+    /// Packed shards in Foreload's own format.
     #[default]
     Packed,
-    /// Tar shards as WebDataset has them.
+    /// Tar shards as in WebDataset.
     Tar,
 }
 
@@ -69,7 +77,7 @@ impl PackedAs {
         *self == Self::Packed
     }
 
-    /// The file that is written last, so that what is made is finished where it is there.
+    /// Returns the file that is written last. If it exists, packing has finished.
     fn finished(self) -> &'static str {
         match self {
             Self::Packed => MANIFEST,
@@ -77,7 +85,7 @@ impl PackedAs {
         }
     }
 
-    /// Whether a file of this name is one that packing makes.
+    /// Whether packing makes files of this name.
     fn is_own(self, name: &[u8]) -> bool {
         match self {
             Self::Packed => is_shard_name(name),
@@ -86,62 +94,60 @@ impl PackedAs {
     }
 }
 
-/// What is to be packed, and how.
+/// What to pack, and how.
 #[derive(Debug, Clone)]
 pub struct PackOptions {
     /// The dataset.
     pub source: PathBuf,
     /// The directory that becomes the packed dataset: new, empty, or begun by an earlier run.
     pub into: PathBuf,
-    /// How the source is indexed.
+    /// Options for the index of the source.
     pub index: IndexOptions,
-    /// The most bytes of the source in a shard of several samples.
+    /// Maximum number of bytes of the source in a shard with several samples.
     pub shard_size: u64,
-    /// The number of threads.
+    /// Number of threads.
     pub threads: usize,
-    /// Whether to begin although the file system may have too little room.
+    /// Whether to start even if the file system may have too little space.
     pub force: bool,
 }
 
 impl PackOptions {
-    /// The same, with as many threads as there is memory for the compressed blocks that they read.
+    /// Limits the number of threads, so that the compressed blocks that they read fit into memory.
     fn within_memory(&self, index: &DatasetIndex, facts: &PackingFacts) -> Self {
         Self { threads: blocks::threads(index, &facts.table, self.threads), ..self.clone() }
     }
 }
 
-/// What became of a dataset that was packed.
+/// Result of packing a dataset.
 #[derive(Debug, Clone, Serialize)]
 pub struct PackReport {
-    /// What became of its files.
+    /// Counts of the files.
     #[serde(flatten)]
     pub tally: ShardTally,
-    /// What was left out when the source was listed, by reason.
+    /// Files that listing the source left out, by reason.
     pub left_out: BTreeMap<String, Skipped>,
-    /// The number of bytes of all shards.
+    /// Number of bytes of all shards.
     pub bytes: u64,
-    /// The number of shards.
+    /// Number of shards.
     pub shards: u64,
-    /// The number of samples in shards that an earlier run had finished.
+    /// Number of samples in shards of an earlier run.
     pub samples_before: u64,
-    /// The number of shards of an earlier run that were packed again, since files of theirs were written meanwhile.
+    /// Number of shards of an earlier run that were packed again, because their source files had been written to.
     pub shards_again: u64,
-    /// The fingerprint of the source, which the packed dataset has too.
+    /// Fingerprint of the source, and also of the packed dataset.
     pub fingerprint: String,
-    /// The number of threads.
+    /// Number of threads.
     pub threads: usize,
-    /// The seconds that packing took.
+    /// Duration of packing in seconds.
     pub seconds: f64,
 }
 
-/// Packs a dataset. `progress` is called with the number of all samples at first, and with `None` for each that is
-/// done.
+/// Packs a dataset. Calls `progress` with the number of all samples first, and with `None` for each finished sample.
 ///
 /// # Errors
-/// [`Error::Config`] for directories of which one lies in the other, for other class numbers than the source's, and
-/// where there is too little room;
-/// [`Error::Dataset`] for a source that cannot be indexed or read, and for a directory that holds anything else;
-/// [`Error::DatasetChanged`] for a source that changes meanwhile; [`Error::Io`] where nothing can be written.
+/// [`Error::Config`] if one directory contains the other, if other class numbers than the source's are requested, and
+/// if disk space is insufficient. [`Error::Dataset`] for a source that cannot be indexed or read, and for a directory
+/// with other contents. [`Error::DatasetChanged`] if the source changes meanwhile; [`Error::Io`] if writing fails.
 pub fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync)) -> Result<PackReport> {
     let began = Instant::now();
     let PackOptions { source, into, .. } = options;
@@ -203,12 +209,12 @@ pub fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync)) -> R
     Ok(report(manifest, samples_before, again))
 }
 
-/// Whether a dataset could be packed: whether it is not packed already.
+/// Whether a dataset can be packed, because it is not packed yet.
 pub fn can_pack(index: &DatasetIndex) -> bool {
     !index.is_packed()
 }
 
-/// Shards of our own.
+/// Makes packed shards.
 struct PackedMaker<'a> {
     index: &'a DatasetIndex,
     layout: Layout,
@@ -260,7 +266,7 @@ impl<'a> MakesShards for &'a PackedMaker<'a> {
 }
 
 impl PackedMaker<'_> {
-    /// The number of members in tar shards that have no sample at all, and so are nowhere in the packed shards.
+    /// Returns the number of members in tar shards without samples, which no packed shard counts.
     fn left_out_shards(&self) -> Result<u64> {
         if self.layout != Layout::Tar {
             return Ok(0);
@@ -272,7 +278,7 @@ impl PackedMaker<'_> {
     }
 }
 
-/// What all shards together are.
+/// Makes the manifest of all shards.
 fn manifest(
     index: &DatasetIndex,
     facts: &PackingFacts,

@@ -1,11 +1,11 @@
-//! Which names can be unpacked: those that lead nowhere but below the directory that they are unpacked into.
+//! Checks names for unpacking: they must stay below the directory that they are unpacked into.
 
 use crate::dataset::Layout;
 use base::error::{Error, Result};
 use std::path::PathBuf;
 
-/// What is wrong with a path that is to lie below a directory; `None` for a sound one. Tar shards may say `./` for the
-/// directory itself.
+/// Returns why a path is not safely below a directory; `None` if it is. In tar shards, `./` may stand for the directory
+/// itself.
 pub(super) fn fault(name: &[u8], in_tar: bool) -> Option<&'static str> {
     if name.is_empty() {
         return Some("is empty");
@@ -23,14 +23,14 @@ pub(super) fn fault(name: &[u8], in_tar: bool) -> Option<&'static str> {
     })
 }
 
-/// Checks that the name of a sample's file can be unpacked again; records have none.
+/// Checks that the name of a sample's file can be unpacked. Records have no names.
 ///
 /// # Errors
-/// [`Error::Dataset`] for what `path` gives, with the name.
+/// [`Error::Dataset`] for the file at `path`, with the name.
 pub(super) fn check(name: &[u8], layout: Layout, path: impl FnOnce() -> PathBuf) -> Result<()> {
     let fault = match layout {
         Layout::TfRecord => (!name.is_empty()).then_some("is that of a record, which has none"),
-        // Names of columns are no paths.
+        // Names of columns are not paths.
         layout if !layout.is_of_files() => None,
         layout => fault(name, layout == Layout::Tar),
     };

@@ -1,11 +1,11 @@
-//! A shard of a packed dataset that is finished, open for reading.
+//! A finished packed shard, open for reading.
 
 use crate::dataset::SizedFile;
 use crate::dataset::packed::{PackedFooter, PackedManifest, ShardSeal, shard_name};
 use base::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// A packed shard that is open.
+/// An open packed shard.
 pub(super) struct OpenPackedShard {
     pub(super) path: PathBuf,
     pub(super) file: SizedFile,
@@ -13,10 +13,10 @@ pub(super) struct OpenPackedShard {
 }
 
 impl OpenPackedShard {
-    /// Opens the shard `number` of the packed dataset at `root`, and checks that it is the one that the manifest means.
+    /// Opens shard `number` of the packed dataset at `root`, and checks it against the manifest.
     ///
     /// # Errors
-    /// [`Error::Io`] where it cannot be opened, [`Error::Dataset`] where it is damaged or another one.
+    /// [`Error::Io`] if it cannot be opened, [`Error::Dataset`] if it is damaged or does not match.
     pub(super) fn open(root: &Path, manifest: &PackedManifest, number: usize) -> Result<Self> {
         let (shard, seal) = Self::read(root.join(shard_name(number)))?;
         let first = manifest.samples_of(number).start;
@@ -25,10 +25,10 @@ impl OpenPackedShard {
         Ok(shard)
     }
 
-    /// Opens a shard of whatever dataset, and returns what seals it, too.
+    /// Opens a shard of any dataset. Also returns its seal (size and footer digest).
     ///
     /// # Errors
-    /// [`Error::Io`] where it cannot be opened, [`Error::Dataset`] where it is damaged.
+    /// [`Error::Io`] if it cannot be opened, [`Error::Dataset`] if it is damaged.
     pub(super) fn read(path: PathBuf) -> Result<(Self, ShardSeal)> {
         let file = SizedFile::open(&path).map_err(|error| Error::io("open", &path, error))?;
         let (footer, seal) =

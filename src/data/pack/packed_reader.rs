@@ -1,4 +1,4 @@
-//! Reads the files that packed shards were made of.
+//! Restores files from packed shards.
 
 use super::open_shard::OpenPackedShard;
 use super::source::SampleFiles;
@@ -8,7 +8,7 @@ use base::crc::checksum;
 use base::error::{Error, Result};
 use pixels::decode::{FileForm, FileRestorer};
 
-/// Reads files from packed shards for one thread, with memory that all of them use.
+/// Restores files on one thread, with reusable memory.
 #[derive(Default)]
 pub(super) struct FileReader {
     restorer: FileRestorer,
@@ -16,10 +16,10 @@ pub(super) struct FileReader {
 }
 
 impl FileReader {
-    /// The bytes of the file that a member was made of.
+    /// Returns the bytes of the file that a member was made of.
     ///
     /// # Errors
-    /// [`Error::Io`] where the shard cannot be read, [`Error::Dataset`] for bytes with another checksum.
+    /// [`Error::Io`] if the shard cannot be read, [`Error::Dataset`] for a wrong checksum or size.
     pub(super) fn read(
         &mut self,
         shard: &OpenPackedShard,
@@ -51,12 +51,12 @@ impl FileReader {
     }
 }
 
-/// Reads the samples of a packed dataset for one thread, as they were before they were packed.
+/// Reads the samples of a packed dataset on one thread, as they were before packing.
 #[derive(Default)]
 pub(super) struct PackedReader {
     files: FileReader,
     open: Option<(FileId, OpenPackedShard)>,
-    /// The number of members of the open shard before each of its samples, and the bytes of their names.
+    /// Number of members before each sample of the open shard, and the length of their names.
     before: Vec<(usize, usize)>,
 }
 
@@ -64,7 +64,8 @@ impl PackedReader {
     /// Adds the files of a sample to `found`.
     ///
     /// # Errors
-    /// Those of [`OpenPackedShard::read`] and [`FileReader::read`].
+    /// The errors of [`OpenPackedShard::read`] and [`FileReader::read`]; [`Error::DatasetChanged`] if the shard has
+    /// changed.
     pub(super) fn read(&mut self, index: &DatasetIndex, sample: u64, found: &mut SampleFiles) -> Result<()> {
         let file = index.extent(sample).file;
         if self.open.as_ref().is_none_or(|(known, _)| *known != file) {

@@ -1,4 +1,4 @@
-//! The directory that a dataset is packed into, which one process at a time works on.
+//! The target directory of packing. Only one process at a time works on it.
 
 use super::PackedAs;
 use crate::dataset::packed::UNFINISHED;
@@ -15,56 +15,55 @@ use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// The end of the name of a file that is being written.
+/// Ending of a file that is being written.
 const PARTIAL: &str = ".partial";
 
-/// What is packed and how. A run goes on with the shards of an earlier one only where all of it is the same.
+/// What is packed, and how. A run resumes an earlier one only if all of it is the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PackingRecord {
-    /// The version of the record.
+    /// Version of the record.
     pub(super) version: u32,
-    /// The fingerprint of the source, in hexadecimal.
+    /// Fingerprint of the source, in hexadecimal.
     pub(super) fingerprint: String,
-    /// The most bytes of the source in a shard.
+    /// Maximum number of bytes of the source in a shard.
     pub(super) shard_size: u64,
-    /// What is made of it.
+    /// Target format.
     #[serde(default, skip_serializing_if = "PackedAs::is_packed")]
     pub(super) to: PackedAs,
-    /// The names of the classes in the order of their numbers, where they are not numbered as the source numbers them.
+    /// Class names in the order of their numbers, if these differ from the source's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) class_names: Option<Vec<String>>,
-    /// The label that was asked for, where it decides what members samples get.
+    /// Requested label, if it decides which members samples get.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) label: Option<String>,
 }
 
-/// A further line of the record's file: of which versions of the source's files a shard is made.
+/// A further line of the record file: the versions of the source files that a shard was made of.
 #[derive(Debug, Serialize, Deserialize)]
 struct ShardNote {
     shard: usize,
-    /// The digest of their stamps, in hexadecimal.
+    /// Digest of the files' stamps, in hexadecimal.
     stamps: String,
 }
 
-/// The directory, with its lock.
+/// The target directory, locked.
 pub(super) struct PackingPlace {
     path: PathBuf,
-    /// The file of the record, to which notes are appended. The kernel releases its lock when the process ends, however
-    /// it does.
+    /// Record file, to which notes are appended. The kernel releases its lock when the process ends for any reason.
     record: Mutex<File>,
-    /// The last note on each shard when it was opened.
+    /// Last note about each shard when the directory was opened.
     noted: BTreeMap<usize, String>,
 }
 
-/// What was found at the directory.
+/// State of the directory.
 pub(super) enum FoundPlace {
-    /// The dataset is there, finished.
+    /// The packed dataset is complete.
     Finished,
-    /// There is work to do.
+    /// Shards or the manifest are missing.
     Open(PackingPlace),
 }
 
-/// Refuses two directories of which one lies in the other or is the other; `into` need not exist.
+/// Fails if one directory contains the other, or if both are the same. `into` need not exist.
 pub(super) fn refuse_nested(from: &Path, into: &Path) -> Result<()> {
     refuse_url(into)?;
     if source::url(from).is_some() {
@@ -73,7 +72,7 @@ pub(super) fn refuse_nested(from: &Path, into: &Path) -> Result<()> {
     let is_listed = source::at(from)?.named_files().is_some();
     let resolve = |path: &Path| -> Result<PathBuf> {
         let absolute = std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))?;
-        // What does not exist yet has no links.
+        // Components that do not exist yet cannot be links.
         let (known, canonical) = absolute
             .ancestors()
             .find_map(|known| Some((known, known.canonicalize().ok()?)))
@@ -81,7 +80,7 @@ pub(super) fn refuse_nested(from: &Path, into: &Path) -> Result<()> {
         Ok(canonical.join(absolute.strip_prefix(known).unwrap_or(Path::new(""))))
     };
     let (one, other) = (resolve(from)?, resolve(into)?);
-    // Files that braces list are no directory that others could lie in.
+    // Files that braces list are not a directory that could contain others.
     if !is_listed && (one.starts_with(&other) || other.starts_with(&one)) {
         let message = format!(
             "{} and {} lie one within the other: name another directory",
@@ -94,11 +93,11 @@ pub(super) fn refuse_nested(from: &Path, into: &Path) -> Result<()> {
 }
 
 impl PackingPlace {
-    /// Opens the directory at `path`, or makes it, for what `record` says.
+    /// Opens or creates the directory at `path` for `record`.
     ///
     /// # Errors
-    /// [`Error::Dataset`] where another process works on it, where it holds anything else, or was begun with another
-    /// record; [`Error::Io`] where it cannot be written.
+    /// [`Error::Dataset`] if another process works on it, if it has other contents, or if it was begun with another
+    /// record; [`Error::Io`] if it cannot be written.
     pub(super) fn open(path: &Path, record: &PackingRecord) -> Result<FoundPlace> {
         fs::create_dir_all(path).map_err(|error| Error::io("create", path, error))?;
         let is_finished = || path.join(record.to.finished()).exists();
@@ -106,14 +105,14 @@ impl PackingPlace {
             return Ok(FoundPlace::Finished);
         }
         if let Err(error) = refuse_strangers(path, record.to) {
-            // Another process may have finished between both looks; what it wrote last is no stranger.
+            // Another process may have finished between both checks; then the manifest is not an unrelated file.
             return if is_finished() { Ok(FoundPlace::Finished) } else { Err(error) };
         }
         let named = path.join(UNFINISHED);
         let opened = File::options().read(true).append(true).create(true).open(&named);
         let mut file = opened.map_err(|error| Error::io("create", &named, error))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // On a file system without locks, nothing but the user keeps two processes apart.
+            // On a file system without locks, only the user can keep two processes apart.
             Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
             Err(Errno::WOULDBLOCK) => {
                 let message = "another `foreload pack` works on it: wait for it, or name another directory";
@@ -121,7 +120,7 @@ impl PackingPlace {
             }
             Err(error) => return Err(Error::io("lock", &named, error.into())),
         }
-        // Another process may have finished while this one opened the file, which then has no name any more.
+        // Another process may have finished, and removed the record, while this one opened it.
         if is_finished() {
             return Ok(FoundPlace::Finished);
         }
@@ -133,11 +132,11 @@ impl PackingPlace {
         match serde_json::from_str::<PackingRecord>(first) {
             Ok(known) if known == *record => {}
             Ok(known) => return Err(Error::dataset(path, record.difference(Some(&known)))),
-            // A record of another version has other fields, and should not be called damaged for that.
+            // A record of another version has other fields, so do not call it damaged.
             Err(_) if PackingRecord::is_of_another_version(first) => {
                 return Err(Error::dataset(path, record.difference(None)));
             }
-            // A process that was killed at its first step left an incomplete record, and no shard.
+            // A process that was killed at its first step leaves an incomplete record and no shard.
             Err(_) if !names(path)?.iter().any(|name| record.to.is_own(name.as_encoded_bytes())) => {
                 let text =
                     serde_json::to_string(record).map_err(|error| Error::Internal(error.to_string()))?;
@@ -149,46 +148,45 @@ impl PackingPlace {
                 return Err(Error::dataset(named, message));
             }
         }
-        // A line that was half written when the machine stopped says nothing.
+        // Ignore a line that was incomplete when the machine stopped.
         let noted = notes.lines().filter_map(|line| serde_json::from_str::<ShardNote>(line).ok());
         let noted = noted.map(|note| (note.shard, note.stamps)).collect();
         Ok(FoundPlace::Open(Self { path: path.to_path_buf(), record: Mutex::new(file), noted }))
     }
 
-    /// The directory.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The digest of the stamps that a shard of an earlier run was made of, if that run noted it.
+    /// Returns the stamps' digest that an earlier run noted for a shard, if it did.
     pub(super) fn noted(&self, shard: usize) -> Option<&String> {
         self.noted.get(&shard)
     }
 
-    /// Notes the digest of the stamps of what a shard was made of. It must be noted before the shard is published, so
-    /// that no shard is there without its note, or with that of what stood there before.
+    /// Notes the digest of a shard's source stamps. Must be called before the shard is published, so that every
+    /// existing shard has its own note.
     ///
     /// # Errors
-    /// [`Error::Io`] where it cannot be written.
+    /// [`Error::Io`] if it cannot be written.
     pub(super) fn note(&self, shard: usize, stamps: &str) -> Result<()> {
         let note = ShardNote { shard, stamps: stamps.to_owned() };
         let text = serde_json::to_string(&note).map_err(|error| Error::Internal(error.to_string()))?;
         let mut file = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-        // The end of the line comes first: what was half written before it is then a line of its own.
+        // Write the line break first, so that an incomplete line before it ends there.
         let written = file.write_all(format!("\n{text}").as_bytes()).and_then(|()| file.sync_data());
         written.map_err(|error| Error::io("write", self.path.join(UNFINISHED), error))
     }
 
-    /// Writes a file under its final name, whole or not at all.
+    /// Writes a file that gets its final name only when it is complete.
     ///
     /// # Errors
-    /// Those of `write`; [`Error::Io`] where the file cannot be made or published.
+    /// The errors of `write`; [`Error::Io`] if the file cannot be created or renamed.
     pub(super) fn publish<T>(&self, name: &str, write: impl FnOnce(&File) -> Result<T>) -> Result<T> {
         let partial = self.path.join(format!("{name}{PARTIAL}"));
         let written =
             File::create(&partial).map_err(|error| Error::io("create", &partial, error)).and_then(|file| {
                 let outcome = write(&file)?;
-                // A power failure after the rename must not leave a file whose bytes were never written.
+                // Without the sync, a power failure after the rename could leave a file without its bytes.
                 file.sync_data().map_err(|error| Error::io("write", &partial, error))?;
                 let target = self.path.join(name);
                 fs::rename(&partial, &target)
@@ -196,13 +194,13 @@ impl PackingPlace {
                 Ok(outcome)
             });
         if written.is_err() {
-            // The cause is reported; the next run removes what cannot be removed now.
+            // Ignore failures here: the first error is reported, and the next run removes partial files.
             let _ = fs::remove_file(&partial);
         }
         written
     }
 
-    /// Removes the record once what is written last is there.
+    /// Removes the record, after the last file was written.
     pub(super) fn finish(self) -> Result<()> {
         let sync = |path: &Path| File::open(path).and_then(|directory| directory.sync_all());
         sync(&self.path).map_err(|error| Error::io("write", &self.path, error))?;
@@ -210,14 +208,14 @@ impl PackingPlace {
     }
 }
 
-/// The names of what is in the directory at `path`.
+/// Returns the names in the directory at `path`.
 fn names(path: &Path) -> Result<Vec<OsString>> {
     let fail = |error| Error::io("list", path, error);
     let entries = fs::read_dir(path).map_err(fail)?;
     entries.map(|entry| entry.map(|entry| entry.file_name()).map_err(fail)).collect()
 }
 
-/// Refuses a directory that holds anything but what a run that did not finish has left.
+/// Fails if a directory contains anything but files of an unfinished run.
 fn refuse_strangers(path: &Path, to: PackedAs) -> Result<()> {
     let names = names(path)?;
     let begun = names.iter().any(|name| name == UNFINISHED);
@@ -230,14 +228,14 @@ fn refuse_strangers(path: &Path, to: PackedAs) -> Result<()> {
     })
 }
 
-/// Removes the record of a dataset that is finished, where the run that finished it was killed before it could.
+/// Removes the record of a finished dataset, in case the run that finished it was killed before it did.
 pub(super) fn tidy_finished(path: &Path) -> Result<()> {
     remove(&path.join(UNFINISHED))
 }
 
-/// Removes a file, if it is there.
+/// Removes a file if it exists.
 pub(super) fn remove(path: &Path) -> Result<()> {
-    // A file system that can only be read refuses to remove even what is not there.
+    // A read-only file system refuses to remove even a missing file.
     if fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
         return Ok(());
     }
@@ -247,7 +245,7 @@ pub(super) fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Removes what a run that was killed had half written.
+/// Removes incomplete files of a killed run.
 fn remove_partial(path: &Path) -> Result<()> {
     for name in names(path)?.iter().filter(|name| name.as_encoded_bytes().ends_with(PARTIAL.as_bytes())) {
         remove(&path.join(name))?;
@@ -256,16 +254,17 @@ fn remove_partial(path: &Path) -> Result<()> {
 }
 
 impl PackingRecord {
-    /// The version that is written.
+    /// The version that this program writes.
     pub(super) const VERSION: u32 = 2;
 
-    /// Whether this text is a record of a version that this program does not write.
+    /// Whether this text is a record of another version than [`Self::VERSION`].
     fn is_of_another_version(text: &str) -> bool {
         let value = serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
         value["version"].as_u64().is_some_and(|version| version != u64::from(Self::VERSION))
     }
 
-    /// Why a run by this record cannot go on with what was begun by `known`, or by a record of another version.
+    /// Returns why a run with this record cannot resume one with the record `known`, or with one of another version
+    /// (`None`).
     pub(super) fn difference(&self, known: Option<&Self>) -> String {
         let anew = "remove it, or name another directory";
         let Some(known) = known.filter(|known| known.version == self.version) else {
@@ -289,7 +288,7 @@ impl PackingRecord {
     }
 }
 
-/// Refuses a URL where only a directory of a file system will do.
+/// Fails for a URL, because only a directory of a file system will do.
 ///
 /// # Errors
 /// [`Error::Dataset`] for a URL.
@@ -322,9 +321,9 @@ mod tests {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     begin.wait();
-                    // The other is met at another moment each time.
+                    // Interfere at another moment each time.
                     (0..round % 200 * 5).for_each(|_| std::hint::spin_loop());
-                    // The other may have removed what it takes for a leftover.
+                    // The other thread may have removed the partial file as a leftover.
                     if fs::rename(path.join("whole.partial"), path.join(MANIFEST)).is_ok() {
                         fs::remove_file(path.join(UNFINISHED)).unwrap();
                     }

@@ -5,14 +5,14 @@ use crate::dataset::packed::MOST_SHARDS;
 use base::error::{Error, Result};
 use std::ops::Range;
 
-/// The most samples of a shard, which bounds its footer where files are tiny.
+/// Maximum number of samples of a shard. It limits the footer if files are tiny.
 const MOST_SAMPLES: u64 = 1 << 18;
 
-/// The samples of each shard, in order: as many as `shard_size` bytes of the source allow, and at least one. Only the
-/// index and that number decide it, so that shards are the same however often packing was begun.
+/// Returns the samples of each shard, in order: as many as fit into `shard_size` bytes of the source, and at least one.
+/// The result depends only on the index and `shard_size`, so that resumed runs make the same shards.
 ///
 /// # Errors
-/// [`Error::Config`] for more shards than have names.
+/// [`Error::Config`] for more shards than there are names.
 pub(super) fn shards(index: &DatasetIndex, shard_size: u64) -> Result<Vec<Range<u64>>> {
     let mut shards = Vec::new();
     let (mut first, mut bytes) = (0, 0u64);

@@ -1,15 +1,15 @@
-//! Whether the file system has room for what is to be written.
+//! Checks that the file system has space for the output.
 
 use super::PackOptions;
 use crate::dataset::DatasetIndex;
 use base::error::{Error, Result};
 use std::ops::Range;
 
-/// Checks that there is room for the shards that are `missing` among those of these samples: `times` the bytes of
-/// their samples, and `beside` bytes a sample.
+/// Checks that there is space for the `missing` shards: `times` the bytes of their samples, plus `beside` bytes a
+/// sample.
 ///
 /// # Errors
-/// [`Error::Config`] where there is less, unless [`PackOptions::force`] is set.
+/// [`Error::Config`] if there is less, unless [`PackOptions::force`] is set.
 pub(super) fn check(
     index: &DatasetIndex,
     shards: &[Range<u64>],
@@ -22,7 +22,7 @@ pub(super) fn check(
     let (count, bytes): (u64, u64) = samples.fold((0, 0), bytes);
     let wanted = (times * bytes as f64) as u64 + beside * count;
     let path = &options.into;
-    // A file system that cannot say what is free is written to until it is full.
+    // If the file system does not report its free space, write until it is full.
     let Ok(found) = rustix::fs::statvfs(path) else { return Ok(()) };
     let free = found.f_bavail.saturating_mul(found.f_frsize);
     if free < wanted && !options.force {

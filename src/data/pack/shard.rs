@@ -16,10 +16,10 @@ use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::Path;
 
-/// The number of bytes that are written at a time.
+/// Size of the write buffer in bytes.
 const WRITTEN: usize = 4 << 20;
 
-/// Packs shards for one thread, with memory that all of them use.
+/// Packs shards on one thread, with reusable memory.
 pub(super) struct ShardPacker<'a> {
     index: &'a DatasetIndex,
     layout: Layout,
@@ -29,17 +29,17 @@ pub(super) struct ShardPacker<'a> {
     files: SampleFiles,
 }
 
-/// A shard that is being written.
+/// A shard while it is being written.
 struct GrowingShard<'a> {
     file: BufWriter<&'a File>,
     path: &'a Path,
-    /// Where the next byte goes.
+    /// Offset of the next byte.
     at: u64,
     footer: PackedFooter,
 }
 
 impl GrowingShard<'_> {
-    /// Writes zeros up to `offset`, and then these bytes.
+    /// Fills with zeros up to `offset`, then writes these bytes.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let gap = vec![0; (offset - self.at) as usize];
         let written = self.file.write_all(&gap).and_then(|()| self.file.write_all(bytes));
@@ -49,7 +49,7 @@ impl GrowingShard<'_> {
     }
 }
 
-/// The names of forms, by their numbers: packed, and the reasons for which files are kept.
+/// Returns the names of storage formats by number: packed, then the reasons for which files are kept unchanged.
 fn forms() -> Vec<String> {
     let kept = Kept::NAMES.iter().map(|(name, _)| *name);
     std::iter::once("packed").chain(kept).map(str::to_owned).collect()
@@ -61,11 +61,11 @@ impl<'a> ShardPacker<'a> {
         Self { index, layout, source, maker, packed, files }
     }
 
-    /// Writes the shard `number` with these samples to `file`, which messages call `path`, and calls `done` for each
-    /// sample. Returns its footer and seal, and the [`SourceStamps`] of what it was made of.
+    /// Writes shard `number` with these samples to `file`, and calls `done` for each sample. `path` is for messages.
+    /// Returns the footer, the seal, and the [`SourceStamps`] digest of the source files.
     ///
     /// # Errors
-    /// Those of [`SampleReader::read`]; [`Error::Io`] where the shard cannot be written; [`Error::Config`] for a
+    /// The errors of [`SampleReader::read`]; [`Error::Io`] if the shard cannot be written; [`Error::Config`] for a
     /// footer that would be too long.
     pub(super) fn pack(
         &mut self,
@@ -126,7 +126,7 @@ impl<'a> ShardPacker<'a> {
         Ok((shard.footer, seal, stamps.finish()))
     }
 
-    /// Notes that the samples from `sample` on are of another shard of the source.
+    /// Records that the samples from `sample` on are in another shard of the source.
     fn begin_source(
         &self,
         reader: &mut SampleReader<'_>,
@@ -143,7 +143,7 @@ impl<'a> ShardPacker<'a> {
         Ok(())
     }
 
-    /// Notes a sample that has values of columns alone.
+    /// Adds a sample that has only column values.
     fn add_without_files(&self, shard: &mut GrowingShard<'_>, sample: u64, free: u64) -> u64 {
         shard.footer.outlines.push(Default::default());
         self.add_row(shard, sample);
@@ -158,7 +158,7 @@ impl<'a> ShardPacker<'a> {
         });
     }
 
-    /// Writes the files of a sample from `image` on, and returns where the next sample's begin.
+    /// Writes the files of a sample from offset `image` on, and returns the offset of the next sample's files.
     fn add(&mut self, shard: &mut GrowingShard<'_>, sample: u64, image: u64) -> Result<u64> {
         let (mut offset, mut length) = (image, 0);
         for (number, file) in self.files.files.iter().enumerate() {
@@ -199,7 +199,7 @@ impl<'a> ShardPacker<'a> {
     }
 }
 
-/// The number of the form of a file that is kept for this reason.
+/// Returns the number of the storage format for a file that is kept for this reason.
 fn form_number(kept: Kept) -> u32 {
     let place = Kept::NAMES.iter().position(|(_, known)| *known == kept);
     1 + place.unwrap_or_default() as u32

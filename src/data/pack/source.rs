@@ -1,4 +1,4 @@
-//! Reads the files of samples from the dataset that is packed, each once and in order.
+//! Reads the files of samples from the dataset to pack, each once and in order.
 
 use super::blocks::{HeldColumns, NO_COLUMN};
 use super::packed_reader::PackedReader;
@@ -14,37 +14,36 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The number of bytes that are read of a shard at a time.
+/// Size in bytes of a sequential read of a shard.
 const WINDOW: usize = 4 << 20;
-/// The number of parts of a shard that are kept in memory.
+/// Maximum number of windows of a shard that are kept in memory.
 const MOST_WINDOWS: usize = 8;
 
-/// A file of a sample, with its bytes in [`SampleFiles::bytes`].
+/// A file of a sample. Its bytes are in [`SampleFiles::bytes`].
 pub(super) struct SampleFile {
-    /// Its name: a path below the root, or a member's name; empty for a record.
+    /// Name: a path below the root, or a member's name; empty for a record.
     pub(super) name: Vec<u8>,
-    /// Its number in the shard of the source.
+    /// Number among the members, rows or records of the source's shard.
     pub(super) order: u32,
     at: usize,
     length: usize,
 }
 
-/// The files of one sample. The first is its image, or what stands for it.
+/// The files of one sample. The first is its image, or the file in its place.
 #[derive(Default)]
 pub(super) struct SampleFiles {
     pub(super) files: Vec<SampleFile>,
-    /// The stamp of the loose file, or of the shard, when they were read.
+    /// Stamp of the loose file or the shard at the time of reading.
     pub(super) stamp: Stamp,
     bytes: Vec<u8>,
 }
 
 impl SampleFiles {
-    /// The bytes of one of the files.
+    /// Returns the bytes of one of the files.
     pub(super) fn bytes(&self, file: &SampleFile) -> &[u8] {
         &self.bytes[file.at..][..file.length]
     }
 
-    /// Adds a file.
     pub(super) fn push(&mut self, name: &[u8], order: u32, bytes: &[u8]) {
         let (at, length) = (self.bytes.len(), bytes.len());
         self.bytes.extend_from_slice(bytes);
@@ -52,14 +51,14 @@ impl SampleFiles {
     }
 }
 
-/// The members of a shard, once a thread has read them.
+/// The members of a shard, once a thread has listed them.
 type ListingSlot = Arc<Mutex<Option<Arc<TarListing>>>>;
 
-/// What all threads share of the source.
+/// The parts of the source that all threads share.
 pub(super) struct PackSource<'a> {
     index: &'a DatasetIndex,
     facts: &'a PackingFacts,
-    /// The listings of the tar shards that are read now, and of a few that were read before.
+    /// Listings of the tar shards that are being read, and of a few earlier ones.
     listings: Mutex<Vec<(FileId, ListingSlot)>>,
     threads: usize,
 }
@@ -69,12 +68,12 @@ impl<'a> PackSource<'a> {
         Self { index, facts, listings: Mutex::default(), threads }
     }
 
-    /// The members and columns that samples have, without the columns' values.
+    /// Returns the members and columns that samples have, without the columns' values.
     pub(super) fn table(&self) -> &PackedColumns {
         &self.facts.table
     }
 
-    /// The members of a tar shard. All threads that want those of one shard wait for the first, which reads them.
+    /// Returns the members of a tar shard. The first thread lists them, and other threads that need them wait.
     fn listing(&self, shard: &mut SourceShard) -> Result<Arc<TarListing>> {
         let file = shard.file;
         let slot = {
@@ -99,16 +98,16 @@ impl<'a> PackSource<'a> {
     }
 }
 
-/// A shard of the source that is open.
+/// An open shard of the source.
 struct SourceShard {
     file: FileId,
     source: ShardBytes,
-    /// The parts that were read last, the latest at the end: values of different columns lie far from one another.
+    /// Windows that were read last, the latest at the end. Several, because values of different columns are far apart.
     windows: Vec<ShardWindow>,
     blocks: HeldColumns,
 }
 
-/// A part of a shard.
+/// A range of a shard's bytes in memory.
 #[derive(Default)]
 struct ShardWindow {
     at: u64,
@@ -116,21 +115,21 @@ struct ShardWindow {
 }
 
 impl ShardWindow {
-    /// Where these bytes lie in it.
+    /// Returns the range of these bytes within the window; `None` unless it contains all of them.
     fn find(&self, offset: u64, length: usize) -> Option<Range<usize>> {
         let from = usize::try_from(offset.checked_sub(self.at)?).ok()?;
         let end = from.checked_add(length)?;
         (end <= self.bytes.len()).then_some(from..end)
     }
 
-    /// Whether a place lies in it or not far behind it, as where a shard is read from one end to the other.
+    /// Whether an offset is in the window or shortly after it, as in sequential reading.
     fn leads_to(&self, offset: u64) -> bool {
         let end = self.at + self.bytes.len() as u64;
         (self.at..=end + WINDOW as u64 / 8).contains(&offset)
     }
 }
 
-/// The bytes of a shard: on a file system, or on a server, which is asked for a version with each part of them.
+/// The bytes of a shard: in a file, or on a server, where each answer's version is checked.
 pub(super) enum ShardBytes {
     File(SizedFile),
     Remote(OpenFile),
@@ -166,7 +165,7 @@ impl SourceShard {
         Ok(shard)
     }
 
-    /// Checks that it is still the version that was indexed.
+    /// Checks that the shard still has the version that was indexed.
     fn check(&self, index: &DatasetIndex) -> Result<()> {
         let path = index.path(self.file);
         let found = match &self.source {
@@ -180,7 +179,7 @@ impl SourceShard {
         difference.map_or(Ok(()), |message| Err(Error::DatasetChanged { path, message }))
     }
 
-    /// The members of a tar shard, which may be compressed as a whole.
+    /// Lists the members of a tar shard, which may be compressed as a whole.
     fn list(&mut self, index: &DatasetIndex) -> Result<TarListing> {
         let listed = match index.whole_block(self.file) {
             Some(block) => {
@@ -192,8 +191,8 @@ impl SourceShard {
         listed.map_err(|error| Error::dataset(index.path(self.file), error.message))
     }
 
-    /// Appends `length` bytes at `offset` to `bytes`, which are of this column, if of any. They may lie in a compressed
-    /// block.
+    /// Appends `length` bytes at `offset` to `bytes`, from a compressed block if they are in one. `column` is the
+    /// column of the bytes, or [`NO_COLUMN`].
     fn read(
         &mut self,
         index: &DatasetIndex,
@@ -222,7 +221,7 @@ impl SourceShard {
         Err(Error::dataset(index.path(self.file), message))
     }
 
-    /// The same for bytes that lie in the shard as they are.
+    /// Appends bytes that are stored uncompressed.
     fn read_plain(
         &mut self,
         index: &DatasetIndex,
@@ -236,7 +235,7 @@ impl SourceShard {
             None => {
                 let before = self.windows.iter().position(|window| window.leads_to(offset));
                 let wanted = if before.is_some() || self.windows.is_empty() { WINDOW } else { WINDOW / 8 };
-                // Memory of the part before it, or of that which was used longest ago, is used again.
+                // Reuse the memory of the window before this one, or of the least recently used.
                 let full = self.windows.len() >= MOST_WINDOWS;
                 let free = before.or(full.then_some(0)).map(|at| self.windows.remove(at));
                 let mut window = free.unwrap_or_default();
@@ -258,7 +257,7 @@ impl SourceShard {
     }
 }
 
-/// Reads samples for one thread.
+/// Reads samples on one thread.
 pub(super) struct SampleReader<'a> {
     source: &'a PackSource<'a>,
     open: Option<SourceShard>,
@@ -270,11 +269,11 @@ impl<'a> SampleReader<'a> {
         Self { source, open: None, packed: PackedReader::default() }
     }
 
-    /// Reads all files of a sample into `found`, whose old contents are dropped.
+    /// Reads all files of a sample into `found`, replacing its contents.
     ///
     /// # Errors
-    /// [`Error::DatasetChanged`] for what is not what was indexed, [`Error::Io`] for what cannot be read,
-    /// [`Error::Dataset`] for a record whose checksum is wrong.
+    /// [`Error::DatasetChanged`] if a file is not the one that was indexed, [`Error::Io`] if it cannot be read,
+    /// [`Error::Dataset`] for a record with a wrong checksum.
     pub(super) fn read(&mut self, sample: u64, found: &mut SampleFiles) -> Result<()> {
         found.files.clear();
         found.bytes.clear();
@@ -285,28 +284,28 @@ impl<'a> SampleReader<'a> {
             Layout::Packed => self.packed.read(self.source.index, sample, found)?,
             _ => self.read_row(sample, found)?,
         }
-        // A shard whose stamp is not the one that was indexed is refused before and after it is read.
+        // A shard's stamp is checked before and after reading, so the indexed one is current.
         let indexed = self.source.index.shard_stamp(self.source.index.extent(sample).file);
         found.stamp = indexed.unwrap_or_default();
         Ok(())
     }
 
-    /// The number of bytes of unpacked blocks that are held.
+    /// Returns the number of bytes of unpacked blocks that are held.
     #[cfg(test)]
     pub(super) fn held(&self) -> u64 {
         self.open.as_ref().map_or(0, |shard| shard.blocks.bytes())
     }
 
-    /// The members of a tar shard.
+    /// Returns the members of a tar shard.
     ///
     /// # Errors
-    /// [`Error::Io`] where it cannot be read, [`Error::Dataset`] where it is damaged.
+    /// [`Error::Io`] if it cannot be read, [`Error::Dataset`] if it is damaged.
     pub(super) fn listing(&mut self, file: FileId) -> Result<Arc<TarListing>> {
         let source = self.source;
         source.listing(self.shard(file)?)
     }
 
-    /// Checks that the shard that is open still is what it was when it was opened.
+    /// Closes the open shard, after checking that it has not changed since it was opened.
     pub(super) fn finish(&mut self) -> Result<()> {
         self.open.take().map_or(Ok(()), |shard| shard.check(self.source.index))
     }
@@ -340,7 +339,7 @@ impl<'a> SampleReader<'a> {
         let extent = index.extent(sample);
         let order = (sample - index.samples_of(extent.file).start) as u32;
         let length = extent.length as usize;
-        // The checksum behind the payload is compared, since unpacking computes it from the payload.
+        // Compare the checksum after the payload here: unpacking computes a new one from the payload.
         let shard = self.shard(extent.file)?;
         shard.read(index, NO_COLUMN, extent.offset, length + 4, &mut found.bytes)?;
         let masked = masked(checksum(&found.bytes[..length]));
@@ -353,7 +352,7 @@ impl<'a> SampleReader<'a> {
         Ok(())
     }
 
-    /// The values of a row, by the names of their columns.
+    /// Reads the values of a row, named by their columns.
     fn read_row(&mut self, sample: u64, found: &mut SampleFiles) -> Result<()> {
         let index = self.source.index;
         let file = index.extent(sample).file;
@@ -376,7 +375,7 @@ impl<'a> SampleReader<'a> {
             path: index.path(extent.file),
             message: format!("has no member at byte {} any more", extent.offset),
         })?;
-        // They are read as they lie in the shard, and kept with the image first.
+        // Read members in the order of their offsets, but return them with the image first.
         let mut order: Vec<usize> = (0..parts.len()).collect();
         order.sort_by_key(|&number| parts[number].offset);
         let mut places = vec![0; parts.len()];
@@ -396,8 +395,8 @@ impl<'a> SampleReader<'a> {
     }
 }
 
-/// Reads a loose file that must have `length` bytes, and must not change meanwhile. Returns its stamp, which every
-/// later write alters.
+/// Reads a loose file that must have `length` bytes and must not change meanwhile. Returns its stamp, which every later
+/// write alters.
 fn read_whole(path: &Path, length: u32, bytes: &mut Vec<u8>) -> Result<Stamp> {
     let fail = |error| Error::io("read", path, error);
     let changed = |message: String| Error::DatasetChanged { path: path.to_path_buf(), message };
@@ -415,7 +414,7 @@ fn read_whole(path: &Path, length: u32, bytes: &mut Vec<u8>) -> Result<Stamp> {
     Ok(stamp)
 }
 
-/// The same for a file on a server, whose answers tell its version.
+/// Does the same for a file on a server, which checks the version with each answer.
 fn read_whole_remote(path: &Path, open: OpenFile, length: u32, bytes: &mut Vec<u8>) -> Result<Stamp> {
     if open.stamp.size != u64::from(length) {
         let message = format!("is {} bytes, was {length} when indexed", open.stamp.size);

@@ -1,15 +1,15 @@
 //! Writes a tar archive: POSIX.1-1988 ustar headers, and GNU's `L` members for names of more than 100 bytes, as
-//! described in GNU tar's manual, "Basic Tar Format". Owners and times are not known, and zero.
+//! described in GNU tar's manual, "Basic Tar Format". Owners and times are zero.
 
 use std::io::{self, Write};
 
 const BLOCK: usize = 512;
-/// The number of bytes of which an archive has a multiple, as GNU tar and Python's tarfile write it.
+/// The length of an archive is a multiple of this, as in GNU tar and Python's tarfile.
 const RECORD: u64 = 20 * BLOCK as u64;
-/// The longest name that a header has room for, in bytes.
+/// Longest name in bytes that fits into a header.
 const LONGEST_NAME: usize = 100;
 
-/// A tar archive that is being written.
+/// A tar archive while it is being written.
 pub(super) struct TarFile<W: Write> {
     file: W,
     written: u64,
@@ -20,7 +20,7 @@ impl<W: Write> TarFile<W> {
         Self { file, written: 0 }
     }
 
-    /// Appends a plain file.
+    /// Appends a regular file.
     pub(super) fn append(&mut self, name: &[u8], bytes: &[u8]) -> io::Result<()> {
         if name.len() > LONGEST_NAME {
             let long = [name, b"\0"].concat();
@@ -31,7 +31,7 @@ impl<W: Write> TarFile<W> {
         self.put_padded(bytes)
     }
 
-    /// Writes the end of the archive, and returns what it was written to.
+    /// Writes the end of the archive, and returns the underlying writer.
     pub(super) fn finish(mut self) -> io::Result<W> {
         let end = (self.written + 2 * BLOCK as u64).next_multiple_of(RECORD);
         self.put(&vec![0; (end - self.written) as usize])?;
@@ -50,7 +50,7 @@ impl<W: Write> TarFile<W> {
     }
 }
 
-/// The header of a member with this name, of `size` bytes, which are fewer than 4 GiB.
+/// Makes the header of a member of `size` bytes, which must be less than 4 GiB.
 fn header(name: &[u8], kind: u8, size: usize) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
     let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
@@ -60,7 +60,7 @@ fn header(name: &[u8], kind: u8, size: usize) -> [u8; BLOCK] {
     put(116, b"0000000\0");
     put(124, format!("{size:011o}\0").as_bytes());
     put(136, b"00000000000\0");
-    // The checksum counts itself as spaces.
+    // The checksum field counts as spaces.
     put(148, b"        ");
     put(156, &[kind]);
     put(257, b"ustar\x0000");

@@ -1,7 +1,7 @@
-//! What becomes of a sample in a tar shard: a key, and a member for each of its files and columns.
+//! Names for a sample in a tar shard: a key, and a member for each of its files and columns. Pure.
 //!
-//! Samples of files keep their names; the values of a row of a table are members by the names of their columns, but for
-//! numbers, which are together in a JSON document.
+//! Samples that are files keep their names. Values of a table's row become members named after their columns, except
+//! for numbers, which share a JSON document.
 
 use super::source::SampleFiles;
 use crate::dataset::kind::image_extension;
@@ -12,30 +12,30 @@ use crate::source::ManifestSource;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-/// Names of members that have a meaning of their own.
+/// Names of members with a special meaning.
 const CLASS: &str = "cls";
 const NUMBERS: &str = "json";
-/// The name of a column that has no character that a name may have.
+/// Name for a column whose name has no usable character.
 const NAMELESS: &str = "column";
 
-/// A sample of a tar shard: the bytes of its members by what follows the first dot of their names.
+/// A sample of a tar shard: the bytes of its members, by the part of their names after the first dot.
 pub(super) type TarSample<'a> = Vec<(String, Cow<'a, [u8]>)>;
 
-/// How members are named, which is the same for all samples of a dataset.
+/// Rules for naming members, the same for all samples of a dataset.
 pub(super) struct TarNames<'a> {
-    /// The layout of the samples, before they were packed if they are.
+    /// Layout of the source; for a packed dataset, the layout before packing.
     layout: Layout,
     /// Whether every sample gets a member with its class number.
     numbered: bool,
     table: &'a PackedColumns,
-    /// The column that is the samples' image; `None` where several could be.
+    /// Column with the samples' image; `None` if several are possible.
     image: Option<&'a str>,
-    /// The names for the columns of a table.
+    /// Member names of the columns of a table.
     names: BTreeMap<&'a str, String>,
 }
 
 impl<'a> TarNames<'a> {
-    /// The names of samples with this `table`, whose columns of small values are `columns`.
+    /// Makes the names for samples with this `table`. `columns` are its columns of small values.
     pub(super) fn new(
         layout: Layout,
         numbered: bool,
@@ -52,8 +52,8 @@ impl<'a> TarNames<'a> {
         Self { layout, numbered, table, image, names }
     }
 
-    /// The key of a sample before others of its shard are known: its name without what makes it unsafe; its number
-    /// where it has no name.
+    /// Returns the key of a sample before duplicates are resolved: its name without unsafe characters, or its number if
+    /// it has no name.
     pub(super) fn key(&self, sample: u64, files: &SampleFiles) -> String {
         let is_named = self.layout.is_of_single_files() || self.layout == Layout::Tar;
         let path = files.files.first().filter(|_| is_named).map_or(&b""[..], |file| &file.name);
@@ -69,15 +69,15 @@ impl<'a> TarNames<'a> {
         }
         let mut parts: Vec<String> = directories.split(|&byte| byte == b'/').map(safe_part).collect();
         parts.retain(|part| !matches!(part.as_str(), "" | "." | ".."));
-        // A reader leaves out what is in a hidden directory.
+        // Readers skip hidden directories, so make them visible.
         let ignored = parts.iter_mut().filter(|part| is_ignored(part.as_bytes()));
         ignored.for_each(|part| part.insert(0, '_'));
-        // What follows the first dot of a name is no part of a key.
+        // A key ends at the first dot of a name.
         parts.push(safe_part(base).replace('.', "_"));
         parts.join("/")
     }
 
-    /// The members of a sample of this class, whose values in `columns` have the number `row`. The image comes first.
+    /// Returns the members of a sample with this label; `row` is its row in `columns`. The image comes first.
     pub(super) fn members<'f>(
         &self,
         files: &'f SampleFiles,
@@ -92,13 +92,13 @@ impl<'a> TarNames<'a> {
         }
         if self.numbered {
             let number = Cow::Owned(label.to_string().into_bytes());
-            // Foreload prefers this number to a label in a `.json` member.
+            // Readers prefer this number to a label in a `.json` member.
             match members.iter_mut().find(|(ending, _)| ending == CLASS) {
                 Some((_, other)) => *other = number,
                 None => members.push((CLASS.to_owned(), number)),
             }
         }
-        // Tar shards have all else among their members.
+        // The members of a tar shard's sample already contain its other values.
         if self.layout == Layout::Tar {
             return members;
         }
@@ -114,14 +114,14 @@ impl<'a> TarNames<'a> {
                 members.push((format!("{name}.{ending}"), Cow::Borrowed(text.as_bytes())));
             }
         }
-        // A row without any value stays a sample.
+        // A row without any value still is a sample.
         if members.is_empty() {
             members.push((NUMBERS.to_owned(), Cow::Borrowed(b"{}")));
         }
         members
     }
 
-    /// What the name of a member of the tar shard ends in, which this file is.
+    /// Returns the ending of the member that a file becomes.
     fn ending(&self, name: &[u8], bytes: &[u8]) -> String {
         match self.layout {
             Layout::Folder => {
@@ -133,7 +133,7 @@ impl<'a> TarNames<'a> {
             Layout::Manifest => image_ending(bytes).to_owned(),
             _ => {
                 let column = String::from_utf8_lossy(name);
-                // The image has no name of its own, and stays an image whatever it holds.
+                // The image column's own name is dropped. Its member must keep an image ending, whatever its bytes are.
                 if self.image == Some(&*column) {
                     return image_ending(bytes).to_owned();
                 }
@@ -146,7 +146,7 @@ impl<'a> TarNames<'a> {
     }
 }
 
-/// A name that is not among those `taken`, each with the number that is tried next: `name`, or with a number behind it.
+/// Returns `name`, or `name` with a number appended if it is taken. `taken` maps each name to the last number tried.
 pub(super) fn unused(name: &str, taken: &mut HashMap<String, u64>) -> String {
     let (mut found, mut next) = (name.to_owned(), taken.get(name).copied().unwrap_or(1));
     while taken.contains_key(&found) {
@@ -158,7 +158,7 @@ pub(super) fn unused(name: &str, taken: &mut HashMap<String, u64>) -> String {
     found
 }
 
-/// A member's name, parted at the first dot of what follows its last slash.
+/// Splits a member's name at the first dot after its last slash.
 fn parted(name: &[u8]) -> (&[u8], &[u8]) {
     let base = name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     match name[base..].iter().position(|&byte| byte == b'.') {
@@ -167,13 +167,13 @@ fn parted(name: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// What a file's name begins with, up to its last dot.
+/// Returns a file's name up to its last dot.
 fn without_ending(name: &[u8]) -> &[u8] {
     let base = name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     name[base..].iter().rposition(|&byte| byte == b'.').map_or(name, |dot| &name[..base + dot])
 }
 
-/// What a manifest calls a file, as a path: of a URL its host and path.
+/// Returns a file's name in a manifest as a path: for a URL, host and path.
 fn path_of(name: &[u8]) -> &[u8] {
     if !ManifestSource::is_url(name) {
         return name;
@@ -183,12 +183,12 @@ fn path_of(name: &[u8]) -> &[u8] {
     name.get(start..end).unwrap_or_default()
 }
 
-/// What the name of an image ends in that stays an image whatever it holds.
+/// Returns an image's ending, also for bytes that are no known image.
 fn image_ending(bytes: &[u8]) -> &'static str {
     image_extension(bytes).unwrap_or("jpg")
 }
 
-/// A part of a path without characters that mislead programs or people.
+/// Replaces characters in a path component that mislead programs or people.
 fn safe_part(part: &[u8]) -> String {
     let sound = |c: char| match c {
         '/' | '\\' | char::REPLACEMENT_CHARACTER => '_',
@@ -198,7 +198,7 @@ fn safe_part(part: &[u8]) -> String {
     String::from_utf8_lossy(part).chars().map(sound).collect()
 }
 
-/// The name of a column as a part of a member's name: in lower case, as members' names are compared.
+/// Returns a column's name for use in a member's name. Lower case, because members' names are compared in lower case.
 fn safe_name(column: &str) -> String {
     let name = safe_part(column.as_bytes()).to_lowercase();
     match name.trim_matches('.') {
@@ -207,7 +207,7 @@ fn safe_name(column: &str) -> String {
     }
 }
 
-/// The numbers and truth values of a row, as a JSON document as Python writes it; `None` for a row without any.
+/// Returns the numbers and booleans of a row as a JSON document in Python's dialect; `None` for a row without any.
 fn numbers(columns: &[TableColumn], row: usize) -> Option<String> {
     let float = |number: f64| match number {
         number if number.is_nan() => "NaN".to_owned(),

@@ -1,7 +1,7 @@
-//! Writes a dataset of any layout as tar shards, as WebDataset has them, which any program reads.
+//! Writes a dataset of any layout as tar shards, in the format of WebDataset.
 //!
-//! As where shards of our own are packed, each shard appears under its name when it is whole, and a run that was killed
-//! is gone on with. Owners and times are zero, so that the same dataset makes the same bytes.
+//! As with packed shards, each shard gets its name when it is complete, and a later run resumes one that was killed.
+//! Owners and times are zero, so that the same dataset gives the same bytes.
 
 use super::finished_tars::{FinishedTar, FinishedTars};
 use super::place::{self, FoundPlace, PackingPlace, PackingRecord};
@@ -22,57 +22,57 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
 
-/// The file with the names of the classes, one a line, in the order of their numbers.
+/// File with the class names, one a line, in the order of their numbers.
 pub(super) const CLASSES: &str = "classes.txt";
-/// The bytes that are written at a time.
+/// Size of the write buffer in bytes.
 const WRITTEN: usize = 4 << 20;
-/// How many bytes of room are wanted for each sample beside its own: headers, and what fills blocks.
+/// Additional disk space in bytes for each sample: headers and padding.
 const ROOM_OF_SAMPLE: u64 = 4096;
 
-/// What became of a dataset that was written as tar shards.
+/// Result of writing a dataset as tar shards.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct TarReport {
-    /// The number of samples.
+    /// Number of samples.
     pub samples: u64,
-    /// The number of samples without an image, which readers of images leave out.
+    /// Number of samples without an image, which readers of images leave out.
     pub without_image: u64,
-    /// The number of shards.
+    /// Number of shards.
     pub shards: u64,
-    /// The number of bytes of all shards.
+    /// Number of bytes of all shards.
     pub bytes: u64,
-    /// The number of samples in shards that an earlier run had finished.
+    /// Number of samples in shards of an earlier run.
     pub samples_before: u64,
-    /// The number of shards of an earlier run that were written again, since files of theirs were written meanwhile.
+    /// Number of shards of an earlier run that were written again, because their source files had been written to.
     pub shards_again: u64,
-    /// The columns that cannot be read, and so are not there, with the reasons.
+    /// Columns that cannot be read and are left out, with the reasons.
     pub columns_left_out: BTreeMap<String, String>,
-    /// What was left out when the source was listed, by reason.
+    /// Files that listing the source left out, by reason.
     pub left_out: BTreeMap<String, Skipped>,
-    /// The fingerprint of the source. That of the tar shards is another.
+    /// Fingerprint of the source. The tar shards have another one.
     pub source_fingerprint: String,
-    /// The number of threads.
+    /// Number of threads.
     pub threads: usize,
-    /// The seconds that it took.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
-/// Whether a file of this name is one that is written here.
+/// Whether this module writes files of this name.
 pub(super) fn is_own(name: &[u8]) -> bool {
     let number = name.strip_suffix(b".tar");
     name == CLASSES.as_bytes()
         || number.is_some_and(|number| number.len() == 6 && number.iter().all(u8::is_ascii_digit))
 }
 
-/// The name of a shard.
+/// Returns the name of a shard.
 pub(super) fn shard_name(number: usize) -> String {
     format!("{number:06}.tar")
 }
 
-/// Writes a dataset as tar shards. `progress` is called with the number of all samples at first, and with `None` for
-/// each that is done.
+/// Writes a dataset as tar shards. Calls `progress` with the number of all samples first, and with `None` for each
+/// finished sample.
 ///
 /// # Errors
-/// Those of [`super::pack`]; [`Error::Config`] for files of any kind.
+/// The errors of [`super::pack`]; [`Error::Config`] for a dataset of files of any kind.
 pub fn pack_as_tars(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync)) -> Result<TarReport> {
     let began = Instant::now();
     let PackOptions { source, into, .. } = options;
@@ -106,21 +106,21 @@ pub fn pack_as_tars(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Syn
     if into.join(MANIFEST).exists() {
         return Err(Error::dataset(into, "holds a packed dataset: name a directory of its own"));
     }
-    // What columns there are is the same in all shards; their values are read shard by shard.
+    // The set of columns is the same in all shards; their values are read shard by shard.
     let columns = index.packing_columns(0..0);
     let labeled = !facts.notes.unlabeled && facts.notes.label_fault.is_none();
-    // Members of tar shards give their samples' labels, unless other labels or numbers were asked for, here or when the
-    // shards were packed.
+    // Members of tar shards already contain the labels, unless other labels or class numbers were requested, now or
+    // when the shards were packed.
     let is_asked = options.index.class_names.is_some() || facts.notes.label_column.is_some();
     let numbered = labeled && (layout != Layout::Tar || is_asked);
-    // Where several columns are images and none is meant, each keeps its name.
+    // If several columns are images and none was chosen, each keeps its name.
     let image = facts.table.image.as_deref().filter(|_| facts.notes.ambiguous.is_none());
     let maker = TarMaker {
         names: TarNames::new(layout, numbered, &facts.table, image, &columns),
         source: PackSource::new(&index, &facts, options.threads),
         index: &index,
         facts: &facts,
-        // Only rows of tables may lack an image.
+        // Only rows of tables can lack an image.
         all_have_images: !index.has_tables() || layout.is_of_single_files(),
     };
     let mut report = TarReport {
@@ -178,7 +178,7 @@ pub fn pack_as_tars(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Syn
     Ok(report)
 }
 
-/// The names of the classes, one a line; empty where they have none.
+/// Returns the class names, one a line; empty if there are none.
 fn class_names(index: &DatasetIndex, options: &PackOptions, facts: &PackingFacts) -> Result<String> {
     let given = options.index.class_names.as_ref();
     let given = given.map(|names| names.iter().map(|name| name.as_bytes().to_vec()).collect());
@@ -198,7 +198,7 @@ fn class_names(index: &DatasetIndex, options: &PackOptions, facts: &PackingFacts
     Ok(lines)
 }
 
-/// Tar shards.
+/// Makes tar shards.
 struct TarMaker<'a> {
     names: TarNames<'a>,
     source: PackSource<'a>,
@@ -207,15 +207,15 @@ struct TarMaker<'a> {
     all_have_images: bool,
 }
 
-/// What is known of a tar shard that is there.
+/// Facts about an existing tar shard.
 struct TarMade {
     bytes: u64,
-    /// The number of its samples without an image.
+    /// Number of its samples without an image.
     without_image: u64,
 }
 
 impl TarMaker<'_> {
-    /// How many of these samples have no image.
+    /// Returns how many of these samples have no image.
     fn without_image(&self, samples: Range<u64>) -> u64 {
         if self.all_have_images {
             return 0;

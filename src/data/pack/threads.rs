@@ -1,4 +1,4 @@
-//! Jobs on several threads, of which the first that fails ends the others.
+//! Runs jobs on several threads. The first failure ends the others.
 
 use base::error::{Error, Result};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,7 +8,8 @@ use std::sync::{Mutex, PoisonError};
 pub(super) struct JobStop(AtomicBool);
 
 impl JobStop {
-    /// An error that ends this job where another has failed; that one's error is what is reported.
+    /// Returns an error that ends this job if another one has failed. The other job's error is the one that is
+    /// reported.
     pub(super) fn check(&self) -> Result<()> {
         if self.0.load(Ordering::Relaxed) {
             return Err(Error::Unavailable("another job has failed".to_owned()));
@@ -17,11 +18,11 @@ impl JobStop {
     }
 }
 
-/// Does all `jobs`, in this order, on up to `threads` threads, of which this one is the first. Each thread has memory
-/// of its own, which `memory` makes.
+/// Runs all `jobs`, started in this order, on up to `threads` threads, of which the caller is one. `memory` makes each
+/// thread's own memory.
 ///
 /// # Errors
-/// That of the first job that fails. Jobs that run then end at their next [`JobStop::check`].
+/// The error of the first job that fails. Running jobs then end at their next [`JobStop::check`].
 pub(super) fn each_job<J: Sync, M>(
     threads: usize,
     jobs: &[J],
@@ -45,7 +46,7 @@ pub(super) fn each_job<J: Sync, M>(
     std::thread::scope(|scope| {
         for number in 1..threads.min(jobs.len()) {
             let thread = std::thread::Builder::new().name(format!("foreload-pack-{number}"));
-            // Fewer threads do the same work.
+            // If no further thread can be started, fewer do the same work.
             if thread.spawn_scoped(scope, run).is_err() {
                 break;
             }
@@ -70,7 +71,7 @@ mod tests {
             if *job == 30 {
                 return Err(Error::dataset("shard", "is broken"));
             }
-            // A job that runs on would wait for ever.
+            // A job that missed the stop would loop forever.
             if *job > 30 {
                 loop {
                     stop.check()?;

@@ -1,6 +1,6 @@
-//! Files below one directory, whatever their names say: no name leads out of it, none through a link, and nothing that
-//! is there is written to. Files are whole as soon as they have their names, and until all are there the tree says that
-//! it is not finished.
+//! Creates files below one directory, whatever their names are. No name leads out of the directory or through a link,
+//! and nothing is overwritten. Files get their names when they are complete. Until all are there, a marker says that
+//! the tree is unfinished.
 
 use super::names;
 use crate::dataset::packed::UNPACKING;
@@ -22,24 +22,24 @@ use std::sync::{Mutex, PoisonError};
 pub(super) struct OutputTree {
     root: OwnedFd,
     path: PathBuf,
-    /// The directory [`UNPACKING`], with the files that are not whole yet.
+    /// The directory [`UNPACKING`] with the incomplete files. It is the marker of an unfinished tree.
     unpacking: OwnedFd,
-    /// The number of files that were begun, which are their names there.
+    /// Number of files begun so far, which is the name of the next incomplete file.
     begun: AtomicU64,
-    /// Held while a file gets its name where the file system cannot see to it that nothing is overwritten.
+    /// Held while a file is renamed, if the file system cannot rename without overwriting.
     naming: Mutex<()>,
 }
 
-/// The flags that open a directory which is no link.
+/// Returns the flags to open a directory but no link.
 fn directory() -> OFlags {
     OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC
 }
 
 impl OutputTree {
-    /// Opens the directory at `path`, or makes it, and marks it as not finished.
+    /// Opens or creates the directory at `path`, and marks it as unfinished.
     ///
     /// # Errors
-    /// [`Error::Config`] where it is not empty, [`Error::Io`] where it cannot be made or listed.
+    /// [`Error::Config`] if it is not empty, [`Error::Io`] if it cannot be created or listed.
     pub(super) fn open(path: &Path) -> Result<Self> {
         std::fs::create_dir_all(path).map_err(|error| Error::io("create", path, error))?;
         let mut entries = std::fs::read_dir(path).map_err(|error| Error::io("list", path, error))?;
@@ -64,29 +64,29 @@ impl OutputTree {
         })
     }
 
-    /// Says that all files are there, once they are stored.
+    /// Syncs all files to storage, then removes the marker.
     ///
     /// # Errors
-    /// [`Error::Io`] where they cannot be stored.
+    /// [`Error::Io`] if syncing or removing fails.
     pub(super) fn finish(self) -> Result<()> {
         let done = syncfs(&self.root).and_then(|()| unlinkat(&self.root, UNPACKING, AtFlags::REMOVEDIR));
         done.map_err(|error| Error::io("finish", &self.path, error.into()))
     }
 
-    /// Makes the directory `name` where it is missing, with those above it.
+    /// Creates the directory `name` with its parents, if missing.
     ///
     /// # Errors
-    /// [`Error::Dataset`] for a name that leads elsewhere, [`Error::Io`] where it cannot be made.
+    /// [`Error::Dataset`] for a name that leads elsewhere, [`Error::Io`] if it cannot be created.
     pub(super) fn make_directory(&self, name: &[u8]) -> Result<()> {
         self.check(name)?;
         self.walk(name).map(drop)
     }
 
-    /// Makes the file `name`, with the directories above it, of what `write` writes: whole or not at all.
+    /// Creates the file `name`, and its parent directories, with the output of `write`: complete or not at all.
     ///
     /// # Errors
-    /// Those of `write`; [`Error::Dataset`] for a name that leads elsewhere, that is there already, or of which a part
-    /// is no directory; [`Error::Io`] where it cannot be made.
+    /// The errors of `write`; [`Error::Dataset`] for a name that leads elsewhere, that exists already, or with a
+    /// component that is no directory; [`Error::Io`] if it cannot be created.
     pub(super) fn create<T>(&self, name: &[u8], write: impl FnOnce(File) -> Result<T>) -> Result<T> {
         self.check(name)?;
         let slash = name.iter().rposition(|&byte| byte == b'/');
@@ -104,16 +104,16 @@ impl OutputTree {
             Ok(done)
         });
         if written.is_err() {
-            // The cause is reported, and the tree stays marked as not finished.
+            // Ignore failures: the first error is reported, and the tree stays marked as unfinished.
             let _ = unlinkat(&self.unpacking, &partial, AtFlags::empty());
         }
         written
     }
 
-    /// Gives a file that is whole its name, unless something has it.
+    /// Renames a complete file, unless the name exists already.
     fn name(&self, partial: &str, directory: &OwnedFd, own: &OsStr) -> rustix::io::Result<()> {
         match renameat_with(&self.unpacking, partial, directory, own, RenameFlags::NOREPLACE) {
-            // Not every file system has this, NFS for one.
+            // Not every file system supports this, for example NFS.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
             done => return done,
         }
@@ -125,7 +125,7 @@ impl OutputTree {
         }
     }
 
-    /// The path of `name`, for messages.
+    /// Returns the path of `name` for messages.
     pub(super) fn named(&self, name: &[u8]) -> PathBuf {
         self.path.join(OsStr::from_bytes(name))
     }
@@ -139,7 +139,7 @@ impl OutputTree {
         })
     }
 
-    /// Opens the directory `name`, part by part, and makes what is missing.
+    /// Opens the directory `name` component by component, and creates missing ones.
     fn walk(&self, name: &[u8]) -> Result<OwnedFd> {
         let fail = |error: Errno| match error {
             Errno::LOOP | Errno::NOTDIR => {
@@ -153,7 +153,7 @@ impl OutputTree {
             at = match openat(&at, part, directory(), Mode::empty()) {
                 Err(Errno::NOENT) => {
                     match mkdirat(&at, part, Mode::from_raw_mode(0o777)) {
-                        // Another thread may have made it.
+                        // Another thread may have created it.
                         Ok(()) | Err(Errno::EXIST) => {}
                         Err(error) => return Err(fail(error)),
                     }
@@ -202,7 +202,7 @@ mod tests {
             assert!(error.contains(why), "{error}");
         }
         assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
-        // What fails leaves nothing under its name, nor beside it.
+        // A failed write leaves no file, neither under its name nor in the marker directory.
         let failed: Result<()> = tree.create(b"a/d", |_| Err(Error::dataset("shard", "is damaged")));
         assert!(failed.is_err() && !root.join("a/d").exists());
         assert_eq!(fs::read_dir(root.join(UNPACKING)).unwrap().count(), 0);

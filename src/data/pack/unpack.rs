@@ -1,8 +1,8 @@
-//! Gives back the files that a packed dataset was made of.
+//! Restores the files that a packed dataset was made of: loose files at their paths, members in tar shards, and records
+//! in TFRecord shards with their original names.
 //!
-//! Loose files come back by their paths, members in tar shards and records in TFRecord shards of their own names. A
-//! packed dataset may have been written by an enemy: names are checked part by part, checksums before anything is
-//! written, and nothing is overwritten.
+//! A packed dataset may come from an attacker. So names are checked component by component, checksums are verified
+//! before anything is written, and nothing is overwritten.
 
 use super::open_shard::OpenPackedShard;
 use super::packed_reader::FileReader;
@@ -23,35 +23,35 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// The number of bytes that are written to an archive at a time.
+/// Size of the write buffer of an archive in bytes.
 const WRITTEN: usize = 4 << 20;
 
-/// What was given back.
+/// Result of unpacking.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct UnpackReport {
-    /// The number of files, members or records.
+    /// Number of files, members or records.
     pub files: u64,
-    /// The number of their bytes.
+    /// Number of their bytes.
     pub bytes: u64,
-    /// The number of tar or TFRecord shards that they lie in; 0 where they are loose files.
+    /// Number of tar or TFRecord shards that contain them; 0 for loose files.
     pub archives: u64,
-    /// The number of those that were compressed by their names, and are not any more, nor called so.
+    /// Number of shards with a compression ending in the source. They are written uncompressed, without that ending.
     pub not_compressed: u64,
-    /// What was left out when the dataset was listed to be packed, by reason.
+    /// Files that were left out when the source was listed for packing, by reason.
     pub left_out: BTreeMap<String, Skipped>,
-    /// The number of members of tar shards that no sample had, and that were left out.
+    /// Number of members of tar shards that belonged to no sample, and were left out.
     pub members_left_out: u64,
-    /// The seconds that it took.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
 /// Writes the files that the packed dataset at `source` was made of into the directory `into`, which must be new or
-/// empty. `progress` is called with the number of all files at first, and with `None` for each that is done.
+/// empty. Calls `progress` with the number of all files first, and with `None` for each finished file.
 ///
 /// # Errors
-/// [`Error::Config`] for a directory that is not empty or lies in the other one; [`Error::Dataset`] for what is no
-/// packed dataset, and for a damaged or hostile one; [`Error::Io`] where something cannot be read or written. What was
-/// written until then stays, and is refused as a dataset.
+/// [`Error::Config`] for a directory that is not empty, or if one directory contains the other. [`Error::Dataset`] if
+/// `source` is no packed dataset, or a damaged or malicious one. [`Error::Io`] if reading or writing fails. The output
+/// so far stays, and cannot be opened as a dataset.
 pub fn unpack(
     source: &Path,
     into: &Path,
@@ -69,7 +69,7 @@ pub fn unpack(
         manifest.tally.kept.values().fold(manifest.tally.packed, |sum, kept| sum.saturating_add(*kept));
     progress(Some(files));
     if manifest.layout == Layout::Folder {
-        // A class without images has a number all the same.
+        // Create directories of classes without images, too, because these classes have numbers.
         manifest.classes.iter().try_for_each(|class| tree.make_directory(class.bytes()))?;
     }
     let unpacking = Unpacking { source, manifest: &manifest, tree: &tree, progress };
@@ -80,7 +80,7 @@ pub fn unpack(
     Ok(UnpackReport { left_out, members_left_out: tally.members_left_out, seconds, ..report })
 }
 
-/// Refuses a dataset of what is not written again.
+/// Fails for a dataset whose source format is not written.
 fn refuse_unwritable(source: &Path, manifest: &PackedManifest) -> Result<()> {
     if manifest.layout.is_of_files() {
         return Ok(());
@@ -96,7 +96,7 @@ fn refuse_unwritable(source: &Path, manifest: &PackedManifest) -> Result<()> {
     Err(Error::dataset(source, format!("was packed of {title}, which are not written again: {instead}")))
 }
 
-/// The name of a shard of the source when it is given back: shards are written as they are when nothing is compressed.
+/// Returns the name of a source shard without its compression ending, because shards are written uncompressed.
 fn plain_name(name: &[u8], layout: Layout) -> Vec<u8> {
     let endings: &[(&str, &str)] = match layout {
         Layout::Tar => &[(".tar.gz", ".tar"), (".tgz", ".tar"), (".tar.zst", ".tar")],
@@ -108,11 +108,11 @@ fn plain_name(name: &[u8], layout: Layout) -> Vec<u8> {
     endings.iter().find_map(plain).unwrap_or_else(|| name.to_vec())
 }
 
-/// What one thread does at a time.
+/// A job for one thread.
 enum UnpackJob {
     /// Write the loose files of the packed shard with this number.
     Files(usize),
-    /// Write the archive with this name, whose members lie in the packed shards with these numbers.
+    /// Write the archive with this name, whose members are in the packed shards with these numbers.
     Archive(Vec<u8>, Vec<usize>),
 }
 
@@ -142,7 +142,7 @@ impl Unpacking<'_> {
         Ok(sum.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The work: a job for each packed shard of loose files, or for each archive.
+    /// Returns a job for each packed shard of loose files, or for each archive.
     fn jobs(&self) -> Result<Vec<UnpackJob>> {
         let shards = 0..self.manifest.shards.len();
         if self.manifest.layout == Layout::Folder {
@@ -233,7 +233,7 @@ impl Unpacking<'_> {
     }
 }
 
-/// A shard of the source's kind.
+/// A shard in the source's format.
 enum Archive<W: Write> {
     Tar(TarFile<W>),
     TfRecord(W),

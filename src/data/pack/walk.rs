@@ -1,5 +1,5 @@
-//! Makes the shards of a dataset, of whatever kind they are: finds those that an earlier run has finished, and has
-//! threads make the others, each published whole.
+//! Makes the shards of a dataset, of either kind: finds those of an earlier run, and makes the others on several
+//! threads. Each gets its name when it is complete.
 
 use super::place::{self, PackingPlace};
 use super::threads::each_job;
@@ -11,32 +11,32 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// A kind of shards.
+/// A kind of shards, and how to make them.
 pub(super) trait MakesShards: Sync {
-    /// What each thread has for itself.
+    /// Reusable memory of a thread.
     type Memory;
-    /// What is known of a shard that is there.
+    /// Facts about an existing shard.
     type Made: Send;
 
-    /// How many bytes of room are wanted for each byte of the source, and for each sample beside that.
+    /// Required disk space in bytes for each byte of the source, and additionally for each sample.
     const ROOM: (f64, u64);
 
-    /// The file name of a shard.
+    /// Returns the file name of a shard.
     fn name(number: usize) -> String;
 
     fn memory(&self) -> Self::Memory;
 
-    /// What is known of the shard with this number, these samples and this path; `None` where it is not there.
+    /// Returns the facts about the shard with this number, these samples and this path; `None` if it does not exist.
     ///
     /// # Errors
-    /// [`Error::Dataset`] for a file that is no such shard; [`Error::Io`] where it cannot be read.
+    /// [`Error::Dataset`] for a file that is not this shard; [`Error::Io`] if it cannot be read.
     fn found(&self, number: usize, samples: &Range<u64>, path: &Path) -> Result<Option<Self::Made>>;
 
-    /// Writes the shard with this number and these samples to a file, which messages call by its path, and calls
-    /// `done` for each sample. Returns the digest of the stamps of what it was made of, too.
+    /// Writes the shard with this number and these samples to a file (with its path for messages), and calls `done` for
+    /// each sample. Also returns the digest of the source files' stamps.
     ///
     /// # Errors
-    /// Those of reading and writing samples, and of `done`.
+    /// The errors of reading and writing samples, and of `done`.
     fn make(
         &self,
         memory: &mut Self::Memory,
@@ -47,27 +47,27 @@ pub(super) trait MakesShards: Sync {
     ) -> Result<(Self::Made, String)>;
 }
 
-/// The shards that are to be there, and where.
+/// The shards to make, and their directory.
 pub(super) struct ShardWalk<'a> {
     pub(super) index: &'a DatasetIndex,
     pub(super) place: &'a PackingPlace,
     pub(super) options: &'a PackOptions,
     pub(super) progress: &'a (dyn Fn(Option<u64>) + Sync),
-    /// The samples of each.
+    /// Samples of each shard.
     pub(super) shards: &'a [Range<u64>],
 }
 
-/// All shards once they are there.
+/// Result for all shards.
 pub(super) struct WalkedShards<M> {
-    /// What is known of each, and the digest of the stamps of what it was made of.
+    /// Facts about each shard, and the digest of its source files' stamps.
     pub(super) made: Vec<(M, String)>,
-    /// The number of samples in shards that an earlier run had finished.
+    /// Number of samples in shards of an earlier run.
     pub(super) samples_before: u64,
-    /// The number of shards of an earlier run that were made again.
+    /// Number of shards of an earlier run that were made again.
     pub(super) again: u64,
 }
 
-/// What is known of the shards by now.
+/// Facts about the shards so far.
 struct WalkState<M> {
     made: Vec<Option<(M, String)>>,
     samples_before: u64,
@@ -75,17 +75,18 @@ struct WalkState<M> {
 }
 
 impl ShardWalk<'_> {
-    /// Makes all shards that are not there yet.
+    /// Makes all missing shards.
     ///
     /// # Errors
-    /// Those of `kind`; [`Error::Config`] where there is too little room; [`Error::Io`] where shards cannot be written.
+    /// The errors of `kind`; [`Error::Config`] if disk space is insufficient; [`Error::Io`] if shards cannot be
+    /// written.
     pub(super) fn run<K: MakesShards>(&self, kind: &K) -> Result<WalkedShards<K::Made>> {
         let made = self.shards.iter().map(|_| None).collect();
         let state = Mutex::new(WalkState { made, samples_before: 0, again: 0 });
         let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
         let all: Vec<usize> = (0..self.shards.len()).collect();
         let threads = self.options.threads;
-        // All threads look at the source's files, since storage behind a network takes its time for each.
+        // Check the source's files on all threads, because network storage takes long for each.
         each_job(
             threads,
             &all,
@@ -96,7 +97,7 @@ impl ShardWalk<'_> {
                 let samples = &self.shards[number];
                 let Some(made) = kind.found(number, samples, &path)? else { return Ok(()) };
                 let Some(stamps) = self.fresh_stamps(number) else {
-                    // No run that follows may take it for the one that is noted next.
+                    // Remove the old shard before new stamps are noted: a later run would take it for the new one.
                     place::remove(&path)?;
                     lock().again += 1;
                     return Ok(());
@@ -142,8 +143,8 @@ impl ShardWalk<'_> {
         self.place.path().join(K::name(number))
     }
 
-    /// The digest of the stamps that the files of a shard have, if they are those that it was made of. Where a file is
-    /// gone, making the shard again says so.
+    /// Returns the digest of a shard's source files' current stamps, if the shard was made of these versions. If a file
+    /// is missing, making the shard again reports it.
     fn fresh_stamps(&self, number: usize) -> Option<String> {
         let stamps = self.index.packing_stamps(self.shards[number].clone()).ok()?;
         (self.place.noted(number) == Some(&stamps)).then_some(stamps)

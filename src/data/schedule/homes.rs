@@ -1,11 +1,11 @@
-//! Where the samples of a job are kept: what a schedule must know to take them to their nodes.
+//! Which nodes keep the samples of a job: the input of a schedule by locality.
 
 use std::fmt;
 
-/// The nodes of a job's ranks, and the node that keeps each sample.
+/// The nodes of a job's ranks, and the owner node of each sample.
 ///
-/// Each rank computes by this alone which samples are its own. So all ranks must be given the same, and what it says
-/// must not change as long as an epoch runs: otherwise samples would be lost, and others would come twice.
+/// Each rank computes its share of the samples from this alone. So all ranks must get the same values, and they must
+/// not change during an epoch. Otherwise samples are lost, and others occur twice.
 pub struct SampleHomes {
     node_of_rank: Vec<u32>,
     home: Box<HomeOf>,
@@ -16,11 +16,11 @@ type HomeOf = dyn Fn(u64) -> Option<usize> + Send + Sync;
 type BytesOf = dyn Fn(u64) -> u64 + Send + Sync;
 
 impl SampleHomes {
-    /// The homes of samples among nodes, which have numbers from 0. `node_of_rank` says on which node each rank is, and
-    /// `home` which node keeps a sample; `None`, or a node without ranks, where it is as far from all.
+    /// Makes the owner nodes of samples. `node_of_rank` is the node of each rank, numbered from 0, and `home` returns
+    /// the node that keeps a sample. `None`, or a node without ranks, means that the sample is equally far from all.
     ///
     /// # Panics
-    /// Panics when a rank's node has a number that is not below the number of ranks, for each node has one.
+    /// Panics if a node's number is not below the number of ranks.
     pub fn new(node_of_rank: Vec<u32>, home: impl Fn(u64) -> Option<usize> + Send + Sync + 'static) -> Self {
         let ranks = node_of_rank.len();
         for (rank, &node) in node_of_rank.iter().enumerate() {
@@ -29,13 +29,12 @@ impl SampleHomes {
         Self { node_of_rank, home: Box::new(home), bytes: None }
     }
 
-    /// The homes where all ranks are on one node, and no sample is nearer to one than to another.
+    /// Makes the value for a job on a single node, where no sample is nearer to one rank than to another.
     pub fn on_one_node(ranks: u32) -> Self {
         Self::new(vec![0; ranks as usize], |_| Some(0))
     }
 
-    /// The same, by which ranks also get about as many bytes each, as far as no more samples move for it. `bytes` is
-    /// the size of a sample.
+    /// Adds the sizes of samples. Ranks then also get about as many bytes each, where this moves no more samples.
     pub fn with_even_bytes(self, bytes: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Self {
         Self { bytes: Some(Box::new(bytes)), ..self }
     }
@@ -48,7 +47,7 @@ impl SampleHomes {
         (self.home)(sample)
     }
 
-    /// The sizes of `samples`, where ranks are to get as many bytes each.
+    /// Returns the sizes of `samples`, if ranks must get about as many bytes each.
     pub(super) fn bytes(&self, samples: &[u64]) -> Option<Vec<u64>> {
         self.bytes.as_ref().map(|bytes| samples.iter().map(|&sample| bytes(sample)).collect())
     }

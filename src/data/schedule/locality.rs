@@ -1,48 +1,48 @@
-//! Which rank takes which sample of a global batch when samples come to the node that keeps them.
+//! Assigns the samples of a global batch to the ranks of the nodes that keep them.
 //!
 //! For the gradient it does not matter which rank takes a sample of a global batch. So a node's ranks take the samples
-//! that the node keeps, as many as they take at all, and only the rest moves: of `held` samples of a node whose ranks
-//! take `share`, `held` − `share` where that is more than 0. No assignment moves fewer. It is pure: whoever knows the
-//! homes of a global batch's samples gets the same.
+//! that the node keeps, up to their batch sizes, and only the rest moves. If a node keeps `held` samples and its ranks
+//! take `share`, max(`held` − `share`, 0) of them move. No assignment moves fewer. Pure: every rank computes the same
+//! from the owner nodes of a global batch's samples.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
-/// The nodes of all ranks, by which samples are assigned.
+/// The nodes of all ranks.
 #[derive(Debug, Clone)]
 pub struct Locality {
     /// The ranks of each node, in order.
     ranks: Vec<Vec<usize>>,
-    /// How many neighbouring places of a global batch are never parted.
+    /// Number of consecutive places of a global batch that always go to the same rank.
     unit: usize,
 }
 
 /// The places of a global batch that each rank takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalBatches {
-    /// The places of all ranks, one rank after the other.
+    /// Places of all ranks, one rank after another.
     places: Vec<u32>,
-    /// Where the places of each rank begin, and at last where they end.
+    /// Where the places of each rank begin, followed by the end of the last.
     begins: Vec<usize>,
 }
 
 impl LocalBatches {
-    /// The places of `rank` in the global batch, in ascending order: the rank's batch.
+    /// Returns the places of `rank` in the global batch, in ascending order: the rank's batch.
     ///
     /// # Panics
-    /// Panics when there is no such rank.
+    /// Panics if there is no such rank.
     pub fn of_rank(&self, rank: usize) -> &[u32] {
         &self.places[self.begins[rank]..self.begins[rank + 1]]
     }
 }
 
 impl Locality {
-    /// The locality of ranks of which `node_of` says on which node each is, as a number from 0. Places of a global
-    /// batch from a multiple of `unit` to the next stay together, as images must that are mixed with one another.
+    /// Makes the locality of ranks on the nodes `node_of`, numbered from 0. Each group of `unit` places of a global
+    /// batch, from a multiple of `unit` on, goes to one rank, as images that are mixed with one another must.
     ///
     /// # Panics
-    /// Panics when `unit` is 0.
+    /// Panics if `unit` is 0.
     pub fn new(node_of: &[u32], unit: usize) -> Self {
         assert!(unit > 0, "units of nothing");
         let mut ranks = vec![Vec::new(); node_of.iter().max().map_or(0, |&last| last as usize + 1)];
@@ -50,19 +50,20 @@ impl Locality {
         Self { ranks, unit }
     }
 
-    /// Assigns the places of a global batch to ranks. `homes` says for each place which node keeps its sample, if one
-    /// does; it must be a node with ranks, or the place counts as one without a home. `sizes` is how many places each
-    /// rank takes: whole units, but for the one rank that takes what is left at the end of a short last batch.
+    /// Assigns the places of a global batch to ranks. `homes` has the node that keeps each place's sample, if any; a
+    /// node without ranks counts as none. `sizes` is the number of places of each rank. They are whole units, except
+    /// for the one rank that takes the end of a short last batch.
     ///
-    /// First, in order, each place comes to its home while that has room: a unit to the node that is the home of most
-    /// of its places, the earlier home where two have as many. Then what is left comes, in order, to the first node
-    /// with room. The ranks of a node take consecutive parts of what it gets.
+    /// In a first pass, in order, each unit goes to the node that keeps most of its places, among nodes with capacity
+    /// left. A tie goes to the node that comes first in the unit. In a second pass, in order, the remaining units go to
+    /// the first node with capacity left. The ranks of a node take consecutive ranges of its units.
     ///
-    /// With `weights`, a number for each place such as its bytes, what is left comes to the node with the least weight
-    /// for its share, the heaviest first, and so do a node's units to its ranks. As few places move.
+    /// With `weights`, a number for each place such as its size in bytes, the second pass takes the heaviest unit
+    /// first. Each goes to the node with the least weight relative to its share. A node's units go to its ranks in the
+    /// same way. This moves no more places.
     ///
     /// # Panics
-    /// Panics when `sizes` do not add up to the number of places, or do not fit units.
+    /// Panics if `sizes` do not add up to the number of places, or are not whole units.
     pub fn assign(&self, homes: &[Option<usize>], sizes: &[u32], weights: Option<&[u64]>) -> LocalBatches {
         let batch = BatchUnits::new(self.unit, homes, weights);
         assert_eq!(
@@ -70,7 +71,7 @@ impl Locality {
             homes.len(),
             "places of all ranks"
         );
-        // Only the rank of the incomplete unit may have a part of one.
+        // Only the rank with the incomplete unit may have a size that is no multiple of the unit.
         let odd = sizes.iter().position(|&size| !(size as usize).is_multiple_of(self.unit));
         let whole: Vec<usize> = sizes.iter().map(|&size| size as usize / self.unit).collect();
         assert_eq!(whole.iter().sum::<usize>(), batch.whole, "ranks that take whole units");
@@ -86,7 +87,7 @@ impl Locality {
             *end += size as usize;
             Some(*end)
         }));
-        // Units go through in order, so that each rank's places ascend.
+        // Iterate over units in order, so that each rank's places ascend.
         let (mut places, mut next) = (vec![0; homes.len()], begins.clone());
         for (unit, rank) in ranks.into_iter().chain(odd).enumerate() {
             for place in batch.places(unit) {
@@ -97,7 +98,7 @@ impl Locality {
         LocalBatches { places, begins }
     }
 
-    /// The rank of each unit, of which `nodes` has the node: the ranks of a node take consecutive parts of its units.
+    /// Returns the rank of each unit, given its node. The ranks of a node take consecutive ranges of its units.
     fn in_order(&self, nodes: &[usize], whole: &[usize]) -> Vec<usize> {
         let mut room = whole.to_vec();
         let mut ranks: Vec<_> = self.ranks.iter().map(|ranks| ranks.iter().copied().peekable()).collect();
@@ -111,8 +112,8 @@ impl Locality {
         nodes.iter().map(rank).collect()
     }
 
-    /// The rank of each unit, of which `nodes` has the node: the heaviest comes first, and to the rank of its node with
-    /// the least weight.
+    /// Returns the rank of each unit, given its node. The heaviest unit comes first, and goes to the rank of its node
+    /// with the least weight.
     fn by_weight(&self, nodes: &[usize], whole: &[usize], weights: &[u64]) -> Vec<usize> {
         let (mut room, mut loads) = (whole.to_vec(), vec![0u64; whole.len()]);
         let mut ranks = vec![0; nodes.len()];
@@ -133,9 +134,9 @@ impl Locality {
 struct BatchUnits<'a> {
     unit: usize,
     homes: &'a [Option<usize>],
-    /// The weights of the complete units.
+    /// Weights of the complete units.
     weights: Option<Vec<u64>>,
-    /// The number of complete units; one more may be incomplete.
+    /// Number of complete units. One more may be incomplete.
     whole: usize,
 }
 
@@ -150,17 +151,17 @@ impl<'a> BatchUnits<'a> {
         begin..(begin + self.unit).min(self.homes.len())
     }
 
-    /// The home of most of a unit's places among those with `room`, and of as many the earliest.
+    /// Returns the node with capacity that keeps most of a unit's places. A tie goes to the node that comes first.
     fn home(&self, unit: usize, room: &[usize]) -> Option<usize> {
         let homes = &self.homes[self.places(unit)];
         let count = |home| homes.iter().filter(|other| **other == Some(home)).count();
         let open =
             homes.iter().flatten().copied().filter(|&home| room.get(home).is_some_and(|&room| room > 0));
-        // Of equals the last one is taken.
+        // `max_by_key` returns the last of equal elements, hence `rev`.
         open.rev().max_by_key(|&home| count(home))
     }
 
-    /// The node of each complete unit, where each takes its share of them.
+    /// Returns the node of each complete unit. Each node takes its share of them.
     fn nodes(&self, shares: &[usize]) -> Vec<usize> {
         let mut room = shares.to_vec();
         let (mut nodes, mut left) = (vec![0; self.whole], Vec::new());
@@ -193,7 +194,7 @@ fn heaviest_first(units: &mut [usize], weights: &[u64]) {
     units.sort_unstable_by_key(|&unit| (Reverse(weights[unit]), unit));
 }
 
-/// Gives the units that are `left` to nodes with `room`, so that their weights are as even as this gets them.
+/// Gives the units in `left` to nodes with capacity left, so that the weights per share are about even.
 fn even_out(
     mut left: Vec<usize>,
     weights: &[u64],
@@ -203,7 +204,7 @@ fn even_out(
 ) {
     let mut loads = vec![0u64; shares.len()];
     nodes.iter().zip(weights).for_each(|(&node, weight)| loads[node] += weight);
-    // Those that are left stand there as the first node's.
+    // Units in `left` have no node yet. Their entry is 0, so the loop above has counted them for node 0.
     left.iter().for_each(|&unit| loads[nodes[unit]] -= weights[unit]);
     heaviest_first(&mut left, weights);
     // Loads are compared in 2⁻³² of a unit of the share.

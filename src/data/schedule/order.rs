@@ -1,4 +1,4 @@
-//! The order of one epoch: which sample is at which position, and the reverse.
+//! The order of one epoch: maps positions to samples, and samples to positions.
 
 use super::permutation::{Feistel, Shuffle};
 use super::selection::{Draw, DrawKeys, Selection};
@@ -7,17 +7,18 @@ use crate::dataset::{Fingerprint, Stretches};
 use base::rng::{RandomKey, Use};
 use std::sync::Arc;
 
-/// Up to this many draws the permutation is kept as a table (8 bytes a draw); above, it is computed.
+/// Up to this many draws the permutation is a table (8 bytes a draw). Larger ones are computed.
 pub const TABLE_LIMIT: u64 = 65_536;
 
-/// The order of one epoch: a permutation of its draws, each of which gives a sample. Position ↔ draw is O(1), draw ↔
-/// sample too where every sample is drawn once. Cheap to clone and to share.
+/// The order of one epoch: a permutation of its draws, each of which gives a sample.
+///
+/// Position ↔ draw is O(1); so is draw ↔ sample if every sample is drawn once. Cheap to clone and to share.
 #[derive(Debug, Clone)]
 pub struct Order {
     selection: Arc<Selection>,
     permutation: Permutation,
     keys: Option<DrawKeys>,
-    /// How many positions in a row have the same sample.
+    /// How many consecutive positions have the same sample.
     repeats: u32,
 }
 
@@ -30,15 +31,15 @@ enum Permutation {
 }
 
 impl Order {
-    /// The shuffled order of all `len` samples for (fingerprint, seed, epoch), and for nothing else.
+    /// Makes the shuffled order of all `len` samples. It depends on (fingerprint, seed, epoch) and on nothing else.
     ///
-    /// Up to [`TABLE_LIMIT`] samples it is a Fisher–Yates shuffle, and above that a Feistel network, which needs no
+    /// Up to [`TABLE_LIMIT`] samples it is a Fisher–Yates shuffle. Above it is a Feistel network, which needs no
     /// memory.
     pub fn shuffled(fingerprint: &Fingerprint, seed: u64, epoch: u64, len: u64) -> Self {
         Self::drawn(Arc::new(Selection::all(len)), fingerprint, seed, epoch)
     }
 
-    /// The shuffled draws of `selection` for (fingerprint, seed, epoch).
+    /// Makes the order of the shuffled draws of `selection` for (fingerprint, seed, epoch).
     pub fn drawn(selection: Arc<Selection>, fingerprint: &Fingerprint, seed: u64, epoch: u64) -> Self {
         let mut dataset = fingerprint.0.to_vec();
         dataset.extend(selection.digest().into_iter().flatten());
@@ -53,12 +54,13 @@ impl Order {
         Self { selection, permutation, keys, repeats: 1 }
     }
 
-    /// The members of `selection`, in an order that keeps neighbours near, for (fingerprint, seed, epoch): what lies in
-    /// one of the `stretches` comes within few of them. Each rank reads a part of its own, of `divided`.
+    /// Makes an order of the members of `selection` for (fingerprint, seed, epoch) that keeps neighbours near: the
+    /// samples of each of the `stretches` (blocks of neighbouring samples) are close together. `divided` gives each
+    /// rank a separate range.
     ///
     /// # Panics
-    /// Panics unless every member is drawn once, and the stretches are those of the members; and unless a global batch
-    /// is as many places for each part.
+    /// Panics unless every member is drawn once, `stretches` belongs to the members, and a global batch divides evenly
+    /// among the parts of `divided`.
     pub fn by_stretches(
         selection: Arc<Selection>,
         stretches: Arc<Stretches>,
@@ -76,31 +78,32 @@ impl Order {
         Self { selection, permutation: Permutation::Stretches(Arc::new(shuffle)), keys: None, repeats: 1 }
     }
 
-    /// The order in which the sample at each position is the one with that id.
+    /// Makes the order in which each position has the sample with the same number.
     pub fn sequential(len: u64) -> Self {
         Self::listed(Arc::new(Selection::all(len)))
     }
 
-    /// The members of `selection` as it lists them, from the first again where an epoch draws more.
+    /// Makes the order of the members of `selection` as listed, starting over if an epoch draws more.
     ///
     /// # Panics
-    /// Panics when it is weighted.
+    /// Panics if the selection is weighted.
     pub fn listed(selection: Arc<Selection>) -> Self {
         assert!(!selection.is_weighted(), "weights need a shuffled order");
         Self { selection, permutation: Permutation::Identity, keys: None, repeats: 1 }
     }
 
-    /// The same order with each draw `repeats` times in a row, as many as fit: so an epoch of as many positions as
-    /// before shows one in `repeats` of the samples. Each repeat is a draw of its own, with its own occurrence.
+    /// Returns the order with each draw `repeats` times in a row. The number of positions stays the same, so an epoch
+    /// shows one in `repeats` of its samples. Each repeat is a draw with an occurrence of its own.
     ///
     /// # Panics
-    /// Panics when it is 0.
+    /// Panics if `repeats` is 0.
     pub fn repeated(self, repeats: u32) -> Self {
         assert!(repeats > 0, "a draw that never comes");
         Self { repeats, ..self }
     }
 
-    /// Among how many ranks stretches are divided; `None` where the order is by samples.
+    /// Returns the number of ranks that blocks of neighbouring samples are divided among; `None` if samples are
+    /// shuffled.
     pub fn parts(&self) -> Option<u32> {
         match &self.permutation {
             Permutation::Stretches(shuffle) => Some(shuffle.parts()),
@@ -108,38 +111,38 @@ impl Order {
         }
     }
 
-    /// How many positions in a row have the same sample.
+    /// Returns how many consecutive positions have the same sample.
     pub fn repeats(&self) -> u32 {
         self.repeats
     }
 
-    /// The number of positions, which is that of the draws.
+    /// Returns the number of positions, which equals the number of draws.
     pub fn len(&self) -> u64 {
         self.selection.draws()
     }
 
-    /// Whether there are none.
+    /// Whether there are no positions.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The selection that the epoch draws from.
+    /// Returns the selection that the epoch draws from.
     pub fn selection(&self) -> &Arc<Selection> {
         &self.selection
     }
 
-    /// The sample at `position`.
+    /// Returns the sample at `position`.
     ///
     /// # Panics
-    /// Panics when `position` is not below [`Order::len`].
+    /// Panics if `position` is not below [`Order::len`].
     pub fn sample(&self, position: u64) -> u64 {
         self.draw(position).sample
     }
 
-    /// The sample at `position`, and which of its draws that is.
+    /// Returns the sample at `position`, and the number of this draw among the sample's draws.
     ///
     /// # Panics
-    /// Panics when `position` is not below [`Order::len`].
+    /// Panics if `position` is not below [`Order::len`].
     pub fn draw(&self, position: u64) -> Draw {
         assert!(position < self.len(), "position {position} of an order of {}", self.len());
         let (place, repeat) = match self.repeats {
@@ -153,21 +156,20 @@ impl Order {
             Permutation::Stretches(shuffle) => shuffle.member(place),
         };
         let Draw { sample, occurrence } = self.numbered(number);
-        // No sample has 2^32 draws in an epoch, but a setting may be absurd.
+        // In practice no sample has 2^32 draws in an epoch; `wrapping_mul` avoids a panic for absurd settings.
         Draw { sample, occurrence: occurrence.wrapping_mul(self.repeats).wrapping_add(repeat) }
     }
 
-    /// One of the draws that the epoch chooses from, by its number, whatever its position.
+    /// Returns draw `number` of the epoch, independent of its position.
     ///
     /// # Panics
-    /// Panics when `number` is not below [`Order::len`].
+    /// Panics if `number` is not below [`Order::len`].
     pub fn numbered(&self, number: u64) -> Draw {
         assert!(number < self.len(), "draw {number} of an order of {}", self.len());
         self.selection.draw(number, self.keys.as_ref())
     }
 
-    /// The positions of `sample`, in no particular order; none for a sample that is not drawn. It is the inverse of
-    /// [`Order::sample`].
+    /// Returns the positions of `sample`, unordered; none if it is not drawn. The inverse of [`Order::sample`].
     pub fn positions(&self, sample: u64) -> impl Iterator<Item = u64> {
         let (repeats, len) = (u64::from(self.repeats), self.len());
         let places =

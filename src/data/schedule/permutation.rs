@@ -2,7 +2,7 @@
 
 use base::rng::{RandomKey, RandomStream};
 
-/// A Fisher–Yates shuffle kept as a table, with its inverse.
+/// A Fisher–Yates shuffle stored as a table, with its inverse.
 #[derive(Debug)]
 pub(super) struct Shuffle {
     samples: Vec<u32>,
@@ -32,11 +32,13 @@ impl Shuffle {
     }
 }
 
-/// A Feistel network over mixed radices: a number below `a·b` is a pair (left below `a`, right below `b`), and each
-/// round adds a keyed hash of one half to the other, modulo that half's radix (generalised Feistel as in Black and
-/// Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002). With `a = ⌈√n⌉` and `b = ⌈n/a⌉` fewer than `a`
-/// numbers of the domain lie outside `0..n`; those are walked over: the network is applied again until its answer
-/// is inside, which keeps it a permutation of `0..n`.
+/// A Feistel network over mixed radices (generalised Feistel as in Black and Rogaway, "Ciphers with Arbitrary Finite
+/// Domains", CT-RSA 2002).
+///
+/// A number below `a·b` is a pair (left below `a`, right below `b`). Each round adds a keyed hash of one half to the
+/// other, modulo that half's radix. With `a = ⌈√n⌉` and `b = ⌈n/a⌉`, fewer than `a` numbers of the domain are outside
+/// `0..n`. If the result is one of these, the network is applied again until the result is inside (cycle walking). This
+/// keeps it a permutation of `0..n`.
 #[derive(Debug)]
 pub(super) struct Feistel {
     len: u64,
@@ -45,7 +47,7 @@ pub(super) struct Feistel {
     keys: [RoundKey; ROUNDS],
 }
 
-/// The number of rounds. Four fail statistical tests of lags and of position badly, and six nearly pass.
+/// Number of rounds. With four, statistical tests of lags and positions fail badly; with six they nearly pass.
 const ROUNDS: usize = 8;
 
 #[derive(Debug, Clone, Copy)]
@@ -55,9 +57,9 @@ struct RoundKey {
 }
 
 impl RoundKey {
-    /// A number below `radix`, uniform, which depends on `half` and the key. Two rounds of multiply and fold are
-    /// enough: the network needs a hash that is even and keyed, not one that resists an attacker. The top bits of the
-    /// product choose the number (multiply-shift), so the radix costs no division.
+    /// Returns a uniform number below `radix` that depends on `half` and the key. Two rounds of multiply and fold are
+    /// enough: the network needs a uniform keyed hash, not one that resists an attacker. The top bits of the product
+    /// choose the number (multiply-shift), so the radix costs no division.
     #[inline(always)]
     fn hash(self, half: u64, radix: u64) -> u64 {
         let mut h = half.wrapping_add(self.add).wrapping_mul(self.multiply);
@@ -71,7 +73,7 @@ impl RoundKey {
 
 impl Feistel {
     pub(super) fn new(stream: &mut RandomStream, len: u64) -> Self {
-        // Odd, so that multiplying loses nothing.
+        // Multipliers are odd, so that multiplication is invertible.
         let keys =
             std::array::from_fn(|_| RoundKey { add: stream.next_u64(), multiply: stream.next_u64() | 1 });
         let a = match len.isqrt() {

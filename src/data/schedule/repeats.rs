@@ -1,24 +1,24 @@
-//! Where the repeats of a sample go: in an epoch's order they stand in a row, in a global batch as far apart as can be.
+//! Where the repeats of a sample go. They are consecutive in the epoch's order, and far apart in a global batch.
 
 use super::Order;
 
-/// How a global batch deals the positions of an epoch's order out to its places: first one of each of its samples, then
-/// the next of each, and so on.
+/// Maps the places of global batches to positions of an epoch's order. A global batch contains each of its samples
+/// once, then each a second time, and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RepeatSpread {
     repeats: u64,
     global_batch: u64,
-    /// The number of positions of an epoch.
+    /// Number of positions of an epoch.
     positions: u64,
 }
 
 impl RepeatSpread {
-    /// The spread over global batches of so many places of epochs such as `order`.
+    /// Makes the map for global batches of `global_batch` places of epochs like `order`.
     pub fn new(order: &Order, global_batch: u64) -> Self {
         Self { repeats: order.repeats().into(), global_batch, positions: order.len() }
     }
 
-    /// The position in the order of the place with this number in the epoch.
+    /// Returns the position in the order for a place of the epoch.
     pub fn position(&self, place: u64) -> u64 {
         if self.repeats == 1 {
             return place;
@@ -33,8 +33,7 @@ impl RepeatSpread {
         start + at * self.repeats + class
     }
 
-    /// The number in the epoch of the place that has a position of the order; the inverse of
-    /// [`RepeatSpread::position`].
+    /// Returns the place in the epoch for a position of the order. The inverse of [`RepeatSpread::position`].
     pub fn place(&self, position: u64) -> u64 {
         if self.repeats == 1 {
             return position;
@@ -45,9 +44,11 @@ impl RepeatSpread {
         start + class * each + class.min(longer) + at
     }
 
-    /// The first place of a place's global batch. Its positions modulo `repeats` are classes, through which its places
-    /// go one after the other: the second number is how many positions each class has, and the third how many classes,
-    /// the first ones, have one more.
+    /// Returns the first place of the global batch that contains `place`, the class length, and the number of longer
+    /// classes.
+    ///
+    /// A class is the positions of the batch whose offsets are equal modulo `repeats`. The places of the batch go
+    /// through the classes one after another. The longer classes come first and have one position more.
     fn classes(&self, place: u64) -> (u64, u64, u64) {
         let start = place - place % self.global_batch;
         let len = self.global_batch.min(self.positions - start);

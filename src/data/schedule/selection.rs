@@ -1,76 +1,75 @@
-//! Which samples an epoch draws, and how often each. All of it is pure.
+//! Which samples an epoch draws, and how often each. Pure.
 //!
-//! Samples of equal weight form a *stratum*. An epoch's draws are cut into equal slices, one number is drawn in each,
-//! and it falls into the share of one stratum: stratified sampling (Cochran, "Sampling Techniques", 1977, chapter 5),
-//! unbiased, and closer to the weights than independent draws: a stratum's draws are fewer than two off its share of
-//! them. Within a stratum every sample is drawn as often as every other, or once more. With one stratum and as many
-//! draws as samples every sample is drawn once. Nothing is kept per draw: draw → sample takes a search among the
-//! strata.
+//! Samples of equal weight form a *stratum*. Draws are distributed to strata by stratified sampling (Cochran, "Sampling
+//! Techniques", 1977, chapter 5). An epoch's draws are cut into equal slices, one number is drawn in each slice, and it
+//! falls into the share of one stratum. This is unbiased, and closer to the weights than independent draws: a stratum's
+//! number of draws is less than two off its share. Within a stratum, draws go in rounds: every sample is drawn equally
+//! often, or once more. With one stratum and as many draws as samples every sample is drawn once. Nothing is stored per
+//! draw: draw → sample takes a search among the strata.
 
 use super::permutation::Feistel;
 use base::rng::RandomKey;
 use sha2::{Digest, Sha256};
 use std::sync::OnceLock;
 
-/// The samples that an epoch draws from, with their shares of the draws. Asking it is cheap, whatever the epoch's
-/// length.
+/// The samples that an epoch draws from, with their shares of the draws. Queries are cheap for any epoch length.
 #[derive(Debug)]
 pub struct Selection {
     samples: u64,
     draws: u64,
-    /// The members, one stratum after another; `None` for all samples of the dataset in one stratum.
+    /// Members, one stratum after another; `None` for all samples of the dataset in one stratum.
     members: Option<Vec<u32>>,
     strata: Vec<Stratum>,
     digest: Option<[u8; 32]>,
-    /// The place of each sample among the members; made when it is first needed.
+    /// Place of each sample among the members, made on first use.
     places: OnceLock<Vec<u32>>,
 }
 
-/// The end of one stratum among the members, and in the sum of the shares, of which the last is 1.
+/// Where a stratum ends among the members, and its end in the cumulated shares. The last share is 1.
 #[derive(Debug, Clone, Copy)]
 struct Stratum {
     members: u64,
     share: f64,
 }
 
-/// The sample of a draw, and which of the sample's draws it is, because a repeated sample is augmented differently.
+/// A draw's sample, and its number among the sample's draws, because each draw of a sample is augmented differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Draw {
     /// The sample.
     pub sample: u64,
-    /// Which of the sample's draws it is, from 0; the order has nothing to do with positions.
+    /// Number among the sample's draws, from 0. It does not follow the order of positions.
     pub occurrence: u32,
 }
 
 impl Draw {
-    /// The first of a sample's draws.
+    /// Returns the first draw of a sample.
     pub fn first(sample: u64) -> Self {
         Self { sample, occurrence: 0 }
     }
 }
 
-/// The keys of the random numbers of one epoch's draws.
+/// Keys for the random numbers of one epoch's draws.
 #[derive(Debug, Clone)]
 pub(super) struct DrawKeys {
-    /// The key for where in its slice each draw falls.
+    /// Key for the place of each draw in its slice.
     pub slices: RandomKey,
-    /// The key for which samples of a stratum are drawn once more.
+    /// Key for the samples of a stratum that the last, incomplete round draws.
     pub rounds: RandomKey,
 }
 
 /// The draws of one stratum in an epoch.
 struct StratumDraws {
-    /// The number of the first draw.
+    /// Number of the first draw.
     first: u64,
-    /// The number of draws.
+    /// Number of draws.
     draws: u64,
-    /// The place of the first member.
+    /// Place of the first member.
     begin: u64,
-    /// The number of members.
+    /// Number of members.
     members: u64,
 }
 
-/// The place of a sample that is not among the members.
+/// Place of a sample that is no member.
 const ABSENT: u32 = u32::MAX;
 
 impl Selection {
@@ -80,20 +79,20 @@ impl Selection {
         Self { samples, draws: samples, members: None, strata, digest: None, places: OnceLock::new() }
     }
 
-    /// Selects these `members` of a dataset's `samples`, each once an epoch. A sequential order takes them in the order
-    /// in which they stand here.
+    /// Selects these `members` of a dataset's `samples`, each once an epoch. A sequential order takes them in this
+    /// order.
     ///
     /// # Panics
-    /// Panics when one is not among the dataset's, or there are none.
+    /// Panics if one is not among the samples, or there are none.
     pub fn listed(samples: u64, members: Vec<u32>) -> Self {
         Self::of_strata(samples, vec![(1.0, members)])
     }
 
-    /// Selects strata of samples, each with its weight. The draws are divided among strata by their weights, and evenly
-    /// within a stratum. An epoch has as many draws as there are members.
+    /// Selects strata of samples, each with its weight. The draws are divided among strata by weight, and evenly within
+    /// a stratum. An epoch has as many draws as there are members.
     ///
     /// # Panics
-    /// Panics when a weight is not above 0, a stratum is empty, or a sample is not among the dataset's `samples`.
+    /// Panics if a weight is not above 0, a stratum is empty, or a sample is not among the dataset's `samples`.
     pub fn of_strata(samples: u64, strata: Vec<(f64, Vec<u32>)>) -> Self {
         assert!(
             !strata.is_empty() && strata.iter().all(|(weight, members)| *weight > 0.0 && !members.is_empty())
@@ -125,7 +124,7 @@ impl Selection {
     /// Sets the number of draws of an epoch.
     ///
     /// # Panics
-    /// Panics when there are none.
+    /// Panics if `draws` is 0.
     pub fn with_draws(mut self, draws: u64) -> Self {
         assert!(draws > 0);
         self.draws = draws;
@@ -133,20 +132,20 @@ impl Selection {
         self
     }
 
-    /// The number of draws of an epoch.
+    /// Returns the number of draws of an epoch.
     pub fn draws(&self) -> u64 {
         self.draws
     }
 
-    /// The number of samples that are drawn at all.
+    /// Returns the number of samples that can be drawn.
     pub fn members(&self) -> u64 {
         self.members.as_ref().map_or(self.samples, |members| members.len() as u64)
     }
 
-    /// The member with this index.
+    /// Returns the member with this index.
     ///
     /// # Panics
-    /// Panics when `index` is not below [`Selection::members`].
+    /// Panics if `index` is not below [`Selection::members`].
     pub fn member(&self, index: u64) -> u64 {
         self.members.as_ref().map_or(index, |members| u64::from(members[index as usize]))
     }
@@ -166,7 +165,7 @@ impl Selection {
         self.is_weighted() || self.draws > self.members()
     }
 
-    /// The hash of all that makes the selection differ from [`Selection::all`]; `None` when nothing does.
+    /// Returns a hash of everything that differs from [`Selection::all`]; `None` if nothing does.
     pub fn digest(&self) -> Option<&[u8; 32]> {
         self.digest.as_ref()
     }
@@ -188,7 +187,7 @@ impl Selection {
         Some(hash.finalize().into())
     }
 
-    /// The draw with this `number` in an epoch. Without `keys` there is one stratum, whose samples are drawn in order.
+    /// Returns the draw with this `number` in an epoch. Without `keys` there must be one stratum, drawn in order.
     pub(super) fn draw(&self, number: u64, keys: Option<&DrawKeys>) -> Draw {
         if self.digest.is_none() {
             return Draw::first(number);
@@ -205,7 +204,7 @@ impl Selection {
         Draw { sample: self.member(drawn.begin + index), occurrence: round as u32 }
     }
 
-    /// The draws of an epoch that give `sample`, in no order.
+    /// Returns the numbers of the draws that give `sample`, unordered.
     pub(super) fn draws_of(&self, sample: u64, keys: Option<&DrawKeys>) -> impl Iterator<Item = u64> + use<> {
         let (first, stride, rounds, last) = match self.place_of(sample) {
             None => (0, 0, 0, None),
@@ -223,14 +222,14 @@ impl Selection {
         (0..rounds).map(move |round| first + round * stride).chain(last)
     }
 
-    /// The stratum that a draw falls into.
+    /// Returns the stratum that a draw falls into.
     fn stratum_of(&self, number: u64, keys: Option<&DrawKeys>) -> usize {
         let Some(keys) = keys.filter(|_| self.is_weighted()) else { return 0 };
         let at = self.throw(number, keys);
         self.strata.partition_point(|stratum| stratum.share <= at).min(self.strata.len() - 1)
     }
 
-    /// The number between 0 and 1 at which a draw falls, which is somewhere in its slice.
+    /// Returns the number between 0 and 1 that a draw hits, at a random place in its slice.
     fn throw(&self, number: u64, keys: &DrawKeys) -> f64 {
         (number as f64 + keys.slices.stream(number).unit()) / self.draws as f64
     }
@@ -242,7 +241,7 @@ impl Selection {
         StratumDraws { first, draws, begin, members: self.strata[stratum].members - begin }
     }
 
-    /// The first draw that falls into a stratum or into one after it.
+    /// Returns the first draw that falls into `stratum` or a later one.
     fn first(&self, stratum: usize, keys: Option<&DrawKeys>) -> u64 {
         let Some(before) = stratum.checked_sub(1) else { return 0 };
         if stratum == self.strata.len() {
@@ -250,7 +249,7 @@ impl Selection {
         }
         let keys = keys.expect("a sequential order has one stratum");
         let share = self.strata[before].share;
-        // This is the slice in which the share ends, or by rounding a neighbour of it.
+        // Start in the slice in which the share ends. Rounding may give the slice next to it.
         let mut number = ((share * self.draws as f64) as u64).saturating_sub(1);
         while number < self.draws && self.throw(number, keys) < share {
             number += 1;
@@ -258,7 +257,7 @@ impl Selection {
         number
     }
 
-    /// The place of `sample` among the members; `None` where it is not one.
+    /// Returns the place of `sample` among the members; `None` if it is none.
     fn place_of(&self, sample: u64) -> Option<u64> {
         let Some(members) = &self.members else { return (sample < self.samples).then_some(sample) };
         let places = self.places.get_or_init(|| {
@@ -273,8 +272,8 @@ impl Selection {
 }
 
 impl StratumDraws {
-    /// The permutation whose first members the last, incomplete round draws. `None` where there is no such round, or no
-    /// choice.
+    /// Returns the permutation whose first members the last, incomplete round draws; `None` without such a round or
+    /// without random choice.
     fn chosen(&self, stratum: usize, keys: Option<&DrawKeys>) -> Option<Feistel> {
         let keys = keys.filter(|_| self.members > 1 && !self.draws.is_multiple_of(self.members))?;
         Some(Feistel::new(&mut keys.rounds.stream(stratum as u64), self.members))

@@ -1,44 +1,48 @@
-//! A permutation that keeps neighbours near: stretches of samples are shuffled, and then the samples of those that are
-//! in memory at a time.
+//! A permutation that keeps neighbours near. It shuffles blocks of neighbouring samples (*stretches*), and then the
+//! samples of the blocks that are in memory at a time.
 //!
 //! It is the two-level shuffle of CorgiPile (Xu et al., "In-Database Machine Learning with CorgiPile: Stochastic
-//! Gradient Descent without Full Data Shuffle", SIGMOD 2022) with a buffer that slides. The stretches in shuffled order
-//! are cut into *loads* of some bytes. The samples of a load are shuffled and dealt out in equal shares to as many
-//! *turns* in a row, of which the first is the load's own; the samples that a turn was dealt are shuffled once more. So
-//! at any time the stretches of a few loads are in use, each new turn begins one load, and each sample may come
-//! anywhere within as many turns. Nothing is kept per sample: position ↔ member takes a search among turns and
-//! stretches, and two Feistel networks.
+//! Gradient Descent without Full Data Shuffle", SIGMOD 2022) with a sliding buffer:
 //!
-//! The sequence that comes of this is cut into equal *parts*, one for each rank, of which every global batch has as
-//! much: so no two ranks read the same stretches, but for those at the ends of their parts.
+//! 1. The blocks are shuffled, and cut into read units (*loads*) of some bytes.
+//! 2. The samples of a read unit are shuffled, and divided in equal shares among consecutive phases of the epoch
+//!    (*turns*). The first of these phases has the same number as the read unit.
+//! 3. The samples of each phase are shuffled again.
+//!
+//! So the blocks of a few read units are in use at any time. Each new phase begins one read unit, and each sample may
+//! be anywhere within as many phases. Nothing is stored per sample: position ↔ member takes a search among phases and
+//! blocks, and two Feistel networks.
+//!
+//! The resulting sequence is cut into equal ranges (*parts*), one for each rank, and every global batch has equally
+//! many places of each. So no two ranks read the same blocks, except at the ends of their ranges.
 
 use super::permutation::{Feistel, Shuffle};
 use crate::dataset::{Stretches, UNPACKED_KEPT};
 use base::rng::RandomKey;
 use std::sync::{Arc, OnceLock};
 
-/// The bytes of a load, at least.
+/// Minimum number of bytes of a read unit.
 const LOAD: u64 = 12 << 20;
-/// The number of turns that a load is dealt to, at most.
+/// Maximum number of phases that the samples of a read unit are divided among.
 const MOST_TURNS: u64 = 8;
 
 /// How the sequence is divided among ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SequenceParts {
-    /// The number of parts.
+    /// Number of ranges, one for each rank.
     pub parts: u32,
-    /// The number of places of a global batch, which is a multiple of it.
+    /// Number of places of a global batch, a multiple of `parts`.
     pub global_batch: u64,
 }
 
 /// The keys of the random numbers of one epoch.
 #[derive(Debug, Clone)]
 pub(super) struct StretchKeys {
-    /// The key for the order of the stretches.
+    /// Key for the order of the blocks.
     pub stretches: RandomKey,
-    /// The key for the order within each load.
+    /// Key for the order within each read unit.
     pub loads: RandomKey,
-    /// The key for the order within each turn.
+    /// Key for the order within each phase.
     pub turns: RandomKey,
 }
 
@@ -48,18 +52,18 @@ pub(super) struct StretchShuffle {
     stretches: Arc<Stretches>,
     order: Shuffle,
     keys: StretchKeys,
-    /// Where each stretch begins among the samples of the shuffled stretches, and where the last ends.
+    /// Where each block begins among the samples of the shuffled blocks, followed by the end of the last.
     stretch_starts: Vec<u64>,
-    /// The same of the loads.
+    /// The same for read units.
     load_starts: Vec<u64>,
-    /// Where each turn begins in the sequence, and where the last ends.
+    /// Where each phase begins in the sequence, followed by the end of the last.
     turn_starts: Vec<u64>,
-    /// The orders within loads and within turns that were asked for by now.
+    /// Orders within read units and within phases, made on first use.
     load_orders: Vec<OnceLock<Feistel>>,
     turn_orders: Vec<OnceLock<Feistel>>,
-    /// The number of turns that a load is dealt to.
+    /// Number of phases that the samples of a read unit are divided among.
     shares: u64,
-    /// The number of parts, of the places of a part in each global batch, and of global batches that are full.
+    /// Number of ranges, of places of a range in each global batch, and of full global batches.
     parts: u64,
     each: u64,
     steps: u64,
@@ -67,7 +71,7 @@ pub(super) struct StretchShuffle {
 
 impl StretchShuffle {
     /// # Panics
-    /// Panics unless a global batch is as many places for each part.
+    /// Panics unless a global batch divides evenly among the parts.
     pub(super) fn new(stretches: Arc<Stretches>, keys: StretchKeys, divided: SequenceParts) -> Self {
         let SequenceParts { parts, global_batch } = divided;
         let parts = u64::from(parts);
@@ -90,8 +94,9 @@ impl StretchShuffle {
                 bytes = 0;
             }
         }
-        // Between two samples of a stretch there are those of fewer than twice as many loads. Some memory is left to
-        // what is read besides, and a few loads that are larger than nearly all do not count.
+        // The samples of one block are spread over `shares` phases, in which fewer than 2 · `shares` read units are in
+        // use. These must fit into three quarters of the cache of unpacked blocks; the rest is for other reads. The
+        // 95th percentile is taken as the size of a read unit, so that a few large ones do not count.
         loads.sort_unstable();
         let large = loads.get(loads.len() * 19 / 20).map_or(1, |&bytes| bytes.max(1));
         let shares = (UNPACKED_KEPT * 3 / 4 / (2 * large)).clamp(1, MOST_TURNS);
@@ -128,13 +133,13 @@ impl StretchShuffle {
         self.load_starts[load as usize + 1] - self.load_starts[load as usize]
     }
 
-    /// The samples of a shuffled load that its `nth` turn is dealt.
+    /// Returns the range of a shuffled read unit's samples that belongs to its `nth` phase.
     fn share(&self, load: u64, nth: u64) -> std::ops::Range<u64> {
         let len = self.load_len(load);
         len * nth / self.shares..len * (nth + 1) / self.shares
     }
 
-    /// What a turn is dealt: of each load the samples.
+    /// Returns the samples of a phase, as read units and ranges of their shuffled samples.
     fn shares_of(&self, turn: u64) -> impl Iterator<Item = (u64, std::ops::Range<u64>)> + '_ {
         let newest = turn.min(self.loads() - 1);
         let oldest = (turn + 1).saturating_sub(self.shares);
@@ -152,7 +157,7 @@ impl StretchShuffle {
         self.turn_orders[turn].get_or_init(make)
     }
 
-    /// The place in the sequence of the place with this number in the epoch. What fills no global batch comes last.
+    /// Returns the place in the sequence of a place of the epoch. Samples that fill no global batch come last.
     fn in_sequence(&self, place: u64) -> u64 {
         let global_batch = self.each * self.parts;
         let (step, within) = (place / global_batch, place % global_batch);
@@ -172,12 +177,12 @@ impl StretchShuffle {
         (within / self.each) * self.each * self.parts + number * self.each + within % self.each
     }
 
-    /// The number of parts.
+    /// Returns the number of ranges.
     pub(super) fn parts(&self) -> u32 {
         self.parts as u32
     }
 
-    /// The member at a place of the epoch.
+    /// Returns the member at a place of the epoch.
     pub(super) fn member(&self, place: u64) -> u64 {
         let place = self.in_sequence(place);
         let turn = self.turn_starts.partition_point(|&start| start <= place) - 1;
@@ -196,7 +201,7 @@ impl StretchShuffle {
         unreachable!("a turn has what it was dealt")
     }
 
-    /// The place in the epoch of a member.
+    /// Returns the place in the epoch of a member.
     pub(super) fn place(&self, member: u64) -> u64 {
         let stretch = self.stretches.with_member(member);
         let number = self.order.position(stretch as u64) as usize;

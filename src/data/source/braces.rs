@@ -1,22 +1,20 @@
-//! Braces in names, expanded as bash does, which WebDataset took over: `train-{000000..000127}.tar`, `{a,b}`.
+//! Braces in names, expanded as in bash and WebDataset: `train-{000000..000127}.tar`, `{a,b}`.
 //!
-//! What a pattern would give is counted before any of it is made, so that no pattern takes more memory than its names
-//! may have.
+//! The number and size of the names are computed before expansion, so that no pattern can use more memory than allowed.
 
-/// The most names that a pattern may give.
+/// Maximum number of names of a pattern.
 const MOST_NAMES: u64 = 1_000_000;
-/// The most bytes of all names of a pattern.
+/// Maximum number of bytes of all names of a pattern.
 const MOST_BYTES: u64 = 256 << 20;
-/// The most bytes of a pattern.
+/// Maximum number of bytes of a pattern.
 const LONGEST: usize = 64 << 10;
-/// How deep braces may stand in one another.
+/// Maximum nesting depth of braces.
 const DEEPEST: usize = 32;
 
-/// The names that a text with braces stands for, in the order in which bash gives them; `None` where it has no braces
-/// that stand for anything.
+/// Expands a text with braces into names, in bash's order; `None` if it has no braces that bash would expand.
 ///
 /// # Errors
-/// What is wrong with the pattern, in words that follow its name.
+/// What is wrong with the pattern, in words that follow the pattern.
 pub(super) fn expand(text: &str) -> Result<Option<Vec<String>>, String> {
     if !text.contains('{') {
         return Ok(None);
@@ -38,35 +36,35 @@ pub(super) fn expand(text: &str) -> Result<Option<Vec<String>>, String> {
     Ok(Some(pattern.names()))
 }
 
-/// What stands one after another.
+/// A sequence of pieces.
 struct Pattern<'a>(Vec<PatternPiece<'a>>);
 
-/// A part of a pattern.
+/// A piece of a pattern.
 enum PatternPiece<'a> {
     Literal(&'a str),
-    /// One of several, as `{a,b}`.
+    /// Alternatives, as in `{a,b}`.
     Choice(Vec<Pattern<'a>>),
     Range(Range),
 }
 
-/// Numbers or letters from one to another, as `{000..127..2}`.
+/// Numbers or letters from one to another, as in `{000..127..2}`.
 struct Range {
     first: i64,
-    /// The number of steps after the first.
+    /// Number of steps after the first.
     steps: u64,
-    /// How far one is from the next; negative where they go down.
+    /// Difference between neighbours; negative if they descend.
     step: i128,
     form: RangeForm,
 }
 
-/// What a [`Range`] is of.
+/// Elements of a [`Range`].
 enum RangeForm {
-    /// Whole numbers, of at least so many characters, with zeros before them.
+    /// Whole numbers, padded with zeros to at least this many characters.
     Numbers(usize),
     Letters,
 }
 
-/// How much a pattern gives.
+/// Size of a pattern's expansion.
 #[derive(Clone, Copy)]
 struct PatternCount {
     names: u64,
@@ -102,7 +100,7 @@ impl<'a> Pattern<'a> {
         })
     }
 
-    /// All names. [`Pattern::count`] says how many there are.
+    /// Returns all names. Check [`Pattern::count`] first.
     fn names(&self) -> Vec<String> {
         self.0.iter().fold(vec![String::new()], |before, piece| match piece {
             PatternPiece::Literal(text) => before.into_iter().map(|name| name + text).collect(),
@@ -143,7 +141,7 @@ impl PatternPiece<'_> {
 }
 
 impl Range {
-    /// Takes `first..last` or `first..last..step` apart; `None` for anything else.
+    /// Parses `first..last` or `first..last..step`; `None` for anything else.
     fn parse(text: &str) -> Option<Self> {
         let (first, rest) = text.split_once("..")?;
         let (last, step) = match rest.split_once("..") {
@@ -176,7 +174,7 @@ impl Range {
         }
     }
 
-    /// The most characters of a name.
+    /// Returns the maximum number of characters of a name.
     fn widest(&self) -> usize {
         match self.form {
             RangeForm::Letters => 1,
@@ -185,7 +183,7 @@ impl Range {
     }
 }
 
-/// The number of characters that all numbers between two have, where one of the two begins with a zero; else 0.
+/// Returns the width that zero padding gives all numbers, if `first` or `last` begins with a zero; else 0.
 fn width(first: &str, last: &str) -> usize {
     let padded = |text: &str| {
         let digits = text.strip_prefix('-').unwrap_or(text);
@@ -194,12 +192,12 @@ fn width(first: &str, last: &str) -> usize {
     if padded(first) || padded(last) { first.len().max(last.len()) } else { 0 }
 }
 
-/// The first opening brace that a closing one belongs to, and that one. Between them there must be a comma or two dots.
+/// Returns the first opening brace with a matching closing one, and that one. Between them must be a comma or two dots.
 fn first_group(text: &str) -> Option<(usize, usize)> {
     let bytes = text.as_bytes();
     let mut from = 0;
     while let Some(start) = (from..bytes.len()).find(|&at| bytes[at] == b'{') {
-        // As a word of its own, `{}` stands for itself.
+        // At the beginning of a text, bash takes `{}` literally.
         let is_word = start == 0 && bytes.get(1) == Some(&b'}');
         if let Some(end) = closing(bytes, start + 1).filter(|_| !is_word) {
             return Some((start, end));
@@ -209,7 +207,7 @@ fn first_group(text: &str) -> Option<(usize, usize)> {
     None
 }
 
-/// The brace that closes what begins at `start`.
+/// Returns the position of the brace that closes the group that begins at `start`.
 fn closing(bytes: &[u8], start: usize) -> Option<usize> {
     let (mut level, mut is_group) = (0, false);
     for at in start..bytes.len() {
@@ -227,7 +225,7 @@ fn closing(bytes: &[u8], start: usize) -> Option<usize> {
     None
 }
 
-/// What stands between the commas of a group, those in inner braces left alone.
+/// Splits a group at its commas, ignoring those in inner braces.
 fn parts(group: &str) -> Vec<&str> {
     let (mut parts, mut level, mut start) = (Vec::new(), 0, 0);
     for (at, byte) in group.bytes().enumerate() {
@@ -287,7 +285,7 @@ mod tests {
         println!("seed {seed}");
         let mut state: u64 = seed;
         let mut below = |count: u64| {
-            // Knuth's MMIX generator, whose upper bits are the random ones.
+            // Knuth's MMIX generator. Its upper bits are the random ones.
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % count
         };
@@ -303,7 +301,7 @@ mod tests {
         let written = String::from_utf8(output.stdout).unwrap();
         let mut several = 0;
         for (text, line) in texts.iter().zip(written.lines()) {
-            // Bash drops words of no characters.
+            // Bash drops empty words.
             let own = names(text);
             several += usize::from(own.len() > 1);
             let own: String =

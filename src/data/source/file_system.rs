@@ -1,4 +1,4 @@
-//! Files below a path of this machine's file systems.
+//! Datasets in directories and files of this machine's file systems.
 
 use super::{
     COARSE_TICK, DatasetSource, Entry, EntryKind, Identity, OpenFile, Seen, SizedFile, SourceDirectory, Stamp,
@@ -15,13 +15,13 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A directory, or a single file, of a file system.
+/// A directory or a single file of a file system.
 pub(super) struct FileSystem {
     root: PathBuf,
 }
 
 impl FileSystem {
-    /// The place at `root`, which messages call so.
+    /// Makes the place at `root`, which messages show as given.
     pub(super) fn at(root: &Path) -> Self {
         Self { root: root.to_path_buf() }
     }
@@ -45,9 +45,9 @@ impl DatasetSource for FileSystem {
         Ok(Arc::new(Self { root: super::absolute(&self.root)? }))
     }
 
-    /// On FUSE a program of the user's gives inodes out, and may count anew at every mount.
+    /// On FUSE, a user's program assigns inode numbers, perhaps new ones at each mount.
     fn has_lasting_inodes(&self) -> bool {
-        // FUSE_SUPER_MAGIC, as statfs(2) lists it.
+        // FUSE_SUPER_MAGIC, as in statfs(2).
         !rustix::fs::statfs(&self.root).is_ok_and(|found| found.f_type as u32 == 0x6573_5546)
     }
 
@@ -71,13 +71,13 @@ impl DatasetSource for FileSystem {
         identity_of(&path, path.metadata())
     }
 
-    /// The server of a network file system is asked, because what its client remembers may be a minute old.
+    /// Asks the server of a network file system, because the client's cached attributes may be a minute old.
     fn stamp(&self, name: &[u8]) -> Result<Seen> {
         let path = self.path(name);
         let flags = AtFlags::STATX_FORCE_SYNC;
         let found = match rustix::fs::statx(CWD, &path, flags, StatxFlags::BASIC_STATS) {
             Ok(found) => Ok(Stamp::of_statx(&found)),
-            // Sandboxes that do not know `statx` answer with either of these.
+            // Sandboxes that do not support `statx` return either of these.
             Err(Errno::NOSYS | Errno::PERM) => Stamp::at(&path),
             Err(error) => Err(error.into()),
         };
@@ -100,32 +100,32 @@ impl DatasetSource for FileSystem {
     fn open(&self, name: &[u8]) -> Result<OpenFile> {
         let path = self.path(name);
         let fail = |error| Error::io("open", &path, error);
-        // It is looked at before it is opened, because opening a pipe would wait for somebody who writes to it.
+        // Check before opening, because opening a pipe would wait for a writer.
         if !path.metadata().map_err(fail)?.is_file() {
             return Err(Error::dataset(path, "is not a regular file"));
         }
         let file = File::open(&path).map_err(fail)?;
         let look = || file.metadata().map_err(|error| Error::io("look at", &path, error));
         let stamp = Stamp::stable(COARSE_TICK, || look().map(|metadata| Stamp::of(&metadata)))?;
-        // Headers are far apart: reading ahead would read the images. A hint; refusing it costs only speed.
+        // Headers are far apart, so readahead would read the images. Only a hint: a failure costs speed alone.
         let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
         Ok(OpenFile { bytes: Box::new(SizedFile { file, size: stamp.size }), stamp })
     }
 }
 
-/// Whether an error says that nothing is at a path.
+/// Whether an error means that there is nothing at a path.
 pub fn is_gone(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
         || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
 }
 
-/// What the system's answer about the directory at `path` tells it by.
+/// Returns the identity of the directory at `path` from its metadata.
 fn identity_of(path: &Path, found: std::io::Result<Metadata>) -> Result<Option<Identity>> {
     let metadata = found.map_err(|error| Error::io("look at", path, error))?;
     Ok(Some((metadata.dev(), metadata.ino())))
 }
 
-/// What an entry is, no link.
+/// Returns the kind of an entry that is no link.
 fn kind_of(kind: FileType) -> EntryKind {
     match kind {
         FileType::Directory => EntryKind::Directory,
@@ -134,7 +134,6 @@ fn kind_of(kind: FileType) -> EntryKind {
     }
 }
 
-/// An open directory.
 struct FileDirectory {
     path: PathBuf,
     directory: File,
@@ -142,7 +141,7 @@ struct FileDirectory {
 }
 
 impl FileDirectory {
-    /// The error of looking at an entry.
+    /// Makes the error for an entry that cannot be inspected.
     fn unseen(&self, name: &[u8], error: Errno) -> Error {
         Error::io("look at", self.path.join(OsStr::from_bytes(name)), error.into())
     }

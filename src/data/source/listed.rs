@@ -1,4 +1,4 @@
-//! Files that a name with braces lists, in a place of another kind.
+//! Files that a name with braces lists, within a place of another kind.
 
 use super::file_system::FileSystem;
 use super::{
@@ -13,32 +13,33 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Files of a directory, which is not listed: their names are known.
+/// Files of a directory with known names. The directory itself is never listed.
 pub(super) struct ListedFiles {
     directory: Arc<dyn DatasetSource>,
-    /// The name with braces, as it may be shown.
+    /// The name with braces, without secrets.
     shown: PathBuf,
-    /// What of that name stands behind the directory.
+    /// The part of that name after the directory.
     pattern: String,
-    /// The files' names below the directory, sorted.
+    /// Names of the files below the directory, sorted.
     names: Arc<Vec<Vec<u8>>>,
 }
 
-/// A name with braces, taken apart.
+/// The parts of a name with braces.
 struct Parts<'a> {
-    /// The beginning, in which braces stand for themselves.
+    /// Beginning, in which braces are literal.
     fixed: &'a str,
-    /// What may have braces that stand for something.
+    /// Rest, in which braces are expanded.
     pattern: &'a str,
-    /// The query of a URL.
+    /// Query of a URL.
     query: &'a str,
 }
 
 impl ListedFiles {
-    /// The files that `root` lists by braces; `None` where it has none, or is the name of something that exists.
+    /// Returns the files that `root` lists by braces; `None` if it has none, or if a file or directory has exactly this
+    /// name.
     ///
     /// # Errors
-    /// [`Error::Dataset`] for braces that stand for what cannot be files of one dataset.
+    /// [`Error::Dataset`] for braces that cannot list the files of one dataset.
     pub(super) fn at(root: &Path) -> Result<Option<Self>> {
         let Some(text) = root.to_str().filter(|text| text.contains('{')) else { return Ok(None) };
         let refused = |why: String| Error::dataset(shown(root).into_owned(), why);
@@ -84,7 +85,7 @@ impl ListedFiles {
 }
 
 impl<'a> Parts<'a> {
-    /// The parts of a URL, whose server and query are what they are.
+    /// Splits a URL. Braces in its server and query are literal.
     fn of_url(text: &'a str) -> Self {
         let path = text.find("://").map_or(0, |at| at + 3);
         let path = text[path..].find(['/', '?', '#']).map_or(text.len(), |at| path + at);
@@ -92,7 +93,7 @@ impl<'a> Parts<'a> {
         Self { fixed: &text[..path], pattern: &text[path..query], query: &text[query..] }
     }
 
-    /// The parts of a path. A directory that exists is meant as it is.
+    /// Splits a path. Braces in the names of existing directories are literal.
     fn of_path(root: &Path, text: &'a str) -> Self {
         let exists = |path: &&Path| path.to_str().is_some_and(|path| path.contains('{')) && path.exists();
         let known = root.ancestors().find(exists).map_or(0, |path| path.as_os_str().len());
@@ -101,7 +102,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The names, sorted.
+/// Sorts and checks the names.
 fn checked(mut names: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, String> {
     names.sort_unstable();
     if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -160,7 +161,7 @@ impl DatasetSource for ListedFiles {
         Ok(None)
     }
 
-    /// The stamp of the root says which files there are.
+    /// The stamp of the root depends on which files are listed.
     fn stamp(&self, name: &[u8]) -> Result<Seen> {
         if name.is_empty() {
             let hash = Sha256::new_with_prefix(self.canonical()?.as_os_str().as_encoded_bytes());

@@ -1,8 +1,21 @@
-//! Where datasets lie: a place with files that can be listed, looked at and read in parts, by their names below a root.
+//! Places that datasets are stored in: files that can be listed, inspected and read in parts, by their names below a
+//! root.
 //!
-//! [`DatasetSource`] is all that indexing asks of such a place, and [`at`] the only function that knows which kinds of
-//! places there are: for another kind, implement the trait and name it there. Samples are read by `store::io`, whose
-//! readers take bytes into slots: by the path of a file, or, where the place is a [`RangeSource`] too, by requests.
+//! [`DatasetSource`] is everything that indexing needs of a place, and [`at`] the only function that knows all kinds:
+//!
+//! - file systems (`file_system.rs`),
+//! - HTTP servers (`http/`),
+//! - object stores (`objects/`, with the cargo feature of that name), for which a crate finds credentials, signs
+//!   requests and reads listings,
+//! - files that a name with braces lists, in one of these places (`listed.rs`, `braces.rs`),
+//! - files that a manifest names, in any of these places (`manifest/`). Their names are the texts of the manifest,
+//!   without secrets.
+//!
+//! To add a kind, implement the trait and extend [`at`]. Samples are read by `store::io`, whose readers copy bytes into
+//! slots: by a file's path, or, if the place is also a [`RangeSource`], by requests.
+//!
+//! Places are read-only: the index and the cache are stored elsewhere (→ `tests/load/store/refusals.rs`). Changes are
+//! found by the [`Stamp`]s of files and directories.
 
 mod braces;
 mod file_system;
@@ -36,39 +49,40 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A place where the files of a dataset are. Names are paths below its root, of bytes, with slashes between their
-/// parts; the empty name is the root itself, which may be a single file.
+/// A place with the files of a dataset. Names are paths below its root, as bytes, with slashes between their parts. The
+/// empty name is the root itself, which may be a single file.
 pub trait DatasetSource: Send + Sync {
-    /// The path or URL of what has this name, for messages and for readers.
+    /// Returns the path or URL of the file or directory `name`, for messages and readers.
     fn path(&self, name: &[u8]) -> PathBuf;
 
-    /// What the place is called for good, whichever links led to it: what is kept of a dataset is kept under this name.
+    /// Returns the canonical path or URL of the place, with links resolved. Indexes and caches are stored under this
+    /// name.
     ///
     /// # Errors
-    /// [`base::error::Error::Dataset`] where there is nothing; [`base::error::Error::Io`] where that cannot be told.
+    /// [`base::error::Error::Dataset`] if nothing is there; [`base::error::Error::Io`] if that cannot be determined.
     fn canonical(&self) -> Result<PathBuf>;
 
-    /// The same place by a name that lasts, whatever becomes of this process's working directory.
+    /// Returns the same place with an absolute path, which stays valid if the process changes its working directory.
     ///
     /// # Errors
-    /// [`base::error::Error::Io`] where there is no working directory any more.
+    /// [`base::error::Error::Io`] if the working directory no longer exists.
     fn settled(&self) -> Result<Arc<dyn DatasetSource>>;
 
-    /// Whether each question to it is a request to another machine, of which many are best made at a time.
+    /// Whether each query is a request to another machine, so that many at a time are best.
     fn is_remote(&self) -> bool {
         false
     }
 
-    /// Whether inode numbers last, so that they tell one file from another.
+    /// Whether inode numbers are permanent, so that they identify files.
     fn has_lasting_inodes(&self) -> bool;
 
-    /// Whether the root is a directory, and not a single file.
+    /// Whether the root is a directory, as opposed to a single file.
     ///
     /// # Errors
-    /// [`base::error::Error::Io`] where it cannot be looked at.
+    /// [`base::error::Error::Io`] if it cannot be inspected.
     fn is_directory(&self) -> Result<bool>;
 
-    /// The canonical names of what it is: its own, or those of the files that its name lists.
+    /// Returns the canonical names of this place: its own, or those of the files that its name lists.
     ///
     /// # Errors
     /// The errors of [`DatasetSource::canonical`].
@@ -76,7 +90,7 @@ pub trait DatasetSource: Send + Sync {
         Ok(vec![self.canonical()?])
     }
 
-    /// The names of the files that its own name lists, sorted, where it is no directory that has others too.
+    /// Returns the files that the place's name lists, sorted; `None` if it is an ordinary directory or file.
     fn named_files(&self) -> Option<&[Vec<u8>]> {
         None
     }
@@ -84,82 +98,82 @@ pub trait DatasetSource: Send + Sync {
     /// Opens a directory to list it.
     ///
     /// # Errors
-    /// [`base::error::Error::Io`] for what is no directory or cannot be listed.
+    /// [`base::error::Error::Io`] if it is no directory or cannot be listed.
     fn directory(&self, name: &[u8]) -> Result<Box<dyn SourceDirectory>>;
 
-    /// What tells a directory from all others, where links may lead to one in circles; else `None`.
+    /// Returns the identity of a directory, to detect cycles of links; `None` if the place has no links.
     ///
     /// # Errors
-    /// [`base::error::Error::Io`] where it cannot be looked at.
+    /// [`base::error::Error::Io`] if it cannot be inspected.
     fn identity(&self, name: &[u8]) -> Result<Option<Identity>>;
 
-    /// The stamp that a file or directory has now, and not what was remembered of it.
+    /// Returns the current stamp of a file or directory, bypassing caches.
     ///
     /// # Errors
-    /// [`base::error::Error::Io`] for what exists and cannot be looked at.
+    /// [`base::error::Error::Io`] if it exists but cannot be inspected.
     fn stamp(&self, name: &[u8]) -> Result<Seen>;
 
     /// Opens a file to read parts of it in any order.
     ///
     /// # Errors
-    /// [`base::error::Error::Io`] for what cannot be opened; [`base::error::Error::Dataset`] for what is no regular
-    /// file.
+    /// [`base::error::Error::Io`] if it cannot be opened; [`base::error::Error::Dataset`] if it is no regular file.
     fn open(&self, name: &[u8]) -> Result<OpenFile>;
 
-    /// The same place for readers, where its files are read by requests; `None` where they are read by their paths.
+    /// Returns the place for readers, if its files are read by requests; `None` if they are read by their paths.
     fn ranges(&self) -> Option<Arc<dyn RangeSource>> {
         None
     }
 
-    /// Who gives the bytes of the file with this name by requests, and its name there; `None` where it is read by its
-    /// path.
+    /// Returns the source that serves the file `name` by requests, and the file's name there; `None` if it is read by
+    /// its path.
     fn range_of(&self, name: &[u8]) -> Option<(Arc<dyn RangeSource>, Vec<u8>)> {
         Some((self.ranges()?, name.to_vec()))
     }
 
-    /// The number of bytes of the file with this name; `None` where there is no regular file.
+    /// Returns the size of the file `name` in bytes; `None` if there is no regular file.
     ///
     /// # Errors
-    /// [`base::error::Error::Io`] for what exists and cannot be looked at.
+    /// [`base::error::Error::Io`] if it exists but cannot be inspected.
     fn size(&self, name: &[u8]) -> Result<Option<u64>> {
         Ok(self.stamp(name)?.stamp().map(|stamp| stamp.size))
     }
 
-    /// Has the root taken for a single file, whatever its name says, before anything else is asked of it.
+    /// Declares that the root is a single file, whatever its name. Must be called before any query.
     fn is_file(&self) {}
 
-    /// The place as that of a manifest, if it is one.
+    /// Returns the place as a manifest, if it is one.
     fn manifest(&self) -> Option<&ManifestSource> {
         None
     }
 
-    /// The requests so far that listed, looked and parsed; `None` where there are none to make.
+    /// Returns the number of requests so far for listing, inspecting and parsing; `None` if the place makes no
+    /// requests.
     fn asked(&self) -> Option<AskedCounts> {
         None
     }
 
-    /// Has requests watched while they are waited for, or no longer.
+    /// Sets or removes the watch that decides how long callers wait for requests.
     fn set_watch(&self, _watch: Option<Arc<dyn WaitWatch>>) {}
 
-    /// What the user should know of the place, as far as it was seen.
+    /// Returns a warning for the user about the place, from what was seen so far.
     fn warning(&self) -> Option<String> {
         None
     }
 }
 
-/// What a place says of a file or directory.
+/// State of a file or directory in a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
-    /// It has this stamp.
+    /// It exists and has this stamp.
     As(Stamp),
-    /// It is there, and nothing shows whether it has changed.
+    /// It exists, but changes cannot be detected.
     Unstamped,
-    /// There is nothing.
+    /// It does not exist.
     Gone,
 }
 
 impl Seen {
-    /// The stamp of what is there; `None` for nothing. What has no stamp has one that says nothing.
+    /// Returns the stamp; `None` if nothing is there. Without a stamp it is the empty one.
     pub fn stamp(self) -> Option<Stamp> {
         match self {
             Self::As(stamp) => Some(stamp),
@@ -169,10 +183,10 @@ impl Seen {
     }
 }
 
-/// The place that the user named `root`.
+/// Opens the place that the user named `root`.
 ///
 /// # Errors
-/// [`Error::Dataset`] for a URL that cannot be read, or of a kind that is not known.
+/// [`Error::Dataset`] for a URL that cannot be parsed, or with an unknown scheme.
 pub fn at(root: &Path) -> Result<Arc<dyn DatasetSource>> {
     let refused = |why: String| Err(Error::dataset(shown(root).into_owned(), why));
     if let Some(why) = foreign(root) {
@@ -187,7 +201,7 @@ pub fn at(root: &Path) -> Result<Arc<dyn DatasetSource>> {
     place(root)
 }
 
-/// The place at `root`, whose name lists no others.
+/// Opens the place at `root`, which is neither a list in braces nor a manifest.
 fn place(root: &Path) -> Result<Arc<dyn DatasetSource>> {
     let refused = |why: String| Err(Error::dataset(shown(root).into_owned(), why));
     let Some(url) = url(root) else { return Ok(Arc::new(FileSystem::at(root))) };
@@ -219,29 +233,30 @@ fn object_source(url: ObjectUrl) -> Result<Arc<dyn DatasetSource>> {
     Err(Error::left_out(&format!("object stores, to read {}", url.shown()), "objects"))
 }
 
-/// What WebDataset takes for a command begins so.
+/// Prefix of names that WebDataset runs as commands.
 const COMMAND: &str = "pipe:";
 
-/// Why a name that WebDataset would take is refused.
+/// Returns why a name that is valid in WebDataset is refused here; `None` if it is not refused.
 fn foreign(root: &Path) -> Option<&'static str> {
     let text = root.to_str()?;
     let exists = || url(root).is_none() && root.symlink_metadata().is_ok();
     if text.starts_with(COMMAND) && !exists() {
         return Some("is a command, which is not run: name a path or a URL, or write its output to a file");
     }
-    // An IPv6 address has two colons, too.
+    // An IPv6 address may contain two colons, too. So the host is not searched.
     let place = url(root).map_or(text, |url| url.split_once("://").map_or(url, |(_, rest)| rest));
     let path = if url(root).is_some() { place.find('/').map_or("", |slash| &place[slash..]) } else { place };
     let path = path.split('?').next().unwrap_or_default();
     (path.contains("::") && !exists()).then_some("joins places by `::`: give them as a list")
 }
 
-/// Whether a path is a URL, and none of a file system.
+/// Whether a path is a URL.
 pub fn is_url(path: &Path) -> bool {
     url(path).is_some()
 }
 
-/// The URL that a root is; `None` for a path of a file system. Also what was a URL before it was taken for a path.
+/// Returns the URL that a root is; `None` for a path of a file system. Also recognises URLs that lost a slash when they
+/// were converted to a path.
 pub fn url(root: &Path) -> Option<&str> {
     let text = root.to_str()?;
     let (scheme, rest) = text.split_once(":/")?;
@@ -252,10 +267,10 @@ pub fn url(root: &Path) -> Option<&str> {
     (is_scheme && (rest.starts_with('/') || was_url)).then_some(text)
 }
 
-/// The bytes of the file that a setting names by a path or a URL.
+/// Reads the file that a setting names by path or URL.
 ///
 /// # Errors
-/// Why it cannot be read; its name is not said, or as it may be shown.
+/// Why it cannot be read. The text shows no secrets of its name.
 pub fn read_named(file: &Path) -> Result<Vec<u8>, String> {
     if url(file).is_none() {
         return std::fs::read(file).map(from_text).map_err(|error| error.to_string());
@@ -268,25 +283,25 @@ pub fn read_named(file: &Path) -> Result<Vec<u8>, String> {
     whole().map(from_text).map_err(|error| error.to_string())
 }
 
-/// The text without the byte order mark that spreadsheets and editors put before it, and that is no part of it.
+/// Returns the text without the byte order mark that spreadsheets and editors prepend.
 pub fn without_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text)
 }
 
-/// The bytes of a file of text, without a byte order mark.
+/// Removes the byte order mark of a text file's bytes.
 fn from_text(mut bytes: Vec<u8>) -> Vec<u8> {
     let mark = bytes.len() - without_mark(&bytes).len();
     bytes.drain(..mark);
     bytes
 }
 
-/// The most bytes of a file that a setting names by a URL.
+/// Maximum size in bytes of a file that a setting names by URL.
 const MOST_NAMED: u64 = 1 << 30;
 
-/// The bytes of the single file that a root is, of which it may have up to `most`.
+/// Reads the single file that a root is, of up to `most` bytes.
 ///
 /// # Errors
-/// [`Error::Dataset`] where there are more; [`Error::Io`] where they cannot be read.
+/// [`Error::Dataset`] if it is larger; [`Error::Io`] if it cannot be read.
 pub fn read_whole(root: &dyn DatasetSource, most: u64) -> Result<Vec<u8>> {
     let path = root.path(&[]);
     let OpenFile { bytes, .. } = root.open(&[])?;
@@ -307,21 +322,21 @@ pub fn read_whole(root: &dyn DatasetSource, most: u64) -> Result<Vec<u8>> {
     Ok(text)
 }
 
-/// A URL as it may be shown and kept.
+/// Returns a URL without its secrets.
 fn shown_url(url: &str) -> String {
     object_url::shown(url).unwrap_or_else(|| http::shown(url))
 }
 
-/// A root as it may be shown and kept: of a URL without user, password and query, which are credentials.
+/// Returns a root without its secrets: a URL loses user, password and query, which are credentials.
 pub fn shown(root: &Path) -> Cow<'_, Path> {
     match url(root) {
         Some(url) if url.contains("::") => Cow::Owned(PathBuf::from(&*without_secrets(url))),
-        // Braces are shown as they are written, since they list files.
+        // Show braces unencoded, since they list files.
         Some(url) if url.contains('{') => {
             Cow::Owned(PathBuf::from(shown_url(url).replace("%7B", "{").replace("%7D", "}")))
         }
         Some(url) => Cow::Owned(PathBuf::from(shown_url(url))),
-        // Of a command nothing is shown but its name.
+        // Of a command, show only the program's name: arguments may be secret.
         None if let Some(command) = root.to_str().and_then(|text| text.strip_prefix(COMMAND)) => {
             let name = command.trim_start().split(char::is_whitespace).next().unwrap_or_default();
             Cow::Owned(PathBuf::from(format!("{COMMAND}{}", without_secrets(name))))
@@ -333,14 +348,14 @@ pub fn shown(root: &Path) -> Cow<'_, Path> {
     }
 }
 
-/// A text without what is secret in URLs within it, wherever they stand.
+/// Returns a text without the secrets of URLs anywhere in it.
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
     let Some(at) = text.find("://") else { return Cow::Borrowed(text) };
     let is_end = |end: char| end.is_whitespace() || matches!(end, '\'' | '"' | '`' | '<' | '>' | '|');
     let (before, rest) = text.split_at(at + 3);
     let (mut left, after) = rest.split_at(rest.find(is_end).unwrap_or(rest.len()));
     let mut shown = before.to_owned();
-    // Of several that are joined by `::`, each has its own. An IPv6 address has two colons, too.
+    // If several URLs are joined by `::`, each has its own secrets. An IPv6 address may contain two colons, too.
     loop {
         let bracket = left.find(']').unwrap_or(0);
         let end = left[bracket..].find("::").map_or(left.len(), |joined| bracket + joined);
@@ -356,14 +371,14 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
     if shown == text { Cow::Borrowed(text) } else { Cow::Owned(shown) }
 }
 
-/// What stands behind the scheme of a URL, but for user, password and query.
+/// Returns the text after the scheme of a URL, without user, password and query.
 fn place_of_url(url: &str) -> &str {
     let authority = &url[..url.find(['/', '?', '#']).unwrap_or(url.len())];
     let is_port = |port: &str| port.is_empty() || port.parse::<u16>().is_ok();
     let is_whole = authority.contains('@')
         || authority.ends_with(']')
         || authority.rsplit_once(':').is_none_or(|(_, port)| is_port(port));
-    // Of what cannot be taken apart, all that may belong to a user and a password is left out, slashes included.
+    // If it cannot be parsed, drop everything that may belong to a user and password, including slashes.
     let place = match if is_whole { authority } else { url }.rfind('@') {
         Some(at) => &url[at + 1..],
         None => url,
@@ -371,17 +386,17 @@ fn place_of_url(url: &str) -> &str {
     place.split(['?', '#']).next().unwrap_or_default()
 }
 
-/// The root that has this name in the directory `root`. What a URL has behind its path stays.
+/// Returns the root of the file `name` in the directory `root`. A URL keeps its query.
 pub fn below(root: &Path, name: &str) -> PathBuf {
     let Some(url) = url(root) else { return root.join(name) };
     let (place, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
     PathBuf::from(format!("{}/{name}{query}", place.trim_end_matches('/')))
 }
 
-/// The path of a root that does not go by the working directory; a URL as it may be shown.
+/// Returns the absolute path of a root; a URL without its secrets.
 ///
 /// # Errors
-/// [`Error::Io`] where there is no working directory any more.
+/// [`Error::Io`] if the working directory no longer exists.
 pub fn absolute(root: &Path) -> Result<PathBuf> {
     match url(root) {
         Some(_) => Ok(shown(root).into_owned()),
@@ -389,55 +404,55 @@ pub fn absolute(root: &Path) -> Result<PathBuf> {
     }
 }
 
-/// The device and the inode of a directory.
+/// Device and inode of a directory.
 pub type Identity = (u64, u64);
 
-/// A file that is open for its parsers.
+/// A file that was opened for its parsers.
 pub struct OpenFile {
-    /// Its bytes.
+    /// Bytes of the file.
     pub bytes: Box<dyn ReadAt + Send + Sync>,
-    /// Its stamp from before anything of it was read.
+    /// Stamp from before the first read.
     pub stamp: Stamp,
 }
 
 /// A directory that can be listed.
 pub trait SourceDirectory: Send + Sync {
-    /// Its stamp from before its names are read, so that what is added meanwhile shows as a change.
+    /// Returns the stamp from before the names are read, so that entries added meanwhile count as a change.
     fn stamp(&self) -> Stamp;
 
-    /// What tells it from all other directories, where links may lead to one in circles; else `None`.
+    /// Returns the directory's identity, to detect cycles of links; `None` if the place has no links.
     ///
     /// # Errors
-    /// [`base::error::Error::Io`] where it cannot be looked at.
+    /// [`base::error::Error::Io`] if it cannot be inspected.
     fn identity(&self) -> Result<Option<Identity>>;
 
-    /// Shows the entries, in no order, until `show` breaks it off.
+    /// Passes the entries to `show`, unordered, until `show` returns a break.
     ///
     /// # Errors
-    /// [`base::error::Error::Io`] where listing fails, and the errors of `show`, which end it.
+    /// [`base::error::Error::Io`] if listing fails, and the errors of `show`, which end the listing.
     fn entries(&self, show: &mut dyn FnMut(Entry<'_>) -> Result<ControlFlow<()>>) -> Result<()>;
 
-    /// The number of bytes of the file with this name; `None` where there is no regular file any more.
+    /// Returns the size of the file `name` in bytes; `None` if there is no regular file any more.
     ///
     /// # Errors
-    /// [`base::error::Error::Io`] where it cannot be looked at.
+    /// [`base::error::Error::Io`] if it cannot be inspected.
     fn size(&self, name: &[u8]) -> Result<Option<u64>>;
 }
 
-/// What a directory has.
+/// An entry of a directory.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry<'a> {
-    /// Its name in the directory.
+    /// Name in the directory.
     pub name: &'a [u8],
-    /// What it is, links followed.
+    /// Kind, with links followed.
     pub kind: EntryKind,
-    /// What it leads to, if it is a link.
+    /// Identity of the target, if it is a link.
     pub target: Option<Identity>,
-    /// The number of bytes of a file, where the listing tells.
+    /// Size of a file in bytes, if the listing contains it.
     pub size: Option<u64>,
 }
 
-/// What an [`Entry`] is.
+/// Kind of an [`Entry`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     /// A directory.
@@ -446,9 +461,9 @@ pub enum EntryKind {
     File,
     /// A pipe, a socket or a device.
     Special,
-    /// A link that leads to nothing, or in a circle.
+    /// A link to nothing, or in a cycle.
     BrokenLink,
-    /// What cannot be looked at: [`SourceDirectory::size`] says why.
+    /// An entry that cannot be inspected: [`SourceDirectory::size`] returns the error.
     Unseen,
 }
 

@@ -1,9 +1,10 @@
-//! URLs of object stores: which store, which bucket, which part of it. Keys stand in them as they are, not encoded.
+//! URLs of object stores: the store, the bucket, and the key or prefix. Keys are written as they are, not
+//! percent-encoded.
 
-/// Whose store it is.
+/// Vendor of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StoreKind {
-    /// Amazon S3, and whatever speaks its protocol.
+    /// Amazon S3, and all stores with its protocol.
     S3,
     /// Google Cloud Storage.
     Google,
@@ -11,7 +12,7 @@ pub(super) enum StoreKind {
     Azure,
 }
 
-/// The schemes, and whose they are.
+/// URL schemes with their vendors.
 const SCHEMES: [(&str, StoreKind); 7] = [
     ("s3", StoreKind::S3),
     ("s3a", StoreKind::S3),
@@ -27,18 +28,18 @@ const SCHEMES: [(&str, StoreKind); 7] = [
 pub(super) struct ObjectUrl {
     pub(super) kind: StoreKind,
     pub(super) scheme: &'static str,
-    /// The bucket or container; with the account, where the URL names it.
+    /// Bucket or container, together with the account if the URL names it.
     pub(super) bucket: String,
-    /// The key, or what the keys begin with, without slashes around it; empty for the whole bucket.
+    /// Key or key prefix, without slashes at its ends; empty for the whole bucket.
     pub(super) key: String,
-    /// Whether it ends as a directory's URL does.
+    /// Whether it ends in a slash, as a directory's URL does.
     pub(super) is_directory: bool,
 }
 
-/// The URL without what may be secret in it; `None` for what is none of an object store.
+/// Returns the URL without its secrets; `None` if it is no URL of an object store.
 pub(super) fn shown(text: &str) -> Option<String> {
     let (scheme, rest) = split(text)?;
-    // A shared access signature in a query, which is refused, is a credential.
+    // A shared access signature in the query is a credential. Such URLs are refused, but also shown in messages.
     let rest = if scheme.1 == StoreKind::Azure { rest.split('?').next().unwrap_or_default() } else { rest };
     let (authority, key) = rest.split_once('/').unwrap_or((rest, ""));
     let bucket = match authority.rsplit_once('@') {
@@ -55,10 +56,10 @@ fn split(text: &str) -> Option<((&'static str, StoreKind), &str)> {
 }
 
 impl ObjectUrl {
-    /// Takes a URL apart; `None` for what is none of an object store.
+    /// Parses a URL; `None` if it is no URL of an object store.
     ///
     /// # Errors
-    /// What is wrong with it, in words that follow its name and show nothing secret of it.
+    /// What is wrong with it, in words that complete a sentence after its name. They contain nothing secret.
     pub(super) fn parse(text: &str) -> Option<Result<Self, String>> {
         let ((scheme, kind), rest) = split(text)?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -89,7 +90,7 @@ impl ObjectUrl {
         Some(Ok(Self { kind, scheme, bucket, key, is_directory }))
     }
 
-    /// The URL as it may be shown and kept.
+    /// Returns the URL for messages and storage. It contains no secrets.
     pub(super) fn shown(&self) -> String {
         let Self { scheme, bucket, key, .. } = self;
         format!("{scheme}://{bucket}/{key}").trim_end_matches('/').to_owned()

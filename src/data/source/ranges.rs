@@ -1,36 +1,35 @@
-//! Ranges of files that are asked for by requests.
+//! Sources whose files are read by requests for ranges of bytes.
 
 use crate::http::{AnswerCheck, Ask, Fetched, GaveUp, HeaderMap, HttpFailure, HttpTarget, header};
 use base::error::Result;
 use std::future::Future;
 use std::pin::Pin;
 
-/// A request that is being prepared. Who gives out credentials may fail as any server does.
+/// A request in preparation. It may fail as any request does, because a credential service may fail.
 pub type PreparedRequest<'a> =
     Pin<Box<dyn Future<Output = Result<Result<HttpTarget, HttpFailure>>> + Send + 'a>>;
 
-/// A place whose files are read by requests, as the reader of such places (`store::io`) sees it.
+/// A place whose files are read by requests, as its reader (`store::io`) needs it.
 pub trait RangeSource: Send + Sync {
-    /// Where the file with this name is asked for, and with which headers: for `ask`, and good for a moment, in which
-    /// it may be signed. Credentials may be refreshed meanwhile.
+    /// Prepares the request for the file `name`: its URL and headers. The request is for `ask`, and it is signed if the
+    /// place needs that, so it must be sent within a short time. May refresh credentials.
     fn prepare<'a>(&'a self, name: &'a [u8], ask: Ask) -> PreparedRequest<'a>;
 
-    /// Whether whoever keeps the place charges each request, so that few and large ones are better.
+    /// Whether the owner of the place charges for each request, so that few large ones are better.
     fn charges(&self) -> bool {
         false
     }
 
-    /// What a refusal means, which is taken for `failure` by its status alone.
+    /// Interprets a refusal. `failure` is derived from its status alone.
     fn explain(&self, failure: HttpFailure, _headers: &HeaderMap, _body: &[u8]) -> HttpFailure {
         failure
     }
 
-    /// Asks for the file with this name, of which up to `most` bytes are to come, and waits for them. What does not
-    /// pass `check` is asked for again, if that may help.
+    /// Requests up to `most` bytes of the file `name`, and waits for them. An answer that does not pass `check` is
+    /// requested again if that may help.
     ///
     /// # Errors
-    /// The last failure where they do not come, however often they are asked for; [`base::error::Error::Io`] where
-    /// there is no such name.
+    /// The last failure after all retries; [`base::error::Error::Io`] if there is no such name.
     fn fetch(
         &self,
         name: &[u8],
@@ -40,19 +39,19 @@ pub trait RangeSource: Send + Sync {
     ) -> Result<Result<Fetched, GaveUp>>;
 }
 
-/// Which bytes of a file an answer has.
+/// Range of a file's bytes that an answer contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContentRange {
-    /// The first byte.
+    /// First byte.
     pub first: u64,
-    /// The last byte, which is one of them.
+    /// Last byte, included.
     pub last: u64,
-    /// The number of bytes of the file.
+    /// Size of the whole file in bytes.
     pub total: u64,
 }
 
 impl ContentRange {
-    /// What the headers of an answer say; `None` where they do not say it.
+    /// Parses the `Content-Range` header; `None` if it is missing or invalid.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let text = headers.get(header::CONTENT_RANGE)?.to_str().ok()?.trim();
         let (unit, text) = text.split_once(' ')?;

@@ -1,21 +1,21 @@
-//! A shard as a parser sees it: bytes at any offset, read a small window at a time.
+//! Random access to a shard's bytes for parsers, with a small read window.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The number of bytes of a window where the source says no other. One read covers the small things between two
-/// samples: headers, labels, small records.
+/// Default size of a window in bytes. One read covers the small items between two samples: headers, labels, small
+/// records.
 pub const WINDOW: usize = 4096;
 
-/// Bytes that can be read at any offset.
+/// A source of bytes that can be read at any offset.
 pub trait ReadAt {
-    /// The number of bytes.
+    /// Returns the number of bytes.
     fn size(&self) -> u64;
     /// Fills `buffer` with the bytes at `offset`, and returns how many there were.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// The number of bytes that cost about as much as few: what is read at once where little is wanted.
+    /// Returns the number of bytes that cost about as much as few. This many are read even if less is wanted.
     fn worth_reading(&self) -> usize {
         WINDOW
     }
@@ -45,7 +45,7 @@ impl<S: ReadAt + ?Sized> ReadAt for &S {
     }
 }
 
-/// A file whose size was taken when it was opened.
+/// A file with its size at the time of opening.
 pub struct SizedFile {
     /// The file.
     pub file: File,
@@ -79,16 +79,16 @@ impl ReadAt for SizedFile {
     }
 }
 
-/// Why an archive cannot be read, and where.
+/// Why an archive cannot be parsed, and where.
 #[derive(Debug)]
 pub struct Malformed {
-    /// The offset in the archive where it was noticed.
+    /// Offset in the archive at which the error was found.
     pub offset: u64,
     /// What is wrong.
     pub message: String,
 }
 
-/// Reads parts of a source; what lies close together is read at once.
+/// Reads parts of a source. Parts that are close together share a read.
 pub struct Window<'a, S: ReadAt + ?Sized> {
     source: &'a S,
     window: Vec<u8>,
@@ -96,12 +96,12 @@ pub struct Window<'a, S: ReadAt + ?Sized> {
 }
 
 impl<'a, S: ReadAt + ?Sized> Window<'a, S> {
-    /// Reads from the beginning of the source.
+    /// Starts with an empty window.
     pub fn new(source: &'a S) -> Self {
         Self { source, window: Vec::new(), window_at: 0 }
     }
 
-    /// The number of bytes of the source.
+    /// Returns the number of bytes of the source.
     pub fn size(&self) -> u64 {
         self.source.size()
     }
@@ -109,8 +109,8 @@ impl<'a, S: ReadAt + ?Sized> Window<'a, S> {
     /// Reads exactly `size` bytes at `offset`.
     ///
     /// # Errors
-    /// [`Malformed`] where the archive has fewer bytes or cannot be read. Check `size` before the call, because it is
-    /// allocated.
+    /// [`Malformed`] if the archive has fewer bytes or cannot be read. Check `size` before the call, because a buffer
+    /// of this size is allocated.
     pub fn read(&mut self, offset: u64, size: u64) -> Result<Vec<u8>, Malformed> {
         let end = offset.checked_add(size).filter(|&end| end <= self.source.size());
         let Some(end) = end else { return Err(self.truncated(offset, size)) };
@@ -128,19 +128,19 @@ impl<'a, S: ReadAt + ?Sized> Window<'a, S> {
             (self.window, self.window_at) = (window, offset);
         }
         let from = (offset - self.window_at) as usize;
-        // The window is too short only when the file shrank while it was read.
+        // The window is too short only if the file shrank while it was read.
         let bytes = self.window.get(from..from + size as usize).map(<[u8]>::to_vec);
         bytes.ok_or_else(|| self.truncated(offset, size))
     }
 
-    /// Fills a buffer with the bytes at `offset`, as far as there are any, and returns how many there were.
+    /// Fills a buffer with the bytes at `offset`, up to the end of the source, and returns how many there were.
     pub fn fill(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Malformed> {
         self.source
             .read_at(buffer, offset)
             .map_err(|error| Malformed { offset, message: format!("reading failed: {error}") })
     }
 
-    /// The error where the shard has fewer than `size` bytes at `offset`.
+    /// Returns the error for a shard with fewer than `size` bytes at `offset`.
     pub fn truncated(&self, offset: u64, size: u64) -> Malformed {
         let message = format!(
             "{size} bytes should follow, but the shard ends at byte {}: it is truncated",

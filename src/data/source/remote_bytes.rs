@@ -1,4 +1,4 @@
-//! A file on a server as a parser sees it.
+//! Random access to a file on a server, for parsers.
 
 use super::{ContentRange, RangeSource, ReadAt, Stamp};
 use crate::http::{Ask, COMPRESSED, Fetched, HttpFailure, NO_CONTENT_RANGE, NO_RANGES, StatusCode, header};
@@ -6,18 +6,18 @@ use std::cell::Cell;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The fewest bytes that are asked for at a time.
+/// Minimum number of bytes of a request.
 const LEAST: usize = 32 << 10;
-/// The most bytes that are asked for at a time where a parser goes through the file; many do at a time.
+/// Maximum number of bytes of a request if a parser reads the file sequentially. Many parsers run at a time.
 const MOST: usize = 1 << 20;
-/// Where no more bytes lie between two places, they are read with these: to send so many takes about as long as to
-/// answer another request.
+/// Largest gap in bytes after the last answer at which a read still counts as sequential. Transferring this many bytes
+/// takes about as long as one more request, so larger requests then cover such gaps.
 const NEAR: u64 = 256 << 10;
 
-/// The answers of another version in one read after which the file has changed.
+/// Number of answers with another version, in one read, after which the file counts as changed.
 const MOST_MOVES: u32 = 3;
 
-/// A file on a server, of one version.
+/// A file on a server, in one version.
 pub(super) struct RemoteBytes {
     ranges: Arc<dyn RangeSource>,
     name: Vec<u8>,
@@ -25,25 +25,24 @@ pub(super) struct RemoteBytes {
     last: Mutex<LastAnswer>,
 }
 
-/// What was read last.
+/// The last answer.
 #[derive(Default)]
 struct LastAnswer {
-    /// The offset of its first byte.
+    /// Offset of its first byte.
     begin: u64,
     bytes: Vec<u8>,
-    /// How many bytes were asked for.
+    /// Number of bytes that were asked for.
     asked: usize,
 }
 
 impl LastAnswer {
-    /// The `length` bytes at `offset`, if all of them were read.
+    /// Returns the `length` bytes at `offset`, if the answer contains all of them.
     fn get(&self, offset: u64, length: usize) -> Option<&[u8]> {
         let at = usize::try_from(offset.checked_sub(self.begin)?).ok()?;
         self.bytes.get(at..at.checked_add(length)?)
     }
 
-    /// How many bytes to ask for at `offset`: twice as many as last where this is a little further on, as when a parser
-    /// goes from sample to sample.
+    /// Returns how many bytes to ask for at `offset`. Sequential reads double the size of the last request.
     fn ahead(&self, offset: u64) -> usize {
         let end = self.begin + self.bytes.len() as u64;
         let goes_on = self.asked > 0 && (self.begin..=end + NEAR).contains(&offset);
@@ -62,7 +61,8 @@ impl RemoteBytes {
         let check = |found: &Fetched| match self.check(found, offset, length) {
             Err(RemoteFault::OtherVersion(difference)) => {
                 moves.set(moves.get() + 1);
-                // One of several servers may be behind the others; what was written to stays what it is now.
+                // Retry: one of several servers may still have the older version. If the file has been rewritten, the
+                // mismatch persists.
                 let fault = format!("it {difference}: it is written to");
                 Err(if moves.get() < MOST_MOVES {
                     HttpFailure::Broken(fault)
@@ -77,7 +77,7 @@ impl RemoteBytes {
         Ok(found.bytes)
     }
 
-    /// Whether an answer has the bytes that were asked for, of the version that is read: by the rules of samples.
+    /// Checks that an answer has the requested bytes, of the version that is read. The same rules hold for samples.
     fn check(&self, found: &Fetched, offset: u64, length: u64) -> Result<(), RemoteFault> {
         let wrong = |why: &str| RemoteFault::Wrong(HttpFailure::Broken(why.to_owned()));
         if found.headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
@@ -107,7 +107,7 @@ impl RemoteBytes {
 /// What is wrong with an answer.
 enum RemoteFault {
     Wrong(HttpFailure),
-    /// It is of another version; how that differs, in words that follow "it".
+    /// The answer is of another version. The text says how that differs, in words that follow "it".
     OtherVersion(String),
 }
 
@@ -152,7 +152,7 @@ mod tests {
         }
         assert_eq!(asked[..7], [32, 64, 128, 256, 512, 1024, 1024]);
         assert!(asked.len() < 80, "{asked:?}");
-        // Far on, and back, it begins anew.
+        // A read far ahead, or back, starts over with small requests.
         assert_eq!(last.ahead(128 << 20), LEAST);
         assert_eq!(last.ahead(0), LEAST);
     }

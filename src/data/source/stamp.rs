@@ -1,18 +1,19 @@
 //! The stamp, by which a changed file is recognised. It is not part of the fingerprint, because a copy of a dataset has
 //! other times and inodes.
 //!
-//! A stamp is size, modification and change time, and inode. A write moves the change time when it begins (one through
-//! a mapping may do so a while later), and no program can set that back; a file that took another's place has another
-//! inode, unless its file system gives numbers out anew. Device numbers are left out: they differ from mount to mount
-//! and from node to node. So do, on FUSE, the inodes of many file systems, which are left out there. What changes none
-//! of the four, as a write within the same tick of the file system's clock, cannot be seen by a stamp: so a stamp is
-//! taken when the last change lies further back than that.
+//! A stamp is size, modification time, change time and inode. A write sets the change time when it begins (a write
+//! through a memory mapping perhaps a while later), and no program can set it back. A file that replaces another has
+//! another inode, unless the file system reuses numbers. Device numbers are left out, because they differ between
+//! mounts and nodes. The inodes of many FUSE file systems do, too, so they are left out there.
 //!
-//! The stamp of an object on a server has its size, its Last-Modified as modification time, and in place of an inode a
-//! digest of its ETag: so it has the same 32 bytes. Where there is an ETag the server vouches for it, and there is no
-//! change time. Where there is none, Last-Modified is the change time too, since it is kept in whole seconds, within
-//! which an object may change again. The page of a remote directory, and a list of shards on a server, have the text's
-//! digest in the same place.
+//! A stamp cannot detect a change that alters none of the four fields, as a second write within one tick of the file
+//! system's clock. So a stamp is taken when the last change is longer ago than a tick.
+//!
+//! The stamp of an object on a server has its size, and its Last-Modified as modification time. A digest of its ETag
+//! takes the place of the inode, so it has the same 32 bytes. With an ETag, the server guarantees the version, and
+//! there is no change time. Without one, Last-Modified is the change time, too: it has whole seconds, within which an
+//! object may change again. For the page of a remote directory, and for a list of shards on a server, the inode is a
+//! digest of the text.
 
 use crate::http::{HeaderMap, header};
 use rustix::fs::{FileType, Statx};
@@ -22,39 +23,38 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A tick of the kernel's clock. Within this time after its last change a file may change again and keep its stamp.
+/// One tick of the kernel's clock. Within this time after its last change, a file may change again and keep its stamp.
 pub const TICK: Duration = Duration::from_millis(20);
-/// The tick where a file system keeps times in whole seconds, or in steps of two.
+/// Tick of a file system that stores times in whole seconds, or in steps of two.
 pub const COARSE_TICK: Duration = Duration::from_secs(2);
 
-/// What the system says about a file or directory. A `ctime` or `inode` of 0 is not known and not compared.
+/// Size, times and inode of a file or directory. A `ctime` or `inode` of 0 is unknown and not compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Stamp {
-    /// The size in bytes; 0 for directories, whose size says nothing.
+    /// Size in bytes; 0 for directories, whose size has no meaning.
     pub size: u64,
-    /// The time of the last modification, in nanoseconds since 1970.
+    /// Time of the last modification, in nanoseconds since 1970.
     pub mtime: i64,
-    /// The time of the last change of the file or of its metadata, in nanoseconds since 1970.
+    /// Time of the last change of the file or its metadata, in nanoseconds since 1970.
     pub ctime: i64,
-    /// The file's number in its file system; for an object on a server, a digest of its ETag.
+    /// Inode number; for an object on a server, a digest of its ETag.
     pub inode: u64,
 }
 
-/// One version of a file, as a digest of its stamp. What was copied from a version is right as long as the file has
-/// that version.
+/// One version of a file, as a digest of its stamp. A copy of a version is valid while the file has that version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileVersion(pub u64);
 
 impl FileVersion {
-    /// The version of a file of which no copy can be right.
+    /// The version of a file that cannot have a valid copy.
     pub const NO_COPY: Self = Self(0);
 }
 
 impl Stamp {
-    /// The number of bytes of [`Stamp::to_bytes`].
+    /// Length of [`Stamp::to_bytes`].
     pub const BYTES: usize = 32;
 
-    /// The stamp of what `metadata` describes.
+    /// Makes the stamp of a file with this `metadata`.
     pub fn of(metadata: &Metadata) -> Self {
         Self {
             size: if metadata.is_dir() { 0 } else { metadata.len() },
@@ -64,7 +64,7 @@ impl Stamp {
         }
     }
 
-    /// The stamp of what the system call `statx` `found`, when it was asked for the basic facts.
+    /// Makes the stamp from the result of `statx`, called with the basic mask.
     pub fn of_statx(found: &Statx) -> Self {
         let is_dir = FileType::from_raw_mode(found.stx_mode.into()).is_dir();
         Self {
@@ -75,7 +75,7 @@ impl Stamp {
         }
     }
 
-    /// The stamp of an object of `size` bytes that a server describes by these headers.
+    /// Makes the stamp of an object of `size` bytes from a server's headers.
     pub fn of_object(size: u64, headers: &HeaderMap) -> Self {
         let text = |name| headers.get(name).map(|value: &crate::http::HeaderValue| value.as_bytes());
         let modified = text(header::LAST_MODIFIED).and_then(|date| std::str::from_utf8(date).ok());
@@ -83,39 +83,39 @@ impl Stamp {
         Self::of_described(size, text(header::ETAG), modified)
     }
 
-    /// The stamp of an object of `size` bytes that has this ETag and was modified then, as far as that is known.
+    /// Makes the stamp of an object of `size` bytes from its ETag and modification time, if known.
     pub(super) fn of_described(size: u64, etag: Option<&[u8]>, modified: Option<SystemTime>) -> Self {
         let etag = etag.filter(|etag| !etag.is_empty()).map_or(0, |etag| {
-            // Whether it vouches for every byte is for the server to know; which version it names is not. Listings
-            // leave the quotes out that headers have.
+            // Weak ETags count as well: they name a version, even if the server does not guarantee every byte. Listings
+            // leave out the quotes that headers have.
             let etag = etag.strip_prefix(b"W/").unwrap_or(etag);
             let quoted = etag.strip_prefix(b"\"").and_then(|etag| etag.strip_suffix(b"\""));
             let digest: [u8; 32] = Sha256::digest(quoted.unwrap_or(etag)).into();
             u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")) | 1
         });
         let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
-        // Headers have whole seconds.
+        // Headers have whole seconds, so drop the fraction that listings have.
         let mtime =
             i64::try_from(since.as_secs()).ok().and_then(|seconds| seconds.checked_mul(1_000_000_000));
         let mtime = mtime.unwrap_or(i64::MAX);
         Self { size, mtime, ctime: if etag == 0 { mtime } else { 0 }, inode: etag }
     }
 
-    /// The stamp of a text that says which files there are, such as the page of a remote directory: of nothing else but
-    /// what it says.
+    /// Makes the stamp of a text that lists files, for example the page of a remote directory. It depends on the text
+    /// only.
     pub(super) fn of_text(text: &[u8]) -> Self {
         let digest: [u8; 32] = Sha256::digest(text).into();
         let inode = u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")) | 1;
         Self { inode, ..Self::default() }
     }
 
-    /// Whether it tells versions of the same size apart.
+    /// Whether it distinguishes versions of the same size.
     pub fn has_version(self) -> bool {
         self.mtime != 0 || self.inode != 0
     }
 
-    /// How an object of `size` bytes that a server sends with these headers differs from the one that has this stamp,
-    /// in words that follow "the file". What the headers leave out is not compared, unless they leave out all.
+    /// Returns how an object that a server sends, with these headers and `size` bytes, differs from this stamp, in
+    /// words that follow "the file". Missing headers are not compared, unless all are missing.
     pub fn difference_of_object(self, headers: &HeaderMap, size: u64) -> Option<String> {
         let found = Self::of_object(size, headers);
         if size != self.size {
@@ -133,7 +133,7 @@ impl Stamp {
         lost.then(|| "is sent without the ETag or Last-Modified that it had when it was indexed".to_owned())
     }
 
-    /// The stamp of what is at `path` now, links followed.
+    /// Returns the current stamp of the file at `path`, with links followed.
     ///
     /// # Errors
     /// The error of the system call.
@@ -141,8 +141,8 @@ impl Stamp {
         std::fs::metadata(path).map(|metadata| Self::of(&metadata))
     }
 
-    /// The stamp that `look` finds; where possible one that every later change would alter. A file that was changed a
-    /// moment ago is looked at once more after a tick, or after `patience` if that is shorter.
+    /// Returns the stamp that `look` finds, if possible one that every later change would alter. If the file changed a
+    /// moment ago, waits a tick, or `patience` if that is shorter, and calls `look` again.
     ///
     /// # Errors
     /// The errors of `look`.
@@ -152,35 +152,35 @@ impl Stamp {
         if !stamp.changed_within(wait) {
             return Ok(stamp);
         }
-        // This wait is for files that were written a moment ago, and never long.
+        // This wait is short, and only for files that were written a moment ago.
         std::thread::sleep(wait);
         look()
     }
 
-    /// Whether every write from now on gives another stamp.
+    /// Whether every future write gives another stamp.
     pub fn is_stable(self) -> bool {
         !self.changed_within(self.tick())
     }
 
-    /// How long after its last change the file may change again and keep this stamp.
+    /// Returns how long after its last change the file may change again and keep this stamp.
     fn tick(self) -> Duration {
         let is_coarse = self.ctime % 1_000_000_000 == 0;
         if is_coarse { COARSE_TICK } else { TICK }
     }
 
-    /// Whether the last change is no further away than `tick`, as far as this machine's clock agrees with the file
-    /// system's.
+    /// Whether the last change is at most `tick` ago. Assumes that the clocks of this machine and of the file system
+    /// agree.
     pub fn changed_within(self, tick: Duration) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         now.abs_diff(Duration::from_nanos(self.ctime.max(0) as u64)) <= tick
     }
 
-    /// The stamp without its inode, for file systems where inode numbers do not last.
+    /// Returns the stamp without its inode, for file systems without permanent inode numbers.
     pub fn without_inode(self) -> Self {
         Self { inode: 0, ..self }
     }
 
-    /// The fields in their order, little-endian.
+    /// Returns the fields in order, little-endian.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         let fields = [self.size, self.mtime as u64, self.ctime as u64, self.inode];
@@ -191,14 +191,13 @@ impl Stamp {
         bytes
     }
 
-    /// The version of the file that has this stamp.
+    /// Returns the version of a file with this stamp.
     pub fn version(self) -> FileVersion {
         let digest: [u8; 32] = Sha256::digest(self.to_bytes()).into();
         FileVersion(u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")))
     }
 
-    /// How the stamp that was `found` differs from this one, in words that follow "the file"; `None` where it is the
-    /// same.
+    /// Returns how the stamp `found` differs from this one, in words that follow "the file"; `None` if it does not.
     pub fn difference(self, found: Self) -> Option<String> {
         if found.size != self.size {
             return Some(format!("is {} bytes, was {} when indexed", found.size, self.size));

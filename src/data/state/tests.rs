@@ -1,4 +1,4 @@
-//! States against schedules: what fits, and what is said when it does not.
+//! States against schedules: which combinations fit, and the error messages of those that do not.
 
 use super::*;
 use crate::dataset::Fingerprint;

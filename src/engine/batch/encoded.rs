@@ -1,4 +1,5 @@
-//! Encoded files as a batch keeps them: the bytes stay where they were read to, also those of a file that was rebuilt.
+//! The encoded files of a batch. Their bytes stay where they were read to, and a rebuilt file stays in its slot if it
+//! fits.
 
 use super::memory::{Base, BatchStorage};
 use super::{Batch, Element, Tensor};
@@ -7,17 +8,17 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use store::io::Filled;
 
-/// The encoded bytes of one sample, and what keeps them.
+/// The encoded bytes of one sample, with their owner.
 pub enum Encoded {
     /// The bytes are in a slot of the reader's arena.
     Slot(Filled),
-    /// The bytes are outside of the arena: a substitute's, or those of a file that its slot has no room for.
+    /// The bytes are outside of the arena: a substitute's, or those of a file that does not fit into its slot.
     Owned(Vec<u8>),
 }
 
 impl Encoded {
-    /// The same place with `file` in the stead of its bytes: in the same slot, or in memory of its own where that has
-    /// no room for it. The file that an image was packed from has fewer bytes than the packed image, but for odd ones.
+    /// Replaces the bytes by those of `file`: in the same slot, or in memory of its own if the slot has no room. Nearly
+    /// every file has fewer bytes than the packed image that was made from it.
     pub fn replaced(self, file: &[u8]) -> Self {
         match self {
             Self::Slot(bytes) if file.len() <= bytes.room() => Self::Slot(bytes.replaced(file)),
@@ -25,10 +26,10 @@ impl Encoded {
         }
     }
 
-    /// The same bytes, narrowed to `range` of them.
+    /// Narrows the bytes to `range`.
     ///
     /// # Panics
-    /// Panics when there are fewer bytes.
+    /// Panics if there are fewer bytes.
     pub fn narrowed(self, range: Range<usize>) -> Self {
         match self {
             Self::Slot(bytes) => Self::Slot(bytes.narrowed(range)),
@@ -42,7 +43,7 @@ impl Encoded {
 }
 
 impl Encoded {
-    /// The bytes, and which of them were read, where not all were: the others may be anything.
+    /// Returns the bytes, and the parts of them that were read, if not all were. The other bytes are undefined.
     pub fn in_parts(&self) -> (&[u8], Option<ByteParts>) {
         match self {
             Self::Slot(bytes) => bytes.in_parts(),
@@ -72,7 +73,7 @@ impl std::ops::Deref for Encoded {
 pub(super) struct EncodedFiles(BTreeMap<u32, EncodedFile>);
 
 struct EncodedFile {
-    /// The address of the first byte. All access goes through it from now on, because consumers may write the bytes.
+    /// The address of the first byte. All access goes through it from now on, because consumers may write to the bytes.
     base: Base,
     len: usize,
     #[expect(dead_code, reason = "held, not used")]
@@ -91,13 +92,13 @@ impl EncodedFiles {
 }
 
 impl Batch {
-    /// Whether the batch holds encoded files instead of images.
+    /// Returns whether the batch holds encoded files instead of images.
     pub fn is_encoded(&self) -> bool {
         matches!(self.buffer.storage(), BatchStorage::Slots)
     }
 
-    /// The files of the samples, each `uint8 [bytes]`; a failed sample with `on_error = zero` has no bytes. A file
-    /// begins wherever the reader put it, at no particular alignment.
+    /// Returns the files of the samples, each `uint8 [bytes]`; a failed sample with `on_error = zero` has no bytes. A
+    /// file begins where the reader put it, at no particular alignment.
     pub fn encoded(&self) -> Vec<Tensor> {
         let tensor = |index: u32| {
             let place = self.buffer.encoded.0.get(&index);
@@ -121,7 +122,7 @@ mod tests {
         {
             let slot = pool.try_take(1000).unwrap();
             assert_eq!(slot.capacity(), 2 * PAGE);
-            // The bytes begin near the end of the first page, as direct reads may have it.
+            // The bytes begin near the end of the first page, as may happen with direct reads.
             let read = Encoded::Slot(Filled::new(slot, PAGE - 1..PAGE + 999));
             let file: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
             let rebuilt = read.replaced(&file);

@@ -1,23 +1,23 @@
-//! What a batch holds of its samples, and where in its buffer.
+//! The contents of a batch, and their places in its buffer.
 
 use super::{Element, Raggedness};
 use pixels::augment::{DType, MemoryFormat, Output};
 
-/// Every tensor of a batch begins at a multiple of this number of bytes, as DLPack asks of a tensor's data.
+/// The alignment of every tensor of a batch, in bytes, as DLPack requires of a tensor's data.
 const ALIGN: usize = 256;
 
-/// What a batch holds of each sample beside its label, id, occurrence and mask.
+/// What a batch holds of each sample in addition to its label, id, occurrence and mask.
 #[derive(Debug, Clone, Default)]
 pub struct BatchLayout {
     /// The images: a tensor for each, [n, 3, height, width] or [n, height, width, 3].
     pub images: Vec<Output>,
-    /// The further tensors, which have as many elements for every sample.
+    /// The further tensors, which have the same number of elements for every sample.
     pub columns: Vec<Column>,
-    /// The fields whose values differ in length from sample to sample, and how their arrays are put together.
+    /// The fields whose values differ in length from sample to sample, and how their arrays are joined.
     pub values: Vec<Raggedness>,
 }
 
-/// A tensor with as many elements for every sample.
+/// A tensor with the same number of elements for every sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     /// The type of its elements.
@@ -27,7 +27,7 @@ pub struct Column {
 }
 
 impl Column {
-    /// The number of bytes of a sample.
+    /// Returns the number of bytes of a sample.
     pub fn bytes(&self) -> usize {
         let elements = self.shape.iter().fold(1usize, |product, &n| product.saturating_mul(n as usize));
         elements.saturating_mul(self.element.size())
@@ -35,30 +35,30 @@ impl Column {
 }
 
 impl BatchLayout {
-    /// The layout of a batch that holds images alone.
+    /// Returns the layout of a batch that holds only images.
     #[cfg(test)]
     pub fn of_images(output: Output) -> Self {
         Self { images: vec![output], ..Self::default() }
     }
 
-    /// The number of bytes of a buffer for `capacity` samples.
+    /// Returns the number of bytes of a buffer for `capacity` samples.
     pub fn bytes(&self, capacity: usize) -> usize {
         BufferPlan::new(self, capacity).bytes
     }
 
-    /// The number of bytes that a buffer for `capacity` samples holds beside the images.
+    /// Returns the number of bytes in a buffer for `capacity` samples that do not belong to images.
     pub fn column_bytes(&self, capacity: usize) -> usize {
         let BufferPlan { bytes, columns, .. } = BufferPlan::new(self, capacity);
         bytes - columns
     }
 }
 
-/// Where everything lies in a buffer: first the images, then the columns.
+/// The places of all tensors in a buffer: first the images, then the columns.
 #[derive(Debug, Clone)]
 pub(super) struct BufferPlan {
     /// The tensors of images.
     pub images: Vec<TensorSpan>,
-    /// The offset of the columns, from which those of the fields below are counted.
+    /// The offset of the columns. The offsets in the fields below are relative to it.
     pub columns: usize,
     /// The offset of the labels, int64.
     pub labels: usize,
@@ -68,7 +68,7 @@ pub(super) struct BufferPlan {
     pub occurrences: usize,
     /// The offset of the mask, one byte a sample.
     pub mask: usize,
-    /// The further columns, whose offsets are from the columns' beginning too.
+    /// The further columns, whose offsets are also relative to the columns' beginning.
     pub further: Vec<TensorSpan>,
     /// The number of bytes in all.
     pub bytes: usize,
@@ -84,8 +84,8 @@ pub(super) struct TensorSpan {
 }
 
 impl BufferPlan {
-    /// The plan of a buffer for `capacity` samples. Sizes saturate instead of overflowing; the check of the memory
-    /// refuses such a batch.
+    /// Plans a buffer for `capacity` samples. Sizes saturate instead of overflowing; the check of the memory refuses
+    /// such a batch.
     pub(crate) fn new(layout: &BatchLayout, capacity: usize) -> Self {
         let mut end = 0usize;
         let mut take = |each: usize| {
@@ -125,7 +125,7 @@ impl From<DType> for Element {
     }
 }
 
-/// The shape of `n` images, and the type of their elements.
+/// Returns the shape of `n` images, and the type of their elements.
 pub(super) fn of_images(output: &Output, n: u32) -> (Vec<i64>, Element) {
     let (n, h, w) = (i64::from(n), i64::from(output.height), i64::from(output.width));
     let shape = match output.format {

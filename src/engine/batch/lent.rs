@@ -1,7 +1,8 @@
-//! Memory that another process has lent: batches that it filled, and may fill anew once they are given back.
+//! Memory that another process has leased to this one: batches that it filled, and may fill again after they are given
+//! back.
 //!
-//! It is mapped private: the pages are the lender's until this process writes to one, of which it then has a copy of
-//! its own. Such copies are dropped when the memory goes back, so that the next batch is seen and not a former one.
+//! The mapping is private: pages are the lender's until this process writes to one, which gives it a copy of that page.
+//! These copies are dropped when the memory goes back, so that the next batch is seen and not an old one.
 
 use super::memory::Base;
 use super::shared::SEALS;
@@ -13,14 +14,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 
-/// The memory of a buffer as this process sees it, which is lent again and again.
+/// The memory of a buffer as this process maps it. It is leased again and again.
 pub struct LentMap {
     base: Base,
     map: MmapMut,
     file: File,
 }
 
-/// The same memory once more, as it is: what this process writes to its own pages is not seen there.
+/// A second mapping of the same memory, read-only. It does not show what this process writes to its own pages.
 pub(super) struct ReadOnlyMap(Mmap);
 
 impl AsRef<[u8]> for ReadOnlyMap {
@@ -30,15 +31,15 @@ impl AsRef<[u8]> for ReadOnlyMap {
 }
 
 impl LentMap {
-    /// Maps what a descriptor from another process is of.
+    /// Maps the memory of a descriptor from another process.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for memory that somebody else could still change the size of, or write to.
+    /// [`Error::Unavailable`] for memory that another process could still resize, or map for writing.
     pub fn new(file: OwnedFd) -> Result<Self> {
         Self::sealed_by(file, SEALS)
     }
 
-    /// The same for memory that has at least these seals.
+    /// Maps memory that has at least these seals.
     pub(super) fn sealed_by(file: OwnedFd, needed: SealFlags) -> Result<Self> {
         let file = File::from(file);
         let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
@@ -51,14 +52,14 @@ impl LentMap {
         let length =
             usize::try_from(length).map_err(|_| cannot_map(std::io::ErrorKind::OutOfMemory.into()))?;
         // SAFETY: the seals keep everybody from changing the size. The lender may change the bytes, but not while they
-        // are lent, and who reads a batch that it gave back races with itself.
+        // are leased. A consumer that reads a batch after giving it back races with itself.
         let mut map = unsafe { MmapOptions::new().len(length).map_copy(&file) }.map_err(cannot_map)?;
         count_forks();
         Ok(Self { base: Base(map.as_mut_ptr()), map, file })
     }
 
-    /// Maps the memory once more, for a device to copy from: pages that are this process's own once they are written to
-    /// could not be page-locked.
+    /// Maps the memory a second time, for a device to copy from. The private mapping cannot be page-locked for that,
+    /// because locking it would lock copies of its pages.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -76,19 +77,19 @@ impl LentMap {
         self.map.len()
     }
 
-    /// The bytes, which the lender must not be writing.
+    /// Returns the bytes. The lender must not be writing them.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.map
     }
 
-    /// Drops the pages that this process has copies of.
+    /// Drops the copies of pages that this process has made by writing.
     fn drop_own_pages(&self) {
         let first = self.base.0 as u64;
         let found = written_pages(first, first + self.map.len().next_multiple_of(base::slot::PAGE) as u64);
         let all = || vec![(first, first + self.map.len() as u64)];
         for (start, end) in found.unwrap_or_else(|_| all()) {
-            // SAFETY: the range is within the mapping, nobody has a reference to its bytes (the last tensor is gone)
-            // and what is read there later are the lender's pages.
+            // SAFETY: the range is within the mapping, and nobody has a reference to its bytes, because the last tensor
+            // was dropped. Later reads there see the lender's pages.
             let _ = unsafe {
                 self.map.unchecked_advise_range(
                     UncheckedAdvice::DontNeed,
@@ -104,23 +105,23 @@ fn cannot_map(error: std::io::Error) -> Error {
     Error::io("map a shared batch in", "memory", error)
 }
 
-/// Who lent memory, and wants it back.
+/// The lender of memory, to which the memory goes back.
 pub trait Lender: Send + Sync {
-    /// Takes the buffer with this number back; `inherited`: a forked child may still read it as it is.
+    /// Takes back buffer number `id`. If `inherited` is set, a forked child may still read it as it is.
     fn give_back(&self, id: u64, inherited: bool);
 }
 
-/// A buffer while it is lent. It goes back when this is dropped.
+/// A leased buffer. It goes back when this is dropped.
 pub struct LentMemory {
     id: u64,
     map: Arc<LentMap>,
     lender: Arc<dyn Lender>,
-    /// The number of forks before it was lent.
+    /// The number of forks before it was leased.
     forks: u64,
 }
 
 impl LentMemory {
-    /// The buffer that its lender calls `id`, which lies in `map`.
+    /// Makes a leased buffer of memory in `map`, which its lender calls `id`.
     pub fn new(id: u64, map: Arc<LentMap>, lender: Arc<dyn Lender>) -> Self {
         Self { id, map, lender, forks: FORKS.load(Ordering::SeqCst) }
     }
@@ -133,7 +134,7 @@ impl LentMemory {
         self.map.len()
     }
 
-    /// The mapping, which is the same whenever this memory is lent.
+    /// Returns the mapping, which is the same each time that this memory is leased.
     pub(super) fn map(&self) -> &Arc<LentMap> {
         &self.map
     }
@@ -147,10 +148,10 @@ impl Drop for LentMemory {
 }
 
 /// How often this process has forked. A child sees the pages that it shares with its parent change when the lender
-/// fills them anew, so that those which were lent at a fork are never filled anew.
+/// fills them again. So memory that was leased at a fork is never filled again.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// Counts forks from now on.
+/// Starts counting forks.
 fn count_forks() {
     extern "C" fn count() {
         FORKS.fetch_add(1, Ordering::SeqCst);
@@ -194,11 +195,11 @@ const PAGE_IS_FILE: u64 = 1 << 2;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_SWAPPED: u64 = 1 << 4;
 
-/// The ranges of pages between two addresses of a private mapping that this process has written to: those that are no
-/// longer the file's. Asking costs a hundredth of dropping all pages and finding them again.
+/// Returns the ranges of pages between two addresses of a private mapping that this process has written to: those that
+/// are no longer the file's. The scan costs a hundredth of dropping all pages and faulting them in again.
 ///
 /// # Errors
-/// Linux before 6.7 cannot be asked.
+/// Linux before 6.7 does not have this scan.
 fn written_pages(first: u64, end: u64) -> std::io::Result<Vec<(u64, u64)>> {
     let pages = File::open("/proc/self/pagemap")?;
     let mut found = Vec::new();
@@ -246,7 +247,7 @@ mod tests {
         }
     }
 
-    /// A file of two pages that is written like a lender's, and its map.
+    /// A file of three pages that is written like a lender's, and its map.
     fn lent() -> (MmapMut, Arc<LentMap>) {
         let file = nameless_file(3 * 4096 - 5).unwrap();
         // SAFETY: nobody changes the size of the file.

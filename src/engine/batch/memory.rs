@@ -1,4 +1,4 @@
-//! The memory that the bytes of a batch are in: of the host, or of a GPU.
+//! The memory of a batch's bytes, on the host or on a GPU.
 
 use super::layout::BufferPlan;
 use super::lent::LentMemory;
@@ -12,7 +12,7 @@ use pixels::gpu::{
 };
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The largest number of events that a buffer keeps for its next batches.
+/// The most events that a buffer keeps for its next batches.
 const MOST_SPARE: usize = 8;
 
 /// Where the buffers of a pool are.
@@ -21,7 +21,7 @@ pub enum BatchStorage {
     /// Buffers are in host memory.
     #[default]
     Host,
-    /// Buffers are in host memory that other processes can be lent.
+    /// Buffers are in host memory that can be leased to other processes.
     Shared,
     /// The columns are in host memory, and encoded files stay in the slots that they were read into.
     Slots,
@@ -29,14 +29,14 @@ pub enum BatchStorage {
     Cuda(CudaStorage),
 }
 
-/// What buffers on a GPU are made from.
+/// What buffers on a GPU are allocated from.
 #[derive(Clone)]
 pub struct CudaStorage {
     /// The pool that their memory comes from.
     pub pool: MemoryPool,
-    /// The stream in whose order memory is taken and given back; nothing else is queued there.
+    /// The stream in whose order memory is allocated and freed; nothing else is queued there.
     pub stream: Stream,
-    /// Staging buffers: page-locked memory, of which each batch that is being filled takes a slot for its columns.
+    /// Staging buffers: page-locked memory. Each batch that is being filled takes a slot of it for its columns.
     pub staging: Registration,
 }
 
@@ -78,7 +78,7 @@ pub(super) enum BufferMemory {
 }
 
 impl BufferMemory {
-    /// Has the kernel back all pages with memory now. Kernels before 5.14 do so when they are written to.
+    /// Makes the kernel back all pages with memory now. Kernels before 5.14 do so when the pages are written.
     pub(super) fn touch(&self) {
         match self {
             Self::Host(HostMemory { owner: HostOwner::Process(map), .. }) => {
@@ -89,7 +89,7 @@ impl BufferMemory {
         }
     }
 
-    /// Makes the memory ready for a batch; false when no staging buffer is free for its columns now.
+    /// Prepares the memory for a batch. Returns false if no staging buffer is free for its columns now.
     pub(super) fn open(&mut self, plan: &BufferPlan) -> bool {
         match self {
             Self::Host(_) => true,
@@ -100,12 +100,12 @@ impl BufferMemory {
         }
     }
 
-    /// Whether the buffer can be waited for, so that it can have a next user.
+    /// Returns whether all former users of the buffer can be waited for, so that it can have a next one.
     pub(super) fn is_left(&self) -> bool {
         self.cuda().is_none_or(CudaMemory::is_left)
     }
 
-    /// The address at which the CPU writes the images; `None` on a GPU.
+    /// Returns the address at which the CPU writes the images; `None` on a GPU.
     pub(super) fn host_images(&self) -> Option<Base> {
         match self {
             Self::Host(memory) => Some(memory.base),
@@ -113,7 +113,7 @@ impl BufferMemory {
         }
     }
 
-    /// The address at which the CPU writes the columns, wherever the batch is.
+    /// Returns the address at which the CPU writes the columns, also for a batch on a GPU.
     pub(super) fn host_columns(&mut self, plan: &BufferPlan) -> Base {
         match self {
             Self::Host(memory) => Base(memory.base.0.wrapping_add(plan.columns)),
@@ -121,8 +121,8 @@ impl BufferMemory {
         }
     }
 
-    /// The address of the first byte, in the memory that [`BufferMemory::place`] says. All access to the buffer goes
-    /// through this pointer.
+    /// Returns the address of the first byte, in the memory that [`BufferMemory::place`] names. All access to the
+    /// buffer goes through this pointer.
     pub(super) fn base(&self) -> Base {
         match self {
             Self::Host(memory) => memory.base,
@@ -151,7 +151,7 @@ impl BufferMemory {
         }
     }
 
-    /// The memory as the pool keeps it, once nobody uses the buffer any more.
+    /// Prepares the memory for the pool, when the buffer has no users any more.
     pub(super) fn given_back(mut self) -> Self {
         if let Self::Cuda(memory) = &mut self {
             memory.columns = None;
@@ -165,17 +165,17 @@ impl BufferMemory {
 
 pub(super) struct HostMemory {
     base: Base,
-    /// Owns what `base` points to.
+    /// Owns the memory at `base`.
     owner: HostOwner,
 }
 
 /// What owns host memory.
 enum HostOwner {
-    /// A mapping of this process alone.
+    /// A mapping that only this process has.
     Process(MmapMut),
-    /// Memory that is lent to other processes.
+    /// Memory that is leased to other processes.
     Shared(SharedMemory),
-    /// Memory that another process has lent.
+    /// Memory that another process has leased to this one.
     Lent(#[expect(dead_code, reason = "held, not used")] LentMemory),
 }
 
@@ -192,7 +192,7 @@ impl From<LentMemory> for BufferMemory {
 }
 
 impl BufferMemory {
-    /// The memory that can be lent to other processes, if this is such.
+    /// Returns the memory if it can be leased to other processes.
     pub(super) fn shared(&self) -> Option<&SharedMemory> {
         match self {
             Self::Host(HostMemory { owner: HostOwner::Shared(memory), .. }) => Some(memory),
@@ -201,7 +201,7 @@ impl BufferMemory {
     }
 }
 
-/// A buffer on a GPU, and whom its next writer must wait for.
+/// A buffer on a GPU, and the users that its next writer must wait for.
 pub(super) struct CudaMemory {
     buffer: Option<DeviceBuffer>,
     staging: Registration,
@@ -212,28 +212,28 @@ pub(super) struct CudaMemory {
 
 #[derive(Default)]
 struct BufferUsers {
-    /// What the next writer waits for: the former users of the buffer, or its allocation.
+    /// The events that the next writer waits for: of the former users of the buffer, or of its allocation.
     earlier: Vec<Arc<Event>>,
-    /// Events that nobody waits for any more, kept so that no batch has to create any.
+    /// Events that are not waited for any more, kept so that no batch has to create any.
     spare: Vec<Arc<Event>>,
-    /// Passed when the batch is there.
+    /// Passed when the batch is complete.
     ready: Option<Arc<Event>>,
-    /// The streams that have read the batch, each with its latest event, because a batch may be lent again and again.
+    /// The streams that have read the batch, each with its latest event, because a stream may read it several times.
     passed: Vec<(StreamRef, Arc<Event>)>,
-    /// The streams that may read the batch until its last tensor is gone.
+    /// The streams that may read the batch until its last tensor is dropped.
     until_the_end: Vec<StreamRef>,
-    /// The streams that have read the batch and capture a CUDA graph, of which an event recorded now would become a
-    /// part.
+    /// The streams that have read the batch and capture a CUDA graph. An event recorded now would become part of the
+    /// graph.
     capturing: Vec<StreamRef>,
-    /// Whether no event could be recorded on a stream that has read the batch, because its handle is no stream's any
-    /// more.
+    /// Whether no event could be recorded on a stream that has read the batch, because its handle no longer belongs to
+    /// a stream.
     gone: bool,
 }
 
 impl BufferUsers {
-    /// Ends the batch: what its readers have queued is what the next user waits for.
+    /// Ends the batch: the next user waits for the work that its readers have queued.
     fn leave(&mut self) {
-        // A batch that was never completed has the users that the buffer had before.
+        // A batch that was never completed keeps the former users of the buffer.
         if let Some(ready) = self.ready.take() {
             // All readers waited for this event, but there may have been none.
             self.earlier = vec![ready];
@@ -241,14 +241,14 @@ impl BufferUsers {
         self.earlier.extend(self.passed.drain(..).map(|(_, event)| event));
     }
 
-    /// An event that nobody waits for, a spare one if there is one.
+    /// Returns an event that is not waited for, a spare one if there is one.
     fn event(&mut self, device: &GpuDevice) -> Result<Arc<Event>> {
-        // An event that somebody still holds may be waited for by now, as the end of an earlier batch.
+        // An event with another owner may be the end of an earlier batch, and be waited for.
         let unused = self.spare.iter().position(|event| Arc::strong_count(event) == 1);
         unused.map_or_else(|| Event::new(device).map(Arc::new), |at| Ok(self.spare.swap_remove(at)))
     }
 
-    /// Notes that the batch is complete. `ready` comes after everything that was waited for before.
+    /// Records that the batch is complete. `ready` comes after everything that was waited for before.
     fn complete(&mut self, ready: Arc<Event>) {
         self.ready = Some(ready);
         self.spare.append(&mut self.earlier);
@@ -266,8 +266,8 @@ impl CudaMemory {
         self.buffer().stream().device()
     }
 
-    /// Whether an event is recorded for everybody who had the buffer, so that they can be waited for. None can be
-    /// recorded while one of them captures a CUDA graph.
+    /// Returns whether an event is recorded for every former user of the buffer, so that they can be waited for. No
+    /// event can be recorded on a stream that captures a CUDA graph.
     fn is_left(&self) -> bool {
         let mut users = self.users();
         while let Some(&reader) = users.capturing.last() {
@@ -281,7 +281,8 @@ impl CudaMemory {
         true
     }
 
-    /// Records `event`, or else a new one, behind what `stream` has queued; `None` when the stream captures.
+    /// Records `event`, or else a new one, after the work that `stream` has queued. Returns `None` if the stream
+    /// captures.
     fn mark(
         &self,
         users: &mut BufferUsers,
@@ -296,20 +297,20 @@ impl CudaMemory {
         Ok(Some(event))
     }
 
-    /// Lets `stream` write to the buffer once all its former users are done.
+    /// Lets `stream` write to the buffer when all its former users are done.
     pub(super) fn wait_for_earlier(&self, stream: &Stream) -> Result<()> {
         let mut users = self.users();
         if users.gone {
-            // Nobody can tell what is left of that reader's work, so all work of the device is waited for.
+            // The rest of that reader's work is unknown, so wait for all work of the device.
             self.device().synchronize()?;
             users.gone = false;
         }
         users.earlier.iter().try_for_each(|event| stream.wait(event))
     }
 
-    /// Queues the copy of the columns behind the images, and then the event by which the batch is ready.
+    /// Queues the copy of the columns after the images, and then the event that marks the batch as complete.
     pub(super) fn complete(&mut self, plan: &BufferPlan, flight: &mut InFlight) -> Result<()> {
-        // A batch without images has waited for nobody yet.
+        // A batch without images has not waited for its former users yet.
         self.wait_for_earlier(flight.stream())?;
         let columns = self.columns.take().ok_or_else(|| Error::Internal("a batch completed twice".into()))?;
         let bytes = plan.bytes - plan.columns;
@@ -321,12 +322,12 @@ impl CudaMemory {
         Ok(())
     }
 
-    /// The event that is passed when the batch is there.
+    /// Returns the event that is passed when the batch is complete.
     pub(super) fn ready(&self) -> Option<Arc<Event>> {
         self.users().ready.clone()
     }
 
-    /// Lets `stream` read the batch once it is there.
+    /// Lets `stream` read the batch when it is complete.
     pub(super) fn lend(&self, stream: StreamRef) -> Result<()> {
         if stream.captures(self.device())? {
             let message = "captures a CUDA graph, of which no batch can be a part: take batches before the capture, \
@@ -336,7 +337,7 @@ impl CudaMemory {
         self.ready().map_or(Ok(()), |ready| stream.wait(&ready))
     }
 
-    /// Lets `stream` read the batch once it is there, until its last tensor is gone.
+    /// Lets `stream` read the batch when it is complete, until its last tensor is dropped.
     pub(super) fn lend_until_the_end(&self, stream: StreamRef) -> Result<()> {
         self.lend(stream)?;
         let mut users = self.users();
@@ -346,26 +347,26 @@ impl CudaMemory {
         Ok(())
     }
 
-    /// Notes that `stream` reads nothing beyond what it has queued by now, which the next user of the buffer waits for.
-    /// Any thread may call this.
+    /// Records that `stream` reads nothing beyond the work that it has queued by now. The next user of the buffer waits
+    /// for that work. Any thread may call this.
     pub(super) fn return_from(&self, stream: StreamRef) {
-        // "This thread's default stream" may have been another thread's when it was lent. The legacy default stream
-        // waits for those of all threads.
+        // "This thread's default stream" may have been another thread's when `lend` was called. The legacy default
+        // stream waits for those of all threads.
         let stream = if stream == StreamRef::PER_THREAD { StreamRef::LEGACY } else { stream };
         let mut users = self.users();
-        // Nobody waits for an event of this batch before the batch has ended, so the event can be recorded again.
+        // An event of this batch is waited for only after the batch has ended, so it can be recorded again.
         let known = users.passed.iter().find(|(known, _)| *known == stream).map(|(_, event)| event.clone());
         let is_new = known.is_none();
         match self.mark(&mut users, known, stream) {
             Ok(Some(event)) if is_new => users.passed.push((stream, event)),
             Ok(Some(_)) => {}
             Ok(None) => users.capturing.push(stream),
-            // Where the GPU is lost, waiting for it makes the next batch fail.
+            // If the GPU is lost, waiting for it makes the next batch fail.
             Err(_) => users.gone = true,
         }
     }
 
-    /// Copies a part of the buffer to the host, and returns when it is there.
+    /// Copies a part of the buffer to the host, and waits until the copy is complete.
     pub(super) fn read(&self, offset: usize, bytes: usize) -> Result<Vec<u8>> {
         let stream = Stream::new(self.device())?;
         if let Some(ready) = self.ready() {
@@ -383,12 +384,12 @@ impl CudaMemory {
 impl Drop for CudaMemory {
     fn drop(&mut self) {
         if !self.is_left() {
-            // A reader captures a CUDA graph, perhaps on this very thread, so that nobody can wait for it. Leaking the
+            // A reader captures a CUDA graph, perhaps on this very thread, so it cannot be waited for. Leaking the
             // memory is the only safe end.
             std::mem::forget(self.buffer.take());
             return;
         }
-        // The memory is given back in the order of its stream.
+        // The memory is freed in the order of its stream.
         let stream = self.buffer().stream().clone();
         let _ = self.wait_for_earlier(&stream);
     }
@@ -398,8 +399,8 @@ impl Drop for CudaMemory {
 #[derive(Clone, Copy)]
 pub(super) struct Base(pub *mut u8);
 
-// SAFETY: the buffer or the encoded file beside it keeps the memory. Each ticket writes through it to a place of its
-// own, and tensors exist only when the last ticket is gone.
+// SAFETY: the buffer, or the encoded file that holds this address, keeps the memory. Each ticket writes through it only
+// to its own place, and tensors exist only after the last ticket is dropped.
 unsafe impl Send for Base {}
 // SAFETY: as above.
 unsafe impl Sync for Base {}

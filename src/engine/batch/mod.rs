@@ -1,8 +1,8 @@
-//! The batch: one buffer of images, labels, sample ids and mask. Many threads fill it, and whoever holds it owns it.
+//! A batch: one buffer of images, labels, sample ids and mask. Many threads fill it, and then the consumer owns it.
 //!
-//! A buffer lives in one of three places: free in its [`BatchPool`], in the pipeline (a [`Ticket`] per place and one
-//! [`BatchCloser`], then waiting to be delivered), or with the consumer, who keeps it for as long as any [`Tensor`] of
-//! it exists.
+//! A buffer is in one of three places: free in its [`BatchPool`], in the pipeline (a [`Ticket`] per place and one
+//! [`BatchCloser`], then waiting for delivery), or with the consumer, which keeps it while any [`Tensor`] of it exists.
+//! It is reused only after its last tensor is dropped. (→ tests/load/pipeline.rs, tests/python/)
 
 mod encoded;
 mod layout;
@@ -35,11 +35,11 @@ use pixels::gpu::StreamRef;
 use pool::BatchBuffer;
 use std::sync::Arc;
 
-/// Where finished batches go.
+/// Receives finished batches.
 pub trait Sink: Send + Sync {
-    /// Takes a batch, or drops it when nobody waits for it any more.
+    /// Takes a batch, or drops it if no consumer waits for it any more.
     fn put(&self, batch: Batch);
-    /// Tells that a batch does not come, because there was no memory to complete it.
+    /// Reports that a batch will not come, because there was no memory to complete it.
     fn fail(&self, error: Error);
 }
 
@@ -52,7 +52,7 @@ pub struct Failure {
     pub sample: u64,
     /// Why it failed.
     pub error: Error,
-    /// Whether the epoch cannot go on without it.
+    /// Whether the epoch cannot continue without it.
     pub fatal: bool,
 }
 
@@ -65,17 +65,17 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The number of the batch in its epoch.
+    /// Returns the number of the batch in its epoch.
     pub fn step(&self) -> u64 {
         self.step
     }
 
-    /// The number of samples.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether the batch holds no sample, as for a rank whose stream has ended before the others'.
+    /// Returns whether the batch holds no sample, as for a rank whose stream has ended before the others'.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -92,7 +92,7 @@ impl Batch {
         buffer.deliver();
     }
 
-    /// Waits until a batch on a GPU is there. A batch in host memory is there already.
+    /// Waits until a batch on a GPU is complete. A batch in host memory already is.
     ///
     /// # Errors
     /// [`Error::Gpu`].
@@ -101,10 +101,10 @@ impl Batch {
         ready.map_or(Ok(()), |ready| ready.synchronize())
     }
 
-    /// Lets the GPU stream `stream` read any tensor of the batch until the last of them is gone; the stream must live
-    /// as long. This is for a second stream beside the one that a tensor was [lent](Tensor::lend) to: the buffer is not
-    /// written again before this stream, too, has done what it has queued by then. For a batch in host memory there is
-    /// nothing to do.
+    /// Lets the GPU stream `stream` read any tensor of the batch until its last tensor is dropped; the stream must live
+    /// that long. Use this for a stream other than the one that a tensor was [lent](Tensor::lend) to. The buffer is
+    /// written again only after this stream, too, has done the work that it has queued by then. For a batch in host
+    /// memory this does nothing.
     ///
     /// # Errors
     /// [`Error::Config`] while the stream captures a CUDA graph; [`Error::Gpu`].
@@ -112,12 +112,12 @@ impl Batch {
         self.buffer.memory().cuda().map_or(Ok(()), |memory| memory.lend_until_the_end(stream))
     }
 
-    /// The number of tensors of images.
+    /// Returns the number of tensors of images.
     pub fn num_images(&self) -> usize {
         self.buffer.layout().images.len()
     }
 
-    /// The first tensor of images; `uint8 [n, 0]` when there is none.
+    /// Returns the first tensor of images; `uint8 [n, 0]` if there is none.
     pub fn images(&self) -> Tensor {
         if self.num_images() == 0 {
             return self.tensor(0, vec![i64::from(self.len), 0], Element::U8);
@@ -125,30 +125,30 @@ impl Batch {
         self.images_of(0)
     }
 
-    /// The tensor of images with this number, `[n, 3, height, width]` or `[n, height, width, 3]` in the loader's dtype.
-    /// Each view of each image field is a tensor.
+    /// Returns tensor number `number` of images, `[n, 3, height, width]` or `[n, height, width, 3]` in the loader's
+    /// dtype. Each view of each image field is a tensor.
     ///
     /// # Panics
-    /// Panics when there are not that many.
+    /// Panics if there are not that many.
     pub fn images_of(&self, number: usize) -> Tensor {
         let (shape, element) = layout::of_images(&self.buffer.layout().images[number], self.len);
         self.tensor(self.buffer.plan().images[number].start, shape, element)
     }
 
-    /// The number of further columns.
+    /// Returns the number of further columns.
     pub fn num_further(&self) -> usize {
         self.buffer.layout().columns.len()
     }
 
-    /// The number of fields whose values differ in size from sample to sample.
+    /// Returns the number of fields whose values differ in size from sample to sample.
     pub fn num_values(&self) -> usize {
         self.buffer.layout().values.len()
     }
 
-    /// The further column with this number, `[n, ...]`.
+    /// Returns further column number `number`, `[n, ...]`.
     ///
     /// # Panics
-    /// Panics when there are not that many.
+    /// Panics if there are not that many.
     pub fn further(&self, number: usize) -> Tensor {
         let Column { element, shape } = &self.buffer.layout().columns[number];
         let shape = std::iter::once(self.len).chain(shape.iter().copied()).map(i64::from).collect();
@@ -156,29 +156,29 @@ impl Batch {
         self.tensor(offset, shape, *element)
     }
 
-    /// The class numbers, `int64 [n]`. They mean nothing where the dataset has no classes, which
-    /// [`data::dataset::DatasetIndex::is_labeled`] tells.
+    /// Returns the class numbers, `int64 [n]`. They mean nothing if the dataset has no classes: see
+    /// [`data::dataset::DatasetIndex::is_labeled`].
     pub fn labels(&self) -> Tensor {
         self.column(self.buffer.plan().labels, Element::I64)
     }
 
-    /// The sample ids, `int64 [n]`.
+    /// Returns the sample ids, `int64 [n]`.
     pub fn sample_ids(&self) -> Tensor {
         self.column(self.buffer.plan().ids, Element::I64)
     }
 
-    /// Which of its sample's draws of the epoch each place holds, `int64 [n]`, from 0: the number by which a view is
-    /// drawn.
+    /// Returns, for each place, the number of its draw among the epoch's draws of its sample, `int64 [n]`, from 0.
+    /// Views are drawn by this number.
     pub fn occurrences(&self) -> Tensor {
         self.column(self.buffer.plan().occurrences, Element::I64)
     }
 
-    /// The mask as `uint8 [n]`, for consumers that have no type for bool.
+    /// Returns the mask as `uint8 [n]`, for consumers without a bool type.
     pub fn mask_bytes(&self) -> Tensor {
         self.mask().of_bytes()
     }
 
-    /// Which samples count, `bool [n]`: false for padding and for failed samples that were replaced by zeros.
+    /// Returns which samples count, `bool [n]`: false for padding and for failed samples that were replaced by zeros.
     pub fn mask(&self) -> Tensor {
         self.column(self.buffer.plan().mask, Element::Bool)
     }
@@ -205,7 +205,7 @@ mod tests {
     use pixels::augment::{DType, Fidelity, MemoryFormat, Output};
     use std::sync::Mutex;
 
-    /// Keeps batches as they come.
+    /// Collects batches as they come.
     #[derive(Default)]
     pub(super) struct Collected(pub(super) Mutex<Vec<Batch>>);
 

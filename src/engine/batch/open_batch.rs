@@ -1,4 +1,4 @@
-//! A batch that is being filled, and who may write which part of it.
+//! A batch that is being filled, and the rights of threads to write its parts.
 
 use super::encoded::{Encoded, EncodedFiles};
 use super::layout::{BufferPlan, TensorSpan};
@@ -19,7 +19,7 @@ struct OpenBatch {
     /// The address of the images; `None` on a GPU.
     images: Option<Base>,
     columns: Base,
-    /// The number of tickets and closers that are still there.
+    /// The number of tickets and closers that still exist.
     open: AtomicUsize,
     spoiled: AtomicBool,
     failures: Mutex<Vec<Failure>>,
@@ -30,8 +30,8 @@ struct OpenBatch {
     ready: Arc<dyn Sink>,
 }
 
-/// Starts a batch in `buffer`. Returns the closer and a ticket for each of `len` places; when the last of these is
-/// gone, the batch goes to `ready`.
+/// Starts a batch in `buffer`. Returns the closer and a ticket for each of `len` places. When the last of these is
+/// dropped, the batch goes to `ready`.
 pub(super) fn begin(
     mut buffer: BatchBuffer,
     step: u64,
@@ -59,7 +59,7 @@ pub(super) fn begin(
 }
 
 impl OpenBatch {
-    /// Notes that a ticket or the closer is gone, `finished` or not. The last one sends the batch on.
+    /// Records that a ticket or the closer was dropped, `finished` or not. The last one sends the batch on.
     fn leave(&self, finished: bool) {
         if !finished {
             self.spoiled.store(true, Ordering::Relaxed);
@@ -80,13 +80,13 @@ impl OpenBatch {
             }
             let mut failures =
                 std::mem::take(&mut *self.failures.lock().unwrap_or_else(PoisonError::into_inner));
-            // Threads finish in any order, and what the consumer sees must not depend on it.
+            // Threads finish in any order, and the consumer must not see that order.
             failures.sort_by_key(|f| f.index);
             self.ready.put(Batch { step: self.step, len: self.len, failures, buffer: Arc::new(buffer) });
         }
     }
 
-    /// Puts the values of each field together into arrays.
+    /// Joins the values of each field into arrays.
     fn gather(&self, buffer: &BatchBuffer) -> Result<Vec<Gathered>> {
         let values = std::mem::take(&mut *self.values.lock().unwrap_or_else(PoisonError::into_inner));
         values.into_iter().zip(&buffer.layout().values).map(|(of, ragged)| gather(of, *ragged)).collect()
@@ -102,12 +102,12 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The place in the batch.
+    /// Returns the place in the batch.
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// The bytes of this place's image in the tensor of images with this number.
+    /// Returns the bytes of this place's image in tensor number `number` of images.
     ///
     /// # Panics
     /// Panics for a batch on a GPU, whose images are written by kernels.
@@ -117,41 +117,41 @@ impl Ticket {
         self.row(images, span)
     }
 
-    /// The bytes of this place in the further column with this number.
+    /// Returns the bytes of this place in further column number `number`.
     pub fn column(&mut self, number: usize) -> &mut [u8] {
         let span = self.batch.plan.further[number];
         self.row(self.batch.columns, span)
     }
 
     fn row(&mut self, base: Base, TensorSpan { start, each }: TensorSpan) -> &mut [u8] {
-        // SAFETY: places are disjoint and inside the buffer, and this ticket is the only one of its place; `&mut self`
-        // keeps the slice unique, and the buffer lives until the last ticket is gone.
+        // SAFETY: places are disjoint and inside the buffer, and this is the only ticket of its place. `&mut self`
+        // keeps the slice unique, and the buffer lives until the last ticket is dropped.
         unsafe { std::slice::from_raw_parts_mut(base.0.add(start + self.index as usize * each), each) }
     }
 
-    /// Sets this place's value of a field, by the field's number among those whose values differ in length.
+    /// Sets this place's value of a field. `field` is its number among the fields whose values differ in length.
     pub fn put(&mut self, field: usize, value: Option<Value>) {
         let mut values = self.batch.values.lock().unwrap_or_else(PoisonError::into_inner);
         values[field][self.index as usize] = value;
     }
 
-    /// Puts the bytes of this place's file into the batch, which keeps them until its last tensor is gone.
+    /// Moves the bytes of this place's file into the batch, which keeps them until its last tensor is dropped.
     pub fn keep(&mut self, bytes: Encoded) {
         self.batch.encoded.lock().unwrap_or_else(PoisonError::into_inner).insert(self.index, bytes);
     }
 
-    /// Notes that the sample of this place failed. It is `fatal` when there is nothing to put in its place.
+    /// Records that the sample of this place failed. The failure is `fatal` if nothing can take the sample's place.
     pub fn fail(&mut self, sample: u64, error: Error, fatal: bool) {
         let failure = Failure { index: self.index, sample, error, fatal };
         self.batch.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
     }
 
-    /// Finishes the place, which holds `sample` of class `label`; `valid` is its element of the mask. The epoch may
-    /// draw the sample several times, of which this is number `occurrence`.
+    /// Finishes the place, which holds `sample` of class `label`; `valid` is its element of the mask. `occurrence` is
+    /// the number of this draw among the epoch's draws of the sample.
     pub fn finish(mut self, sample: u64, occurrence: u32, label: u32, valid: bool) {
         let (plan, index) = (&self.batch.plan, self.index as usize);
-        // SAFETY: the four elements lie inside the columns at their natural alignment (each array starts at a
-        // multiple of `layout::ALIGN`) and belong to this ticket's place alone.
+        // SAFETY: the four elements are inside the columns at their natural alignment (each array starts at a multiple
+        // of `layout::ALIGN`) and belong only to this ticket's place.
         unsafe {
             let base = self.batch.columns.0;
             base.add(plan.labels).cast::<i64>().add(index).write(i64::from(label));
@@ -169,22 +169,22 @@ impl Drop for Ticket {
     }
 }
 
-/// The right to close a batch, which is not delivered before, whatever became of its tickets. A closer that is dropped
-/// without [`BatchCloser::close`] or [`BatchCloser::close_on`] spoils the batch.
+/// The right to close a batch. The batch is not delivered before that, even if all its tickets are finished. A closer
+/// that is dropped without [`BatchCloser::close`] or [`BatchCloser::close_on`] spoils the batch.
 pub struct BatchCloser {
     batch: Arc<OpenBatch>,
     closed: bool,
 }
 
 impl BatchCloser {
-    /// Closes a batch to which nothing is done but filling its places.
+    /// Closes a batch that needs nothing but its places to be filled.
     pub fn close(mut self) {
         self.closed = true;
     }
 
-    /// The device addresses of the tensors of images of a batch on a GPU, in the order of
+    /// Returns the device addresses of the image tensors of a batch on a GPU, in the order of
     /// [`BatchLayout::images`](super::BatchLayout::images). Kernels that are queued on `stream` from now on may write
-    /// there: the stream waits for everybody who read the buffer before.
+    /// there: the stream waits for all former readers of the buffer.
     ///
     /// # Errors
     /// [`Error::Internal`] for a batch in host memory; [`Error::Gpu`].
@@ -197,7 +197,7 @@ impl BatchCloser {
     }
 
     /// Closes a batch on a GPU whose images are queued on the stream of `flight`, and queues the copy of its columns
-    /// there. Every ticket must be gone.
+    /// there. All tickets must have been finished or dropped.
     ///
     /// # Errors
     /// [`Error::Internal`] for a batch in host memory or with tickets left; [`Error::Gpu`].
@@ -210,7 +210,7 @@ impl BatchCloser {
         let completed = self
             .with_buffer(|buffer| buffer.memory_mut().cuda_mut().ok_or_else(on_host)?.complete(plan, flight));
         if completed.is_err() {
-            // The buffer goes back to its pool without an event to wait for, so nothing may still write to it.
+            // The buffer returns to its pool without an event to wait for, so no work may still write to it.
             let _ = flight.wait();
         }
         completed?;

@@ -1,5 +1,5 @@
-//! What goes along with a batch that is lent to other processes, beside its buffer: samples that failed, and values
-//! whose lengths differ. It is written once into memory of its own, which nobody can write to any more.
+//! What goes with a leased batch in addition to its buffer: samples that failed, remarks, and values whose lengths
+//! differ. It is written once into a memfd of its own, which is then sealed against writing.
 //!
 //! ```text
 //! length of the document, u64 | document, JSON | blocks of bytes, each at a multiple of 64 bytes
@@ -18,24 +18,24 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Blocks begin at multiples of this, as TensorFlow asks of a tensor's data.
+/// The alignment of blocks in bytes, as TensorFlow requires of a tensor's data.
 const ALIGN: usize = 64;
 
-/// What a consumer needs of a batch beside its buffer.
+/// What a consumer needs of a batch in addition to its buffer.
 #[derive(Default)]
 pub struct Parcel {
     /// The samples that failed.
     pub failures: Vec<Failure>,
     /// The values whose lengths differ, by field.
     pub(super) values: Vec<Gathered>,
-    /// What is to be said of samples, by their ids.
+    /// Remarks about samples, by their ids.
     pub remarks: Vec<Remark>,
 }
 
-/// What is to be said of a sample that did not fail.
+/// A remark about a sample that did not fail: the sample's id and the text.
 pub type Remark = (u64, String);
 
-/// The document of a parcel.
+/// The JSON document of a parcel.
 #[derive(Serialize, Deserialize)]
 struct Document {
     failures: Vec<CarriedFailure>,
@@ -51,7 +51,7 @@ struct CarriedFailure {
     fatal: bool,
 }
 
-/// Values of a field. Ranges are those of blocks, counted from the end of the document.
+/// The values of a field. Ranges are those of blocks, relative to the beginning of the first block.
 #[derive(Serialize, Deserialize)]
 enum CarriedValues {
     Texts(Vec<Option<String>>),
@@ -68,7 +68,7 @@ struct CarriedArray {
     shape: Vec<i64>,
 }
 
-/// The blocks of a parcel as they are laid out.
+/// The blocks of a parcel, laid out one after another.
 #[derive(Default)]
 struct Blocks<'a> {
     blocks: Vec<&'a [u8]>,
@@ -89,11 +89,11 @@ impl<'a> Blocks<'a> {
 }
 
 impl Batch {
-    /// What goes along with this batch and these `remarks`, as memory that cannot be written to any more; `None` where
-    /// there is nothing.
+    /// Writes what goes with this batch, and these `remarks`, to memory that is sealed against writing. Returns `None`
+    /// if there is nothing to write.
     ///
     /// # Errors
-    /// [`Error::Io`] when there is no memory for it.
+    /// [`Error::Io`] if there is no memory for it.
     pub fn parcel<'a>(&'a self, remarks: Vec<Remark>) -> Result<Option<OwnedFd>> {
         if self.failures.is_empty() && self.buffer.values.is_empty() && remarks.is_empty() {
             return Ok(None);
@@ -134,7 +134,7 @@ impl Batch {
     }
 }
 
-/// Where blocks begin behind a document of so many bytes.
+/// Returns where blocks begin after a document of `document` bytes.
 fn blocks_begin(document: usize) -> usize {
     (size_of::<u64>() + document).next_multiple_of(ALIGN)
 }
@@ -156,10 +156,11 @@ fn write(mut file: &File, document: &[u8], first: usize, blocks: &Blocks<'_>) ->
 }
 
 impl Parcel {
-    /// Reads what another process wrote by [`Batch::parcel`], for a batch of `len` samples.
+    /// Reads what another process wrote with [`Batch::parcel`], for a batch of `len` samples.
     ///
     /// # Errors
-    /// [`Error::Internal`] for anything else.
+    /// [`Error::Unavailable`] for memory that is not sealed against writing; [`Error::Io`] if it cannot be mapped;
+    /// [`Error::Internal`] for anything else that [`Batch::parcel`] does not write.
     pub fn read(file: OwnedFd, len: u32) -> Result<Self> {
         let map = Arc::new(LentMap::sealed_by(file, SEALS.union(SealFlags::WRITE))?);
         let broken = || Error::Internal("what came with a shared batch is broken".into());

@@ -1,4 +1,4 @@
-//! The buffers of batches: a fixed number of them, used again and again.
+//! A pool of batch buffers: a fixed number of them, used again and again.
 
 use super::encoded::EncodedFiles;
 use super::layout::{BatchLayout, BufferPlan};
@@ -22,7 +22,7 @@ pub struct Pools {
     pub batches: usize,
 }
 
-/// Batch buffers up to a fixed number, allocated when first needed and used again and again.
+/// Batch buffers up to a fixed number, allocated when first needed and then reused.
 #[derive(Clone)]
 pub struct BatchPool(Arc<PoolShared>);
 
@@ -33,7 +33,7 @@ struct PoolShared {
     limits: Pools,
     storage: BatchStorage,
     state: Mutex<PoolState>,
-    /// Called when a buffer comes back, because the reading thread may be waiting for one.
+    /// Called when a buffer is returned, because the reading thread may wait for one.
     on_free: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -42,12 +42,12 @@ struct PoolState {
     free: Vec<BufferMemory>,
     allocated: usize,
     in_pipeline: usize,
-    /// Whether the consumer waits for a batch and has not given an earlier one back, which shows that it keeps some.
+    /// Whether the consumer has asked for a batch. A buffer that it has not returned by then is one that it keeps.
     may_grow: bool,
 }
 
 impl BatchPool {
-    /// A pool of buffers in `storage` for `capacity` samples of `layout`, within `limits`.
+    /// Makes a pool of buffers in `storage` for `capacity` samples of `layout`, within `limits`.
     pub fn new(
         capacity: usize,
         layout: BatchLayout,
@@ -60,8 +60,8 @@ impl BatchPool {
         Self(Arc::new(PoolShared { capacity, plan, layout, limits, storage, state, on_free }))
     }
 
-    /// Makes one more of the buffers that the pipeline will need, and touches its pages, so that the first batches do
-    /// not wait for the kernel to clear them. Returns whether there was one to make; on a GPU there never is.
+    /// Allocates one more of the buffers that the pipeline will need, and touches its pages, so that the first batches
+    /// do not wait for the kernel to clear them. Returns whether it allocated one; on a GPU it never does.
     ///
     /// # Errors
     /// The errors of [`BatchPool::begin`].
@@ -70,7 +70,7 @@ impl BatchPool {
         if storage.is_cuda() || self.0.lock().allocated > limits.prefetch.min(limits.batches - 1) {
             return Ok(false);
         }
-        // The reading thread alone allocates.
+        // Only the reading thread allocates, so the lock need not be held.
         let memory = storage.allocate(plan)?;
         memory.touch();
         let mut state = self.0.lock();
@@ -79,7 +79,7 @@ impl BatchPool {
         Ok(true)
     }
 
-    /// Takes a buffer for the pipeline. `None` while the pipeline holds its share or the consumer holds all.
+    /// Takes a buffer for the pipeline. Returns `None` while the pipeline holds its share or the consumer holds all.
     ///
     /// # Errors
     /// The errors of [`BatchPool::begin`].
@@ -88,7 +88,7 @@ impl BatchPool {
         if state.in_pipeline >= self.0.limits.prefetch {
             return Ok(None);
         }
-        // A consumer that drops each batch when it has the next one needs one more than the pipeline's share.
+        // A consumer that drops each batch when it has the next one needs one buffer more than the pipeline's share.
         let may_allocate = state.allocated <= self.0.limits.prefetch || state.may_grow;
         let mut memory = match state.free.iter().rposition(BufferMemory::is_left) {
             Some(latest) => state.free.remove(latest),
@@ -116,7 +116,7 @@ impl BatchPool {
         }))
     }
 
-    /// Gives the memory up that no batch has.
+    /// Frees the memory that no batch uses.
     pub fn release(&self) {
         let mut state = self.0.lock();
         state.allocated -= state.free.len();
@@ -125,14 +125,14 @@ impl BatchPool {
         drop(free);
     }
 
-    /// Whether the pipeline may have one more batch of those that another process makes.
+    /// Returns whether the pipeline may take one more of the batches that another process makes.
     pub fn may_adopt(&self) -> bool {
         let state = self.0.lock();
         state.in_pipeline < self.0.limits.prefetch && state.allocated < self.0.limits.batches
     }
 
-    /// Makes the batch of `step`, of `len` samples, of memory that another process has filled and lent, and of what
-    /// came with it. The memory goes back when the last tensor of the batch is gone.
+    /// Makes the batch of `step`, of `len` samples, from memory that another process has filled and leased, and from
+    /// the parcel that came with it. The memory goes back when the last tensor of the batch is dropped.
     ///
     /// # Errors
     /// [`Error::Internal`] for memory that holds no such batch.
@@ -156,10 +156,10 @@ impl BatchPool {
         Ok(Batch { step, len, failures, buffer: Arc::new(buffer) })
     }
 
-    /// Checks that lent memory, and what came with it, is a batch of `len` samples as this pool has them.
+    /// Checks that leased memory, and the parcel that came with it, are a batch of `len` samples for this pool.
     ///
     /// # Errors
-    /// [`Error::Internal`] where it is none.
+    /// [`Error::Internal`] if they are not.
     pub(super) fn check_lent(&self, len: u32, memory: &LentMemory, parcel: &Parcel) -> Result<()> {
         let bytes = memory.len();
         if bytes != self.0.plan.bytes.max(1)
@@ -173,8 +173,8 @@ impl BatchPool {
     }
 
     /// Takes a buffer for the batch of `step`, which has `len` samples. Returns the closer and one ticket for each
-    /// place; when all of them are done, the batch goes to `ready`. `None` means that no buffer is free within the
-    /// pool's limits: try again after one has come back.
+    /// place. When all of them are done, the batch goes to `ready`. Returns `None` if no buffer is free within the
+    /// pool's limits: try again after one was returned.
     ///
     /// # Errors
     /// [`Error::Io`] when the system has no memory left, [`Error::Gpu`] when the device has none.
@@ -187,19 +187,19 @@ impl BatchPool {
         Ok(self.take()?.map(|buffer| open_batch::begin(buffer, step, len, ready)))
     }
 
-    /// Notes that the consumer asks for the next batch. What it has not given back by now, it keeps for longer.
+    /// Records that the consumer asks for the next batch. Buffers that it has not returned by now are kept for longer.
     pub fn consumer_waits(&self) {
         self.0.lock().may_grow = true;
         (self.0.on_free)();
     }
 
-    /// Whether the consumer holds every buffer there may be, so that nothing can go on until it gives one back.
+    /// Returns whether the consumer holds every buffer there may be, so that nothing can continue until it returns one.
     pub fn all_held(&self) -> bool {
         let state = self.0.lock();
         state.in_pipeline == 0 && state.free.is_empty() && state.allocated == self.0.limits.batches
     }
 
-    /// The largest number of buffers, and the number of bytes of each.
+    /// Returns the largest number of buffers, and the number of bytes of each.
     pub fn limits(&self) -> (usize, usize) {
         (self.0.limits.batches, self.0.plan.bytes)
     }
@@ -212,7 +212,7 @@ impl PoolShared {
     }
 }
 
-/// One buffer. Its memory goes back to the pool when it is dropped.
+/// One buffer. Its memory returns to the pool when it is dropped.
 pub(super) struct BatchBuffer {
     memory: Option<BufferMemory>,
     /// The encoded files, which stay where they were read to.
@@ -220,7 +220,7 @@ pub(super) struct BatchBuffer {
     /// The values whose lengths differ from sample to sample, by field.
     pub(super) values: Vec<Gathered>,
     delivered: bool,
-    /// Whether the memory is not used again.
+    /// Whether the memory is not reused.
     pub(super) kept_out: bool,
     /// Whether another process has made the batch.
     pub(super) is_made_elsewhere: bool,
@@ -251,15 +251,15 @@ impl BatchBuffer {
         self.memory.as_mut().expect("only dropping takes it out")
     }
 
-    /// Fills all columns, of as many samples as there is room for.
+    /// Fills all columns, for as many samples as there is room for.
     ///
     /// # Panics
-    /// Panics where these are not as many bytes as the columns have.
+    /// Panics if the columns do not have this number of bytes.
     pub(super) fn fill_columns(&mut self, bytes: &[u8]) {
         let plan = self.pool.plan.clone();
         assert_eq!(bytes.len(), plan.bytes - plan.columns);
         let columns = self.memory_mut().host_columns(&plan);
-        // SAFETY: so many bytes are there for the columns, and nobody else has the buffer yet.
+        // SAFETY: the columns have this number of bytes, and nobody else has the buffer yet.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), columns.0, bytes.len()) };
     }
 
@@ -268,11 +268,11 @@ impl BatchBuffer {
         self.delivered = true;
         let mut state = self.pool.lock();
         state.in_pipeline -= 1;
-        // The consumer is about to drop the batch before this one, and that buffer can be used then.
+        // The consumer is about to drop the previous batch, whose buffer can then be reused.
         state.may_grow = false;
         drop(state);
         if self.is_made_elsewhere {
-            // Who takes batches from another process takes the next one while the consumer is busy with this one.
+            // The thread that takes batches from another process takes the next one while the consumer uses this one.
             (self.pool.on_free)();
         }
     }
@@ -289,7 +289,7 @@ impl Drop for BatchBuffer {
             return;
         }
         let memory = self.memory.take().map(BufferMemory::given_back).filter(|_| !self.kept_out);
-        // The files' slots come free before anybody is told that something did.
+        // Free the files' slots before `on_free` reports that something came free.
         self.encoded = EncodedFiles::default();
         {
             let mut state = self.pool.lock();

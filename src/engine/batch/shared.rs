@@ -1,5 +1,5 @@
-//! Batch buffers that other processes can be lent: memory behind a file that has no name (memfd), which ends with the
-//! last process that has it.
+//! Batch buffers that can be leased to other processes: memory of a file without a name (memfd). The memory is freed
+//! when the last process that has it ends or drops it.
 
 use super::Batch;
 use super::memory::Base;
@@ -12,18 +12,18 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// What nobody can do to lent memory any more: change its size, so that no access is to a page that is gone, write to
-/// it through a mapping or a descriptor made from now on, or take these seals away.
+/// The seals of leased memory. Nobody can change its size any more, so that no access meets a missing page. Nobody can
+/// write to it through a new mapping or a descriptor, or remove these seals.
 pub(super) const SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
 /// The number of the next buffer of this process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The numbers of buffers that are gone, for whoever was lent them.
+/// The numbers of buffers that were freed, for the consumers that had leased them.
 static GONE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
-/// The numbers of the buffers that are gone since this was asked for last.
+/// Returns the numbers of the buffers that were freed since the last call.
 pub fn buffers_gone() -> Vec<u64> {
     std::mem::take(&mut *GONE.lock().unwrap_or_else(PoisonError::into_inner))
 }
@@ -34,7 +34,7 @@ impl Drop for SharedMemory {
     }
 }
 
-/// A buffer that this process alone can write, by the mapping that was made before the seals.
+/// A buffer that only this process can write, through the mapping that was made before the seals.
 pub(super) struct SharedMemory {
     id: u64,
     file: File,
@@ -57,13 +57,13 @@ impl SharedMemory {
         self.base
     }
 
-    /// Has the kernel back all pages with memory now.
+    /// Makes the kernel back all pages with memory now.
     pub(super) fn touch(&self) {
         let _ = self.map.advise(Advice::PopulateWrite);
     }
 }
 
-/// A file without a name, of so many bytes.
+/// Makes a file without a name, of `bytes` bytes.
 pub(super) fn nameless_file(bytes: usize) -> Result<File> {
     let file = rustix::fs::memfd_create(c"foreload batch", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
     let file = File::from(file.map_err(cannot)?);
@@ -71,7 +71,7 @@ pub(super) fn nameless_file(bytes: usize) -> Result<File> {
     Ok(file)
 }
 
-/// Seals a file without a name.
+/// Adds seals to a file without a name.
 pub(super) fn seal(file: &File, seals: SealFlags) -> Result<()> {
     rustix::fs::fcntl_add_seals(file, seals).map_err(cannot)
 }
@@ -93,34 +93,34 @@ fn cannot(error: Errno) -> Error {
     })
 }
 
-/// Checks whether this system can lend memory to other processes.
+/// Checks whether this system can lease memory to other processes.
 ///
 /// # Errors
-/// [`Error::Unavailable`] where it cannot.
+/// [`Error::Unavailable`] if it cannot.
 pub fn check_lending() -> Result<()> {
     SharedMemory::new(1).map(|_| ())
 }
 
-/// A batch as other processes can be lent it.
+/// The memory of a batch, for leasing it to other processes.
 #[derive(Clone, Copy)]
 pub struct SharedSlot<'a> {
-    /// The number of the buffer, which no other of this process ever has.
+    /// The number of the buffer, which no other buffer of this process ever gets.
     pub id: u64,
-    /// The file that its memory is behind, for a process that does not have it yet.
+    /// The file of its memory, for a process that does not have it yet.
     pub file: std::os::fd::BorrowedFd<'a>,
 }
 
 impl Batch {
-    /// The batch for other processes; `None` where its memory is this one's alone.
+    /// Returns the memory of the batch for other processes; `None` if only this process can have it.
     pub fn shared(&self) -> Option<SharedSlot<'_>> {
         let memory = self.buffer.memory().shared()?;
         Some(SharedSlot { id: memory.id, file: memory.file.as_fd() })
     }
 
-    /// Gives the batch up, whose memory is not used again: whoever was lent it may keep it.
+    /// Gives up the batch. Its memory is not reused, so consumers that have leased it may keep it.
     ///
     /// # Panics
-    /// Panics when there are tensors of it.
+    /// Panics if there are tensors of it.
     pub fn abandon(mut self) {
         let buffer = std::sync::Arc::get_mut(&mut self.buffer).expect("no tensors of a batch that is lent");
         buffer.kept_out = true;

@@ -1,4 +1,4 @@
-//! What a consumer holds of a batch.
+//! Tensors: what a consumer holds of a batch.
 
 use super::memory::{Base, CudaMemory};
 use super::pool::BatchBuffer;
@@ -40,7 +40,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// The number of bytes of an element.
+    /// Returns the number of bytes of an element.
     pub fn size(self) -> usize {
         match self {
             Self::U8 | Self::I8 | Self::Bool => 1,
@@ -50,7 +50,7 @@ impl Element {
         }
     }
 
-    /// The name by which NumPy and torch know it.
+    /// Returns its name in NumPy and torch.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "float32",
@@ -79,19 +79,19 @@ pub enum Place {
     Cuda(u32),
 }
 
-/// One contiguous array of a batch. While it lives, its buffer is not used again.
+/// One contiguous array of a batch. While it exists, its buffer is not reused.
 #[derive(Clone)]
 pub struct Tensor {
     pub(super) buffer: Arc<BatchBuffer>,
     pub(super) data: Base,
     pub(super) shape: Vec<i64>,
     pub(super) element: Element,
-    /// Whether it is in host memory, wherever the batch's images are.
+    /// Whether it is in host memory, even if the batch's images are on a GPU.
     pub(super) on_host: bool,
 }
 
 impl Tensor {
-    /// A tensor in host memory that `buffer` keeps, wherever the buffer itself is.
+    /// Makes a tensor in host memory that `buffer` keeps, even if the buffer itself is on a GPU.
     pub(super) fn in_host_memory(
         buffer: &Arc<BatchBuffer>,
         data: Base,
@@ -101,53 +101,53 @@ impl Tensor {
         Self { buffer: buffer.clone(), data, shape, element, on_host: true }
     }
 
-    /// A tensor of truth values as uint8, for consumers that have no type for bool.
+    /// Returns a bool tensor as uint8, for consumers without a bool type.
     pub fn of_bytes(self) -> Self {
         Self { element: Element::U8, ..self }
     }
 
-    /// The GPU memory that it is in, if any.
+    /// Returns the GPU memory that it is in, if any.
     fn cuda(&self) -> Option<&CudaMemory> {
         if self.on_host { None } else { self.buffer.memory().cuda() }
     }
 
-    /// The lengths of the dimensions, outermost first.
+    /// Returns the lengths of the dimensions, outermost first.
     pub fn shape(&self) -> &[i64] {
         &self.shape
     }
 
-    /// The type of the elements.
+    /// Returns the type of the elements.
     pub fn element(&self) -> Element {
         self.element
     }
 
-    /// Where the elements are.
+    /// Returns where the elements are.
     pub fn place(&self) -> Place {
         if self.on_host { Place::Host } else { self.buffer.memory().place() }
     }
 
-    /// The number of bytes of all elements.
+    /// Returns the number of bytes of all elements.
     pub fn len(&self) -> usize {
         self.shape.iter().product::<i64>() as usize * self.element.size()
     }
 
-    /// Whether there are no elements.
+    /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The elements' bytes, row-major.
+    /// Returns the elements' bytes, row-major.
     ///
     /// # Panics
-    /// Panics when they are on a GPU: see [`Tensor::read`].
+    /// Panics if they are on a GPU: see [`Tensor::read`].
     pub fn bytes(&self) -> &[u8] {
         assert_eq!(self.place(), Place::Host, "only tensors in host memory can be looked at");
-        // SAFETY: the range lies in memory that the buffer keeps, which lives as long as `self`. A consumer that writes
-        // through `data` while it reads here races with itself, as with any shared tensor.
+        // SAFETY: the range is in memory that the buffer keeps, which lives as long as `self`. A consumer that writes
+        // through `data` during the read races with itself, as with any shared tensor.
         unsafe { std::slice::from_raw_parts(self.data(), self.len()) }
     }
 
-    /// The elements' bytes, row-major, wherever they are. Those on a GPU are copied to the host once they are there.
+    /// Returns the elements' bytes, row-major. Bytes on a GPU are copied to the host when the batch is complete.
     ///
     /// # Errors
     /// [`Error::Gpu`](base::error::Error::Gpu).
@@ -157,14 +157,14 @@ impl Tensor {
         memory.read(offset as usize, self.len()).map(Cow::Owned)
     }
 
-    /// The address of the first element, in host memory or on the GPU, for consumers that may write.
+    /// Returns the address of the first element, in host memory or on the GPU. Consumers may write there.
     pub fn data(&self) -> *mut u8 {
         self.data.0
     }
 
-    /// Lets the GPU stream `stream` read the tensor. The stream waits until the batch is there. The memory is not
-    /// written again before the stream has done what it has queued when the loan is dropped. For a tensor in host
-    /// memory there is nothing to do.
+    /// Lets the GPU stream `stream` read the tensor. The stream waits until the batch is complete. The memory is
+    /// written again only after the stream has done the work that it has queued when the loan is dropped. For a tensor
+    /// in host memory this does nothing.
     ///
     /// # Errors
     /// [`Error::Config`](base::error::Error::Config) while the stream captures a CUDA graph;
@@ -177,8 +177,8 @@ impl Tensor {
     }
 }
 
-/// A batch that is lent to a stream, which must live at least as long. A stream that captures a CUDA graph when the
-/// loan is dropped must live as long as the batch's pool, which asks it later whether the capture has ended.
+/// A batch that a stream may read. The stream must live at least as long. If it captures a CUDA graph when the loan is
+/// dropped, it must live as long as the batch's pool, which asks it later whether the capture has ended.
 pub struct Loan {
     buffer: Arc<BatchBuffer>,
     stream: StreamRef,

@@ -1,7 +1,7 @@
-//! Batches that another process has lent, copied to a GPU.
+//! Copies batches that another process has leased to this one to a GPU.
 //!
-//! The driver page-locks the lender's memory as it is, so that the device copies from it without the CPU. Where it
-//! refuses memory that can only be read, a batch is copied to page-locked memory of this process's own first.
+//! The driver page-locks the lender's memory in place, so that the device copies from it without the CPU. If the driver
+//! refuses to lock memory that is read-only, a batch is first copied to this process's own page-locked memory.
 
 use super::Batch;
 use super::lent::{LentMap, LentMemory};
@@ -12,23 +12,25 @@ use base::slot::{PAGE, SlotPool};
 use pixels::gpu::{GpuDevice, InFlight, PinnedSlice, Registration, Stream};
 use std::sync::{Arc, Weak};
 
-/// Copies lent batches to a GPU, one at a time.
+/// Copies leased batches to a GPU, one at a time.
 pub struct Uploader {
     flight: InFlight,
-    /// The lent memory that is page-locked; each for as long as it is lent again.
+    /// The page-locked mappings of leased memory, each kept while its memory may be leased again.
     locked: Vec<(Weak<LentMap>, PinnedSlice)>,
-    /// Why the driver does not page-lock lent memory, if it does not, and the memory that batches go through then.
+    /// Why the driver does not page-lock leased memory, and the memory that batches go through instead; `None` if it
+    /// does.
     refused: Option<(String, Registration)>,
 }
 
-/// A buffer on a GPU for a batch that comes next.
+/// A buffer on a GPU for the next batch.
 pub struct UploadBuffer(BatchBuffer);
 
 impl BatchPool {
-    /// Takes a buffer for a batch that will be copied to the GPU; `None` where none is free within the pool's limits.
+    /// Takes a buffer for a batch that will be copied to the GPU. Returns `None` if none is free within the pool's
+    /// limits.
     ///
     /// # Errors
-    /// [`Error::Gpu`] when the device has no memory left.
+    /// [`Error::Gpu`] if the device has no memory left.
     pub fn take_for_upload(&self) -> Result<Option<UploadBuffer>> {
         let mut buffer = self.take()?;
         if let Some(buffer) = &mut buffer {
@@ -37,8 +39,8 @@ impl BatchPool {
         Ok(buffer.map(UploadBuffer))
     }
 
-    /// Makes the batch of `step`, of `len` samples, in a buffer on a GPU, of memory that another process has filled and
-    /// lent, and of what came with it. The memory has gone back when this returns.
+    /// Makes the batch of `step`, of `len` samples, in a buffer on a GPU, from memory that another process has filled
+    /// and leased, and from the parcel that came with it. When this returns, the memory has gone back.
     ///
     /// # Errors
     /// [`Error::Internal`] for memory that holds no such batch; [`Error::Gpu`].
@@ -67,17 +69,17 @@ impl Uploader {
         Ok(Self { flight, locked: Vec::new(), refused: None })
     }
 
-    /// Why batches are copied by the CPU first, if they are.
+    /// Returns why the CPU copies batches first, if it does.
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_ref().map(|(why, _)| why.as_str())
     }
 
-    /// Copies a lent batch into a buffer, and waits until it is there.
+    /// Copies a leased batch into a buffer, and waits until the copy is complete.
     fn copy(&mut self, map: &Arc<LentMap>, buffer: &mut BatchBuffer) -> Result<()> {
         let copied =
             self.queue(map, buffer).and_then(|()| self.flight.submit()).and_then(|()| self.flight.wait());
         if copied.is_err() {
-            // The buffer goes back to its pool, and the memory to its lender, so nothing may be under way any more.
+            // The buffer returns to its pool and the memory to its lender, so no copy may still be running.
             let _ = self.flight.wait();
         }
         copied
@@ -94,7 +96,7 @@ impl Uploader {
         buffer.memory_mut().cuda_mut().ok_or_else(on_host)?.complete(&plan, &mut self.flight)
     }
 
-    /// The first `bytes` of a lent batch, page-locked.
+    /// Returns the first `bytes` of a leased batch, page-locked.
     fn images(&mut self, map: &Arc<LentMap>, bytes: usize) -> Result<PinnedSlice> {
         self.locked.retain(|(of, _)| of.strong_count() > 0);
         if let Some((_, slice)) = self.locked.iter().find(|(of, _)| of.as_ptr() == Arc::as_ptr(map)) {

@@ -1,5 +1,5 @@
-//! Values whose lengths differ from sample to sample: texts, bytes, arrays. They are in host memory always, and the
-//! thread that completes a batch puts those of one field together.
+//! Values whose lengths differ from sample to sample: texts, bytes, arrays. They are always in host memory. The thread
+//! that completes a batch joins the values of each field.
 
 use super::layout::of_images;
 use super::lent::LentMap;
@@ -34,7 +34,7 @@ pub struct Array {
 }
 
 impl Array {
-    /// An image as `output` has it, of exactly [`Output::bytes`].
+    /// Makes an array of an image in the format of `output`, with exactly [`Output::bytes`] bytes.
     pub fn of_image(output: &Output, bytes: Vec<u8>) -> Self {
         let (shape, element) = of_images(output, 1);
         Self { element, shape: shape[1..].to_vec(), bytes }
@@ -49,12 +49,12 @@ pub enum FieldValues {
     Bytes(Vec<Option<Vec<u8>>>),
     /// Arrays of one shape: one tensor, [n, ...].
     Dense(Tensor),
-    /// Arrays that differ in the length of their first dimension alone: `values` has those of all samples one behind
-    /// another, sample i from `offsets[i]` to `offsets[i + 1]`, int64 [n + 1].
+    /// Arrays that differ only in the length of their first dimension. `values` has the rows of all samples one after
+    /// another, those of sample i from `offsets[i]` to `offsets[i + 1]`, int64 [n + 1].
     Ragged {
         /// The rows of all samples.
         values: Tensor,
-        /// The number of each sample's first row, and at last that of all rows.
+        /// The number of each sample's first row, and at the end the number of all rows.
         offsets: Tensor,
     },
     /// Arrays of any shapes, a tensor each; `None` where the sample has no such member.
@@ -70,11 +70,11 @@ pub(super) enum Gathered {
     Tensors(Vec<Option<(Block, Element, Vec<i64>)>>),
 }
 
-/// Memory that belongs to one batch, aligned to a page, or to 64 bytes where another process wrote it.
+/// Memory that belongs to one batch, aligned to a page, or to 64 bytes if another process wrote it.
 pub(super) struct Block {
     base: Base,
     bytes: usize,
-    /// The mapping that owns what `base` points to.
+    /// The mapping that owns the memory at `base`.
     _map: BlockMap,
 }
 
@@ -84,7 +84,7 @@ enum BlockMap {
 }
 
 impl Block {
-    /// Copies `parts`, one behind another, to new memory.
+    /// Copies `parts` to new memory, one after another.
     fn of<'a>(parts: impl Iterator<Item = &'a [u8]> + Clone) -> Result<Self> {
         let bytes: usize = parts.clone().map(<[u8]>::len).sum();
         // A mapping cannot be empty.
@@ -98,37 +98,37 @@ impl Block {
         Ok(Self { base, bytes, _map: BlockMap::Own(map) })
     }
 
-    /// A part of what another process wrote.
+    /// Refers to a range of the memory that another process wrote.
     pub(super) fn part(map: &Arc<LentMap>, at: Range<usize>) -> Self {
         let base = Base(map.base().0.wrapping_add(at.start));
         Self { base, bytes: at.len(), _map: BlockMap::Lent(map.clone()) }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: the range lies in the mapping, which lives as long as `self`, and no consumer has a tensor of it yet.
+        // SAFETY: the range is in the mapping, which lives as long as `self`, and no consumer has a tensor of it yet.
         unsafe { std::slice::from_raw_parts(self.base.0, self.bytes) }
     }
 }
 
-/// The way in which the arrays of a field are put together.
+/// How the arrays of a field are joined.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Raggedness {
-    /// They become one tensor where the types and shapes in a batch agree, with zeros where a sample has no array;
-    /// values and offsets where only the first dimension differs; and else a list.
+    /// One tensor if the types and shapes in a batch agree, with zeros where a sample has no array. Values and offsets
+    /// if only the first dimension differs. Otherwise a list.
     #[default]
     AsTheyAre,
-    /// They always become values and offsets. A batch that has no array at all has no rows, of this type and width.
+    /// Always values and offsets. A batch that has no array at all has no rows, of this type and width.
     Always {
         /// The type of the values.
         element: Element,
-        /// The numbers of a row; `None`: rows are single numbers.
+        /// The number of elements in a row; `None` if rows are single numbers.
         columns: Option<u32>,
     },
-    /// They always become a list of tensors.
+    /// Always a list of tensors.
     Never,
 }
 
-/// Puts the values of one field together, those of sample 0 first.
+/// Joins the values of one field, those of sample 0 first.
 pub(super) fn gather(values: Vec<Option<Value>>, raggedness: Raggedness) -> Result<Gathered> {
     let first = values.iter().flatten().next();
     match (first, raggedness) {
@@ -202,7 +202,7 @@ fn gather_arrays(arrays: Vec<Option<Array>>, raggedness: Raggedness) -> Result<G
 }
 
 impl Gathered {
-    /// Puts arrays one behind another, whose shapes are `shape` but for the first dimension. An absent array has no
+    /// Joins arrays one after another. Their shapes are `shape` except for the first dimension. A missing array has no
     /// rows.
     fn ragged(arrays: &[Option<Array>], element: Element, mut shape: Vec<i64>) -> Result<Self> {
         let mut end = 0;
@@ -219,7 +219,7 @@ impl Gathered {
 }
 
 impl Batch {
-    /// The values of the field of this number among those whose lengths differ.
+    /// Returns the values of field number `number` among the fields whose values differ in length.
     pub fn values(&self, number: usize) -> FieldValues {
         let tensor = |block: &Block, element: Element, shape: Vec<i64>| {
             Tensor::in_host_memory(&self.buffer, block.base, shape, element)
@@ -278,7 +278,7 @@ mod tests {
             .map(|raw| i64::from_ne_bytes(raw.try_into().expect("eight bytes")))
             .collect();
         assert_eq!(ends, [0, 1, 1, 3]);
-        // An absent array has zeros, no rows or no tensor, whichever fits the others.
+        // A missing array becomes zeros, no rows or no tensor, whichever fits the others.
         let some = vec![None, array(&[2, 1], &[1, 2]), array(&[2, 1], &[3, 4])];
         let Ok(Gathered::Dense(block, _, shape)) = gather(some, Raggedness::AsTheyAre) else { panic!() };
         assert_eq!((shape, bytes(&block, 6)), (vec![3, 2, 1], vec![0, 0, 1, 2, 3, 4]));

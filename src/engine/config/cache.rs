@@ -1,11 +1,11 @@
-//! The settings of the cache: which tiers keep copies, and how they are verified.
+//! The settings of the cache: the tiers that keep copies, and how copies are verified.
 
 use super::LoaderOptions;
 use base::error::{Error, Result};
 use store::tier::{CacheOptions, Verify};
 
 impl LoaderOptions {
-    /// The tiers that keep copies, from the fastest to the slowest, if there are to be any.
+    /// Returns the tiers that keep copies, from the fastest to the slowest; `None` without a cache.
     pub(super) fn cache(&self, queue_depth: usize) -> Result<Option<CacheOptions>> {
         let verify = match (self.immutable, self.verify) {
             (false, verify) => verify,

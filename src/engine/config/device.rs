@@ -1,4 +1,5 @@
-//! The device on which batches end: what was asked for, and what this machine has.
+//! The device on which batches end: what `device=` asks for, what this machine has, and how the memory of a GPU is
+//! divided.
 
 use base::error::{Error, Result};
 use base::names::{NamedValue, named};
@@ -6,7 +7,7 @@ use pixels::decode::nvjpeg;
 use pixels::gpu::{self, DeviceInfo};
 use std::path::PathBuf;
 
-/// The device on which batches end.
+/// Device on which batches end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Device {
     /// Batches are in host memory, and the CPU decodes.
@@ -14,7 +15,7 @@ pub enum Device {
     Cpu,
     /// Batches are in the memory of a GPU.
     Cuda {
-        /// The GPU's number among the devices that the driver shows this process.
+        /// Number of the GPU among the devices that the driver shows to this process.
         ordinal: u32,
     },
 }
@@ -28,39 +29,39 @@ impl std::fmt::Display for Device {
     }
 }
 
-/// What the CPU decodes when batches end on a GPU.
+/// Images that the CPU decodes if batches end on a GPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CpuDecode {
-    /// The CPU decodes what the GPU's decoders do not know (CMYK, 12 bits, PNG, ...). It also decodes images whose
-    /// Huffman codes they would have the host decode, which costs more: progressive images, and batches that are too
-    /// small where there is no engine.
+    /// The CPU decodes images that the GPU's decoders do not support (CMYK, 12 bits, PNG, ...). It also decodes images
+    /// if those decoders would decode the Huffman codes on the host, at a higher cost. These are progressive images,
+    /// and batches that are too small if the GPU has no decoding engine.
     #[default]
     Fallback,
-    /// The CPU decodes what it decodes with `fallback`, and as many more images as makes the whole fastest.
+    /// The CPU decodes the images of `fallback`, and as many more as makes the whole fastest.
     Auto,
-    /// The CPU decodes nothing: what the GPU's decoders do not know is an error of its sample.
+    /// The CPU decodes nothing: an image that the GPU's decoders do not support is an error of its sample.
     Never,
 }
 
 named!(CpuDecode: "fallback" => Fallback, "auto" => Auto, "never" => Never);
 
-/// Who decodes images on a GPU.
+/// Decoder of images on a GPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum GpuDecoder {
-    /// Packed and indexed images are decoded by kernels of our own, and JPEGs by nvJPEG.
+    /// Foreload's own kernels decode packed and indexed images; nvJPEG decodes JPEGs.
     #[default]
     Auto,
-    /// Packed and indexed images are decoded by kernels of our own, and all others by the CPU. nvJPEG is neither looked
-    /// for nor used, so that batches are the CPU's, bit for bit.
+    /// Foreload's own kernels decode packed and indexed images; the CPU decodes all others. nvJPEG is neither searched
+    /// for nor used, so that batches equal the CPU's bit for bit.
     Own,
-    /// JPEGs are decoded by nvJPEG, also those in indexed images, and packed images by the CPU.
+    /// nvJPEG decodes JPEGs, including the JPEG in an indexed image; the CPU decodes packed images.
     NvJpeg,
 }
 
 named!(GpuDecoder: "auto" => Auto, "own" => Own, "nvjpeg" => NvJpeg);
 
 impl GpuDecoder {
-    /// Whether kernels of our own decode packed and indexed images, where `allowed` says who may decode.
+    /// Whether Foreload's own kernels decode packed and indexed images, given the `allowed` decoders.
     pub fn takes_forms(self, allowed: AllowedBackends) -> bool {
         self != Self::NvJpeg && allowed != AllowedBackends::Cpu
     }
@@ -71,18 +72,18 @@ impl GpuDecoder {
     }
 }
 
-/// Which decoders may be used on the way to a GPU. The variable `FORELOAD_GPU_BACKEND` chooses, for tests and
+/// Decoders that may be used on the way to a GPU. The variable `FORELOAD_GPU_BACKEND` chooses, for tests and
 /// measurements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AllowedBackends {
-    /// Each image is decoded by the first decoder that knows its kind.
+    /// Each image is decoded by the first decoder that supports it.
     #[default]
     All,
-    /// The GPU's decoding engine decodes, and the CPU what that does not take.
+    /// The GPU's decoding engine decodes, and the CPU decodes the images that the engine does not take.
     Hardware,
-    /// CUDA kernels decode in large batches, and the CPU what these do not take.
+    /// CUDA kernels decode in large batches, and the CPU decodes the images that they do not take.
     CudaBatched,
-    /// CUDA kernels decode image by image, and the CPU what these do not take.
+    /// CUDA kernels decode image by image, and the CPU decodes the images that they do not take.
     Cuda,
     /// The CPU decodes everything.
     Cpu,
@@ -97,7 +98,7 @@ named!(AllowedBackends:
 );
 
 impl AllowedBackends {
-    /// The decoders that the environment asks for.
+    /// Returns the decoders that the environment allows.
     ///
     /// # Errors
     /// [`Error::Config`] for a name that does not exist.
@@ -109,12 +110,12 @@ impl AllowedBackends {
     }
 }
 
-/// What `device=` asks for.
+/// The parsed value of `device=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DeviceRequest {
     Auto,
     Cpu,
-    /// A GPU, by its number if one was given.
+    /// A GPU, with its number if one was given.
     Cuda(Option<u32>),
 }
 
@@ -131,17 +132,17 @@ fn parse(text: &str) -> Result<DeviceRequest> {
     }
 }
 
-/// Whether `text` names a device, whether that exists or not.
+/// Whether `text` is a device name, whether the device exists or not.
 pub(super) fn is_device(text: &str) -> bool {
     parse(text).is_ok()
 }
 
-/// Checks that the device that `text` names can be used.
+/// Checks that the device named by `text` can be used.
 ///
 /// # Errors
 /// The errors of [`choose`].
 pub(super) fn validate(text: &str, decoder: GpuDecoder) -> Result<()> {
-    // What the dataset needs is checked when there is one.
+    // The needs of the dataset are checked when the dataset is known.
     let is_packed = true;
     match parse(text)? {
         DeviceRequest::Auto | DeviceRequest::Cpu => Ok(()),
@@ -154,31 +155,30 @@ pub fn look_for_libraries_in(packages: Vec<PathBuf>) {
     nvjpeg::Library::look_in(packages);
 }
 
-/// The device that was chosen, and why.
+/// A chosen device, with the reason for the choice.
 #[derive(Debug, Clone)]
 pub struct ChosenDevice {
-    /// The device on which batches end.
+    /// Device on which batches end.
     pub device: Device,
-    /// The reason, in words.
+    /// Reason for the choice, in words.
     pub why: String,
-    /// The number of bytes of the GPU's memory; 0 for the CPU.
+    /// Bytes of the GPU's memory; 0 for the CPU.
     pub memory: u64,
-    /// Who decodes there. Where nvJPEG cannot be loaded and is not needed, that is not what was asked for.
+    /// Decoder of images on the GPU. It differs from the request if nvJPEG cannot be loaded and is not needed.
     pub decoder: GpuDecoder,
-    /// Whether there is a GPU that cannot be used, or a driver that does not start, while no GPU was asked for by name.
+    /// Whether a GPU exists that cannot be used, or a driver that does not start, and no GPU was asked for by name.
     pub overlooked: bool,
 }
 
-/// Chooses the device that `text` means on this machine, for this decoder and a dataset that is packed or not.
+/// Chooses the device for `text` on this machine, with this decoder, for a dataset that is packed or not.
 ///
 /// # Errors
-/// [`Error::Config`] for a text that means nothing; [`Error::Unavailable`] for a GPU that is asked for and cannot be
-/// used.
+/// [`Error::Config`] for a text that is not a device; [`Error::Unavailable`] if the requested GPU cannot be used.
 pub(crate) fn choose(text: &str, decoder: GpuDecoder, is_packed: bool) -> Result<ChosenDevice> {
     choose_of(text, decoder, is_packed, gpu::probe)
 }
 
-/// Chooses the device like [`choose`], among those that `probe` finds. It is called only when the answer depends on it.
+/// Like [`choose`], with the devices that `probe` finds. `probe` is called only if the answer depends on it.
 ///
 /// # Errors
 /// The errors of [`choose`].
@@ -210,30 +210,30 @@ pub fn choose_of(
     }
 }
 
-/// The error that the GPU asked for as `device` cannot be used.
+/// Returns the error that the GPU requested as `device` cannot be used.
 pub fn unavailable(device: &str, why: &str) -> Error {
     Error::Unavailable(format!("device: {device}: {why}; device=\"cpu\" decodes without a GPU"))
 }
 
-/// The GPU that is meant.
+/// The requested GPU.
 #[derive(Debug, Clone, Copy)]
 enum GpuRequest {
     /// The first GPU that can be used.
     Any,
     /// The GPU with this number.
     Exactly(u32),
-    /// The GPU of the process with this local rank, which that environment variable gives.
+    /// The GPU of the process with this local rank, which the named environment variable gives.
     LocalRank(&'static str, u32),
 }
 
-/// The variables in which launchers give a process its local rank: torchrun's, Open MPI's, that of MPICH and Intel MPI,
-/// and MVAPICH2's.
+/// Variables in which launchers give a process its local rank: of torchrun, of Open MPI, of MPICH and Intel MPI, and of
+/// MVAPICH2.
 pub(super) const LOCAL_RANKS: [&str; 4] =
     ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"];
 
-/// The GPU that a launcher means for this process.
+/// Returns the GPU that the launcher assigned to this process.
 fn launcher_request() -> Result<GpuRequest, String> {
-    // Outside of a job step, in a batch script, Slurm's variable says nothing.
+    // Outside of a job step, in a batch script, Slurm's variable has no meaning.
     let slurm = std::env::var_os("SLURM_STEP_NUM_TASKS").map(|_| "SLURM_LOCALID");
     for variable in LOCAL_RANKS.into_iter().chain(slurm) {
         if let Ok(text) = std::env::var(variable) {
@@ -244,7 +244,7 @@ fn launcher_request() -> Result<GpuRequest, String> {
     Ok(GpuRequest::Any)
 }
 
-/// The GPU that is meant and who decodes there, or why it cannot be used.
+/// Returns the requested GPU and its decoder, or the reason why it cannot be used.
 fn gpu_that_serves(
     probe: &gpu::Probe,
     request: GpuRequest,
@@ -259,7 +259,7 @@ fn gpu_that_serves(
         GpuRequest::Exactly(ordinal) | GpuRequest::LocalRank(_, ordinal) if ordinal < count => {
             probe.devices.get(ordinal as usize)
         }
-        // Launchers that show each process a GPU of its own leave the process's local rank as it is.
+        // Some launchers show each process a single GPU and leave the local rank unchanged.
         GpuRequest::LocalRank(..) if count == 1 => probe.devices.first(),
         GpuRequest::Exactly(ordinal) => {
             return Err(format!("there is no GPU cuda:{ordinal}, the driver shows {count}"));
@@ -273,7 +273,7 @@ fn gpu_that_serves(
         return Err(format!("cuda:{} ({}) cannot be used: {problem}", info.ordinal, info.name));
     }
     let decoder = match nvjpeg_for(decoder) {
-        // A packed dataset has no need of it.
+        // A packed dataset does not need nvJPEG.
         Err(_) if decoder == GpuDecoder::Auto && is_packed => GpuDecoder::Own,
         Err(error) => {
             return Err(format!(
@@ -290,35 +290,35 @@ fn nvjpeg_for(decoder: GpuDecoder) -> Result<()> {
     if decoder.takes_files() { nvjpeg::Library::load().map(|_| ()) } else { Ok(()) }
 }
 
-/// The number of lanes: how many batches a GPU works on at a time, while one is copied, one decoded and one augmented.
+/// Number of lanes: how many batches a GPU works on at a time, while one is copied, one decoded and one augmented.
 pub const LANES: usize = 3;
 
 const MIB: usize = 1 << 20;
 
-/// The largest arena of a lane in bytes, however much memory there is.
+/// Largest arena of a lane in bytes, however much memory there is.
 const LARGEST_LANE_ARENA: usize = 512 * MIB;
 
-/// How the memory of a GPU is divided into pools.
+/// Division of a GPU's memory into pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DevicePools {
-    /// The number of bytes of everything together.
+    /// Bytes of all pools together.
     pub cap: usize,
-    /// The number of bytes of a lane's arena, which holds the planes of the images that it decodes at a time.
+    /// Bytes of a lane's arena, which holds the planes of the images that it decodes at a time.
     pub arena: usize,
-    /// The number of bytes that are never for images that are being decoded.
+    /// Bytes outside the arenas: three batches, and the memory that each lane needs for itself.
     beside: usize,
-    /// The number of batches that are being filled or wait for the consumer.
+    /// Number of batches that are being filled or wait for the consumer.
     pub prefetch: usize,
-    /// The number of batch buffers in all.
+    /// Number of batch buffers in all.
     pub batches: usize,
 }
 
 impl DevicePools {
-    /// Divides `asked` bytes, or a quarter of the device's `memory`, among the arenas of images that are being decoded,
-    /// batches of `batch_bytes`, and `lane_bytes` that each lane needs for itself.
+    /// Divides `asked` bytes, or a quarter of the device's `memory`, among the arenas of the lanes, batches of
+    /// `batch_bytes`, and `lane_bytes` that each lane needs for itself.
     ///
     /// # Errors
-    /// [`Error::Config`] when that is too little.
+    /// [`Error::Config`] if that is too little.
     pub(super) fn new(
         asked: Option<u64>,
         memory: u64,
@@ -345,7 +345,8 @@ impl DevicePools {
         Ok(Self { cap, arena, beside, prefetch: (LANES + 2).min(batches - 1), batches })
     }
 
-    /// The `device_memory`, in bytes, that would give a lane's arena `needed` bytes; `None` where none would.
+    /// Returns the `device_memory`, in bytes, that would give a lane's arena `needed` bytes; `None` if the arena cannot
+    /// be that large.
     pub fn cap_for(&self, needed: u64) -> Option<u64> {
         (needed <= LARGEST_LANE_ARENA as u64).then_some(self.beside as u64 + LANES as u64 * (2 * needed + 1))
     }

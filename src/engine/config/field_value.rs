@@ -1,34 +1,35 @@
-//! What a batch holds of a field, by the field's name.
+//! The values of a field in a batch, found by the name of the field.
 
 use super::{FieldContent, LoaderConfig, ViewKind, ViewPlaces};
 use crate::batch::{Batch, FieldValues, Tensor};
 use data::dataset::FieldKind;
 
-/// What a batch of n samples holds of a field.
+/// The values of one field in a batch of n samples.
 pub enum FieldValue {
     /// One tensor, [n, ...]: images and masks of one size, numbers, arrays of one shape.
     Tensor(Tensor),
-    /// Rows, of which samples have different numbers: boxes, and arrays that differ in their first dimension alone.
+    /// Rows, where samples have different numbers of rows: boxes, and arrays that differ in their first dimension
+    /// alone.
     Ragged {
-        /// The rows of all samples, one sample's behind another's.
+        /// The rows of all samples, one sample after another.
         values: Tensor,
-        /// int64 [n + 1]: the rows of sample i are those from `offsets[i]` to `offsets[i + 1]`.
+        /// int64 [n + 1]: sample i has the rows from `offsets[i]` to `offsets[i + 1]`.
         offsets: Tensor,
     },
-    /// A tensor for each sample, where sizes differ; `None` where a sample has none.
+    /// A tensor for each sample, if sizes differ; `None` for a sample without the field.
     Tensors(Vec<Option<Tensor>>),
-    /// A text for each sample; `None` where a sample has none.
+    /// A text for each sample; `None` for a sample without the field.
     Texts(Vec<Option<String>>),
-    /// A JSON document for each sample, as it stands in its file; `None` where a sample has none.
+    /// A JSON document for each sample, as in its file; `None` for a sample without the field.
     Json(Vec<Option<Vec<u8>>>),
-    /// The bytes of each sample; `None` where a sample has none.
+    /// The bytes of each sample; `None` for a sample without the field.
     Bytes(Vec<Option<Vec<u8>>>),
-    /// One of these for each view of an image, or of what follows it, where `transforms` asks for views.
+    /// One value for each view of an image, mask or boxes field, if `transforms` asks for views.
     Views(Vec<Self>),
 }
 
 impl FieldValue {
-    /// The first view where there are views, else the value itself.
+    /// Returns the first view if there are views, else the value itself.
     pub fn first_view(self) -> Self {
         match self {
             Self::Views(views) => views.into_iter().next().expect("there is no list of no views"),
@@ -49,17 +50,18 @@ impl FieldValue {
 }
 
 impl LoaderConfig {
-    /// The names of the fields of a batch, in the order in which they were asked for, each with what it holds.
+    /// Returns the name and kind of each field of a batch, in the order in which the fields were asked for.
     pub fn field_names(&self) -> impl Iterator<Item = (&str, FieldKind)> {
         self.fields.list.iter().map(|field| (field.name.as_str(), field.kind()))
     }
 
-    /// What `batch` holds of the field called `name`; `None` where it has no such field, as batches of files have none.
+    /// Returns the values of the field called `name` in `batch`; `None` if there is no such field. Batches of files
+    /// have no fields.
     pub fn field(&self, batch: &Batch, name: &str) -> Option<FieldValue> {
         let field = self.fields.named(name).filter(|_| !batch.is_encoded())?;
         let values = |number| FieldValue::of(batch.values(number), field.kind());
         let tensor = |number| FieldValue::Tensor(batch.further(number));
-        // Where there is a list of one view, there is a list of one value.
+        // A list of one view gives a list of one value.
         let views = |image: usize, at: ViewPlaces, tensor: &dyn Fn(usize) -> FieldValue| {
             let of = |number| match at.kind {
                 ViewKind::Tensors => tensor(number),
@@ -84,8 +86,8 @@ impl LoaderConfig {
         })
     }
 
-    /// Which samples of `batch` have the field called `name`, bool `[n]`; `None` where it has no such field, or all
-    /// samples have it because it is not optional.
+    /// Returns which samples of `batch` have the field called `name`, bool `[n]`; `None` if there is no such field, or
+    /// if it is not optional and so all samples have it.
     pub fn present(&self, batch: &Batch, name: &str) -> Option<Tensor> {
         let field = self.fields.named(name).filter(|_| !batch.is_encoded())?;
         field.optional.map(|column| batch.further(column))

@@ -1,4 +1,4 @@
-//! The fields of the batches, as they are asked for and as they are for one dataset.
+//! The fields of the batches: as they are asked for ([`FieldOptions`]), and as resolved for one dataset ([`Fields`]).
 
 use super::key_choice::kind_of_key;
 use super::labels::{self, check_no_member};
@@ -13,7 +13,7 @@ use data::dataset::{DatasetIndex, FieldKind, IMAGE, SampleColumn, choices};
 use pixels::augment::{BoxFormat, Filter, ImageSize};
 use serde::Deserialize;
 
-/// The name of a sample's class number among the fields.
+/// Name of the field that holds a sample's class number.
 pub const LABEL: &str = "label";
 
 /// A field as it is asked for.
@@ -22,40 +22,40 @@ pub const LABEL: &str = "label";
 pub struct FieldOptions {
     /// The field's name in the batch: [`IMAGE`], [`LABEL`], or the key of a member of the samples.
     pub name: String,
-    /// The kind of its content; `None`: the kind that its name says.
+    /// Kind of the content; `None`: the kind that the name implies.
     #[serde(default)]
     pub kind: Option<FieldKind>,
     /// Whether samples may lack the field.
     #[serde(default)]
     pub optional: bool,
-    /// Images, masks and boxes: the image whose geometry they have. `None`: the first, or for images what `transforms`
-    /// says.
+    /// For images, masks and boxes: the image whose geometry they have. `None`: the first image, or for images what
+    /// `transforms` says.
     #[serde(default)]
     pub follows: Option<String>,
-    /// The type of the values of a mask, `uint8`, `int32` or `int64`.
+    /// Type of the values of a mask, `uint8`, `int32` or `int64`.
     #[serde(default)]
     pub dtype: MaskType,
-    /// The rule for the nearest value of a mask, [`Filter::Nearest`] or [`Filter::NearestExact`].
+    /// Interpolation of a mask, [`Filter::Nearest`] or [`Filter::NearestExact`].
     #[serde(default = "nearest")]
     pub interpolation: Filter,
-    /// The meaning of the four numbers of boxes.
+    /// Meaning of the four numbers of boxes.
     #[serde(default)]
     pub format: BoxFormat,
-    /// Whether boxes have a fifth number, the share of their area that is left.
+    /// Whether boxes have a fifth number: the share of their area that the crop leaves.
     #[serde(default)]
     pub shares: bool,
-    /// Whether arrays are values and offsets even where all of a batch have one shape.
+    /// Whether arrays are always given as values and offsets, even if all arrays of a batch have one shape.
     #[serde(default)]
     pub ragged: bool,
 }
 
-/// The interpolation of masks that torchvision uses by default.
+/// Returns torchvision's default interpolation of masks.
 fn nearest() -> Filter {
     Filter::Nearest
 }
 
 impl FieldOptions {
-    /// The field of this name with default options.
+    /// Returns the field of this name with default options.
     pub fn named(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -70,7 +70,7 @@ impl FieldOptions {
         }
     }
 
-    /// What can be said of a field of this kind, besides its name and whether it is optional.
+    /// Returns the options that a field of this kind accepts in addition to its name and `optional`.
     pub(super) fn parameters(kind: FieldKind) -> &'static [&'static str] {
         match kind {
             FieldKind::Image => &["follows"],
@@ -81,19 +81,19 @@ impl FieldOptions {
         }
     }
 
-    /// The kind of its content.
+    /// Returns the kind of the content.
     pub(super) fn kind(&self) -> FieldKind {
         self.kind.unwrap_or_else(|| choices(&self.name).next().map_or(FieldKind::Bytes, kind_of_key))
     }
 
-    /// Whether it is what makes a stem of a shard a sample, or its file: an image whose name is an extension alone.
-    /// Stems without one are left out where samples must have it.
+    /// Whether the field is a plain image: one whose name is an extension alone. A plain image makes a stem of a shard,
+    /// or a file, a sample. If samples must have one, stems without it are left out.
     pub(super) fn is_plain_image(&self) -> bool {
         choices(&self.name).all(|key| key == IMAGE || IMAGE_EXTENSIONS.contains(&key))
     }
 }
 
-/// The type of a mask's values.
+/// Type of a mask's values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MaskType {
     /// Values from 0 to 255.
@@ -101,14 +101,14 @@ pub enum MaskType {
     Uint8,
     /// All values that a PNG can hold.
     Int32,
-    /// All values that a PNG can hold, in the type that losses want.
+    /// All values that a PNG can hold, in the type that torch's losses require.
     Int64,
 }
 
 named!(MaskType: "uint8" => Uint8, "int32" => Int32, "int64" => Int64);
 
 impl MaskType {
-    /// The type of the tensor.
+    /// Returns the type of the tensor.
     pub fn element(self) -> Element {
         match self {
             Self::Uint8 => Element::U8,
@@ -118,8 +118,8 @@ impl MaskType {
     }
 }
 
-/// The fields of a loader's batches.
 #[derive(Debug, Clone)]
+/// The fields of a loader's batches.
 pub struct Fields {
     /// The fields in the order in which they were asked for.
     pub list: Vec<Field>,
@@ -128,83 +128,83 @@ pub struct Fields {
 /// A field of the batches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Field {
-    /// The name of the field.
+    /// Name of the field.
     pub name: String,
-    /// The number of its member among those that are read of each sample; `None` for what is known without reading.
+    /// Number of its member among the members that are read of each sample; `None` if no bytes need to be read.
     pub member: Option<usize>,
     /// The content of the field, and its place in the batch.
     pub content: FieldContent,
-    /// The number of the column that says which samples have it, if samples may be without it.
+    /// Number of the column that says which samples have the field; `None` if the field is not optional.
     pub optional: Option<usize>,
 }
 
 /// The content of a field, and its place in a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FieldContent {
-    /// Images have a tensor for each view, or values for each view where they have sizes of their own.
+    /// Images: a tensor for each view, or values for each view if images keep sizes of their own.
     Images {
-        /// The number among the images.
+        /// Index into the list of images.
         image: usize,
-        /// The places of the views.
+        /// Places of the views.
         at: ViewPlaces,
     },
     /// Class numbers.
     Label,
     /// Numbers of a column of `labels`, or of a table.
     ColumnNumbers {
-        /// The number of the column among those of `labels`.
+        /// Number of the column among the columns of `labels`.
         of: usize,
-        /// The column of the batch.
+        /// Column of the batch.
         column: usize,
     },
-    /// Labels of images that are mixed, float32: the number of their column.
+    /// Labels of mixed images, float32.
     MixedLabels {
-        /// The column of the batch.
+        /// Column of the batch.
         column: usize,
     },
     /// Texts of a column of `labels`, or of a table.
     ColumnTexts {
-        /// The number of the column among those of `labels`.
+        /// Number of the column among the columns of `labels`.
         of: usize,
-        /// The number among the values whose lengths differ.
+        /// Index into the values whose lengths differ.
         value: usize,
     },
-    /// Masks that follow an image: a column for each view, or values where images have sizes of their own.
+    /// Masks that follow an image: a column for each view, or values if images keep sizes of their own.
     Masks {
-        /// The number of that image among the images.
+        /// Index of that image in the list of images.
         image: usize,
-        /// The places of the views.
+        /// Places of the views.
         at: ViewPlaces,
-        /// The type of the values.
+        /// Type of the values.
         element: Element,
-        /// The interpolation, which decides which value is the nearest.
+        /// Interpolation, which decides which value is the nearest.
         nearest: Filter,
     },
     /// Boxes that follow an image: values for each view.
     Boxes {
-        /// The number of that image among the images.
+        /// Index of that image in the list of images.
         image: usize,
-        /// The places of the views.
+        /// Places of the views.
         at: ViewPlaces,
-        /// The meaning of their four numbers.
+        /// Meaning of the four numbers.
         format: BoxFormat,
-        /// Whether a fifth number says what share of a box's area is left.
+        /// Whether a fifth number gives the share of a box's area that is left.
         shares: bool,
     },
-    /// Whole numbers, int64.
+    /// Whole numbers, int64: the column of the batch.
     Integers(usize),
-    /// Decimal numbers, float32.
+    /// Decimal numbers, float32: the column of the batch.
     Floats(usize),
-    /// Texts, JSON documents, bytes or arrays: the number among the values whose lengths differ.
+    /// Texts, JSON documents, bytes or arrays: the index into the values whose lengths differ.
     Values(usize, FieldKind),
 }
 
 impl Fields {
-    /// Checks what can be wrong with a list of fields in itself.
+    /// Checks a list of fields as far as possible without the dataset.
     ///
     /// # Errors
-    /// A message for a list that is empty, names a field twice, or lets one follow an image that has no geometry,
-    /// such as "is empty".
+    /// A message such as "is empty", for a list that is empty, names a field twice, or has a field that follows an
+    /// image but has no geometry.
     pub fn check_list(asked: &[FieldOptions]) -> Result<(), String> {
         if asked.is_empty() {
             return Err("is empty".into());
@@ -223,11 +223,11 @@ impl Fields {
         Ok(())
     }
 
-    /// The fields of a loader for which no fields are asked: the image, which is the one of `images`, and the label if
-    /// samples have one, by the dataset if it is `labeled` or by `labels`.
+    /// Returns the fields of a loader without `fields=`: the image, and the label if samples have one from a `labeled`
+    /// dataset or from `labels`.
     ///
     /// # Errors
-    /// [`Error::Config`] for several columns of `labels` of which none is the label.
+    /// [`Error::Config`] for several columns of `labels`, none of which is the label.
     pub fn usual(
         images: &Images,
         label_columns: &[SampleColumn],
@@ -259,11 +259,10 @@ impl Fields {
         Ok((Self { list }, layout))
     }
 
-    /// The fields that `asked` means for `index`, of which their members are read, with the images `images` and the
-    /// columns that `labels` gives.
+    /// Resolves the `asked` fields for `index`, with the images `images` and the columns of `labels`.
     ///
     /// # Errors
-    /// [`Error::Config`] for a label where there is none, or a mask without an image.
+    /// [`Error::Config`] for a label that does not exist, or a mask without an image.
     pub(super) fn check(
         asked: &RequestedFields<'_>,
         index: &DatasetIndex,
@@ -376,7 +375,7 @@ impl Fields {
         Ok((Self { list }, layout))
     }
 
-    /// Whether nothing is read of a sample but its image.
+    /// Whether the image is the only thing that is read of a sample.
     pub fn is_image_alone(&self) -> bool {
         let is_beside =
             |field: &Field| !matches!(field.content, FieldContent::Label | FieldContent::Images { .. });
@@ -385,23 +384,23 @@ impl Fields {
         })
     }
 
-    /// Whether masks or boxes have the geometry of the image of this number.
+    /// Whether masks or boxes follow the image with this number.
     pub fn follow(&self, image: usize) -> bool {
         self.list.iter().any(|field| field.followed_image() == Some(image))
     }
 
-    /// Whether batches have labels of `labels`, whatever the dataset has.
+    /// Whether the label field comes from `labels` and not from the dataset.
     pub fn gives_label(&self) -> bool {
         self.named(LABEL).is_some_and(|field| field.content != FieldContent::Label)
     }
 
-    /// The field of this name.
+    /// Returns the field of this name.
     pub fn named(&self, name: &str) -> Option<&Field> {
         self.list.iter().find(|field| field.name == name)
     }
 }
 
-/// Checks that a field that all samples have is not asked for as an optional one.
+/// Refuses `optional` for a field that all samples have.
 fn check_always_there(field: &FieldOptions, what: &str) -> Result<()> {
     if !field.optional {
         return Ok(());
@@ -411,7 +410,8 @@ fn check_always_there(field: &FieldOptions, what: &str) -> Result<()> {
     Err(Error::config("fields", message))
 }
 
-/// The place of each image field: a tensor for each view, or a list of tensors where images have sizes of their own.
+/// Returns the place of each image field: a tensor for each view, or a list of tensors if images keep sizes of their
+/// own.
 fn places(images: &Images, layout: &mut BatchLayout) -> Vec<FieldContent> {
     let place = |image| {
         let views = images.recipe(image).views();
@@ -430,7 +430,7 @@ fn places(images: &Images, layout: &mut BatchLayout) -> Vec<FieldContent> {
 }
 
 impl Field {
-    /// The kind of the field's content. A label is a whole number.
+    /// Returns the kind of the field's content. A label is a whole number.
     pub fn kind(&self) -> FieldKind {
         match self.content {
             FieldContent::Images { .. } => FieldKind::Image,
@@ -444,7 +444,7 @@ impl Field {
         }
     }
 
-    /// The number of the image whose geometry masks and boxes have; `None` for all others.
+    /// Returns the index of the image that masks or boxes follow; `None` for all other fields.
     pub fn followed_image(&self) -> Option<usize> {
         match self.content {
             FieldContent::Masks { image, .. } | FieldContent::Boxes { image, .. } => Some(image),
@@ -454,8 +454,8 @@ impl Field {
 }
 
 impl LoaderConfig {
-    /// The tensors of the batches: each one's field, element type and dimensions of a sample; several of a field that
-    /// has views.
+    /// Returns the tensors of the batches: the field, element type and number of dimensions per sample of each. A field
+    /// with several views has several tensors.
     ///
     /// # Errors
     /// [`Error::Config`] for a field whose values differ in size.

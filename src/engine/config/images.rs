@@ -1,4 +1,8 @@
-//! The images of a sample: what is done to each, and which of them share their geometry.
+//! The image fields of a sample: the recipe (compiled list of transforms) of each, and which of them share their
+//! geometry.
+//!
+//! A primary image (`leader`) has its own recipe and random numbers. Secondary images follow a primary image: they use
+//! its recipe and the same random numbers.
 
 use super::LoaderOptions;
 use super::fields::{Field, FieldContent, FieldOptions, Fields};
@@ -10,11 +14,11 @@ use pixels::augment::{ImageTransforms, Recipe, RecipeKeys, RecipeView};
 /// The image fields of a loader.
 #[derive(Debug, Clone)]
 pub struct Images {
-    /// The images that lead come first, then those that follow; both in the order in which they were asked for.
+    /// The primary images come first, then the secondary ones; both in the order in which they were asked for.
     list: Vec<ImageField>,
-    /// The recipe of each image that leads and of its followers; there is at least one.
+    /// The recipe of each primary image and of its secondary images; there is at least one.
     recipes: Vec<Recipe>,
-    /// The number of the field with the boxes by which each recipe's transforms choose, if they do.
+    /// For each recipe, the number of the boxes field by which its transforms choose a crop, if they do.
     boxes: Vec<Option<usize>>,
 }
 
@@ -25,35 +29,35 @@ pub struct ImageField {
     pub name: String,
     /// The number of the field.
     pub field: usize,
-    /// The number of the image whose recipe and random numbers it has, which is its own where it leads.
+    /// Number of the image whose recipe and random numbers this one uses: its own number for a primary image.
     pub leader: usize,
 }
 
 impl Images {
-    /// The image fields. Other code refers to them by their numbers in this list.
+    /// Returns the image fields. Other code refers to them by their index in this list.
     pub fn list(&self) -> &[ImageField] {
         &self.list
     }
 
-    /// The recipes of the images that lead, which are also those of their followers.
+    /// Returns the recipes of the primary images, which secondary images share.
     pub fn recipes(&self) -> &[Recipe] {
         &self.recipes
     }
 
-    /// The recipe of the image with this number.
+    /// Returns the recipe of the image with this number.
     pub fn recipe(&self, image: usize) -> &Recipe {
         &self.recipes[self.list[image].leader]
     }
 
-    /// The number of the field with the boxes by which the transforms of the image with this number choose.
+    /// Returns the number of the boxes field by which the transforms of this image choose a crop.
     pub fn boxes(&self, image: usize) -> Option<usize> {
         self.boxes[self.list[image].leader]
     }
 
-    /// Finds the boxes by which transforms choose, among those `fields` that follow the image or its geometry.
+    /// Finds the boxes by which transforms choose a crop, among the boxes in `fields` that follow the image.
     ///
     /// # Errors
-    /// [`Error::Config`] where there are none, or several.
+    /// [`Error::Config`] if there are none, or several.
     pub(super) fn find_boxes(&mut self, fields: &Fields) -> Result<()> {
         for (leader, recipe) in self.recipes.iter().enumerate() {
             let Some(transform) = recipe.chooses_by_boxes() else { continue };
@@ -83,28 +87,28 @@ impl Images {
         Ok(())
     }
 
-    /// The number of the image that was asked for first.
+    /// Returns the number of the image that was asked for first.
     pub fn first(&self) -> Option<usize> {
         (0..self.list.len()).min_by_key(|&image| self.list[image].field)
     }
 
-    /// The recipe of the image that was asked for first; without images, the recipe that it would have.
+    /// Returns the recipe of the image that was asked for first; without images, the recipe that one would have.
     pub fn first_recipe(&self) -> &Recipe {
         self.first().map_or(&self.recipes[0], |image| self.recipe(image))
     }
 
-    /// The views of all images, one image after another.
+    /// Returns the views of all images, one image after another.
     pub fn views(&self) -> impl Iterator<Item = &RecipeView> {
         (0..self.list.len()).flat_map(|image| self.recipe(image).views())
     }
 
-    /// Whether anything that is done to images is drawn at random.
+    /// Whether any transform of the images is random.
     pub fn are_random(&self) -> bool {
         self.recipes.iter().any(Recipe::is_random)
     }
 
-    /// The keys of an epoch's random numbers, for each recipe. The name of the field is part of all keys but the first
-    /// leader's.
+    /// Returns the keys of an epoch's random numbers, for each recipe. Keys include the field's name, except those of
+    /// the first primary image.
     pub fn keys(&self, seed: u64, epoch: u64) -> Vec<RecipeKeys> {
         let of = |(leader, recipe): (usize, &Recipe)| match leader {
             0 => recipe.keys(seed, epoch),
@@ -113,16 +117,16 @@ impl Images {
         self.recipes.iter().enumerate().map(of).collect()
     }
 
-    /// The number of the image with this name.
+    /// Returns the number of the image with this name.
     pub fn named(&self, name: &str) -> Option<usize> {
         self.list.iter().position(|image| image.name == name)
     }
 
-    /// The number of the image whose geometry the mask or the boxes of `field` follow: the first one, unless the field
-    /// names another.
+    /// Returns the number of the image whose geometry the mask or the boxes of `field` follow: the first one, unless
+    /// the field names another.
     ///
     /// # Errors
-    /// [`Error::Config`] where there is no such image.
+    /// [`Error::Config`] if there is no such image.
     pub(super) fn followed_by(&self, field: &FieldOptions) -> Result<usize> {
         let Some(first) = self.first() else {
             let message = format!(
@@ -140,7 +144,7 @@ impl Images {
         self.list.iter().map(|image| image.name.as_str()).collect()
     }
 
-    /// Makes the list of the images that were `asked` for, of which the `leaders` have these `recipes`.
+    /// Makes the list of the `asked` images. The primary images `leaders` have these `recipes`.
     fn new(
         asked: &[RequestedImage<'_>],
         leaders: &[RequestedImage<'_>],
@@ -179,7 +183,7 @@ impl Images {
     }
 }
 
-/// An image field as it is asked for, and the number of its field.
+/// An image field as it is asked for, with the number of its field.
 #[derive(Clone, Copy)]
 struct RequestedImage<'a> {
     field: usize,
@@ -187,10 +191,10 @@ struct RequestedImage<'a> {
 }
 
 impl LoaderOptions {
-    /// The images among the fields that are `asked` for, and what is done to them.
+    /// Returns the images among the `asked` fields, with their transforms.
     ///
     /// # Errors
-    /// [`Error::Config`] naming the setting, the field and the transform.
+    /// [`Error::Config`] that names the setting, the field and the transform.
     pub(super) fn images(&self, asked: Option<&RequestedFields<'_>>) -> Result<Images> {
         let usual = [FieldOptions::named(IMAGE)];
         let usual = RequestedFields::new(&usual, &[]);
@@ -239,7 +243,7 @@ impl LoaderOptions {
     }
 }
 
-/// Gives all images one recipe: the first image leads, and the others follow it.
+/// Gives all images one recipe: the first image is primary, and the others follow it.
 fn led_by_first(asked: &[RequestedImage<'_>], recipe: Recipe) -> Result<Images> {
     let first = asked.iter().find(|image| image.options.follows.is_none());
     Images::new(asked, first.map(std::slice::from_ref).unwrap_or_default(), vec![recipe])
@@ -251,7 +255,7 @@ fn no_image(field: &FieldOptions, follows: &str, names: &[&str]) -> Error {
     Error::config("fields", message)
 }
 
-/// The images that there are, in words.
+/// Returns the list of images, in words.
 fn listed(names: &[&str]) -> String {
     match names {
         [] => "there is none".into(),

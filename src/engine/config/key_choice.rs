@@ -1,13 +1,14 @@
-//! Fields whose names have several keys, such as `jpg;png`: the first of these that a sample has counts.
+//! Fields whose names list several member keys, such as `jpg;png`: each sample uses the first of these keys that it
+//! has.
 
 use super::fields::{FieldOptions, LABEL};
 use data::dataset::{FieldKind, IMAGE, choices};
 
 impl FieldOptions {
-    /// Checks the keys of which its name says that one counts.
+    /// Checks the keys of a name that lists several.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// Says what is wrong with the keys.
     pub(super) fn check_choices(&self) -> Result<(), String> {
         let Self { name, kind, .. } = self;
         if !name.contains(';') {
@@ -32,11 +33,11 @@ impl FieldOptions {
     }
 }
 
-/// The kind of a field by a key in its name.
+/// Returns the kind of a field by one key of its name.
 pub(super) fn kind_of_key(key: &str) -> FieldKind {
     match key {
         IMAGE => FieldKind::Image,
-        // The names that samples of a stream are known by.
+        // Samples of a stream have these two names for their identity.
         "__key__" | "__stream__" => FieldKind::Text,
         key => FieldKind::of_key(key),
     }

@@ -1,4 +1,4 @@
-//! Labels of the user's own, and the columns that they become.
+//! The user's own labels (`labels=`), and the columns of the batch that they become.
 
 use super::requested::{FieldSource, RequestedFields};
 use super::{FieldContent, FieldOptions, Given, LABEL};
@@ -9,23 +9,22 @@ use data::dataset::{
 };
 use std::path::PathBuf;
 
-/// The member of a sample that has its class number, which a column of `labels=` may replace.
+/// Member of a sample that holds its class number. A column of `labels=` may replace it.
 const CLS: &str = "cls";
 
-/// Labels of the user's own.
+/// The user's own labels.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Labels {
     /// The columns of a table in a file.
     File(PathBuf),
-    /// One column, [`LABEL`], with a number for each sample by its number in the index, or with lists of the same
-    /// length.
+    /// One column, [`LABEL`]: for each sample in the order of the index a number, or a list of numbers of one length.
     Values(Given),
 }
 
-/// Labels as they were read, before they are those of a dataset's samples.
+/// Labels as they were read, before they are matched to the samples of a dataset.
 #[derive(Debug)]
 pub(super) enum ReadLabels<'a> {
-    /// The table of a file.
+    /// A table from a file.
     Table(LabelTable),
     /// The numbers of [`Labels::Values`].
     Values(&'a Given),
@@ -45,7 +44,7 @@ impl Labels {
 }
 
 impl ReadLabels<'_> {
-    /// The names of the columns.
+    /// Returns the names of the columns.
     pub(super) fn names(&self) -> Vec<String> {
         match self {
             Self::Table(table) => table.names(),
@@ -53,11 +52,11 @@ impl ReadLabels<'_> {
         }
     }
 
-    /// The columns for the samples of `index`, in the order of [`ReadLabels::names`], of the kinds that the fields in
-    /// `asked` have.
+    /// Returns the columns for the samples of `index`, in the order of [`ReadLabels::names`], with the kinds of the
+    /// fields in `asked`.
     ///
     /// # Errors
-    /// [`Error::Config`] for rows that do not fit the samples, and for values that a field's kind cannot have.
+    /// [`Error::Config`] for rows that do not fit the samples, and for values that do not fit a field's kind.
     pub(super) fn columns(&self, index: &DatasetIndex, asked: &[FieldOptions]) -> Result<Vec<SampleColumn>> {
         let kind = |name: &str| asked.iter().find(|field| field.name == name)?.kind;
         let values = match self {
@@ -94,14 +93,14 @@ impl ReadLabels<'_> {
     }
 }
 
-/// Checks that each name can be a member's, or else is a column of `labels` and no other thing.
+/// Checks that each name is a possible member name, or else a column of `labels` with no other meaning.
 ///
 /// # Errors
-/// [`Error::Config`] naming the field.
+/// [`Error::Config`] that names the field.
 pub(super) fn check_names(asked: &RequestedFields<'_>) -> Result<()> {
     for (source, field) in asked.iter() {
         let lower = field.name.to_ascii_lowercase();
-        // A kind that is asked for is checked with the column's values.
+        // A kind that the user gave is checked with the column's values.
         let by_name = match field.kind() {
             FieldKind::Image if field.kind.is_none() => Some("an image by its name"),
             FieldKind::Mask if field.kind.is_none() => Some("a mask by its name"),
@@ -110,7 +109,7 @@ pub(super) fn check_names(asked: &RequestedFields<'_>) -> Result<()> {
         match (source, by_name) {
             (FieldSource::Column(_), Some(by_name)) => return Err(is_ambiguous(&field.name, by_name)),
             (FieldSource::Column(_) | FieldSource::Label, _) => {}
-            // Columns of tables have names of any kind; these are found when the dataset is known.
+            // Columns of tables may have any name. They are found when the dataset is known.
             (FieldSource::Member(_), _) if lower == field.name || !lower.contains('.') => {}
             (FieldSource::Member(_), _) => {
                 let message = format!(
@@ -125,10 +124,10 @@ pub(super) fn check_names(asked: &RequestedFields<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a column which a field asks for is no member of the samples, too. Class numbers may be replaced.
+/// Checks that a column which a field asks for is not also a member of the samples. Columns may replace class numbers.
 ///
 /// # Errors
-/// [`Error::Config`] naming the column.
+/// [`Error::Config`] that names the column.
 pub(super) fn check_no_member(index: &DatasetIndex, column: &str) -> Result<()> {
     if index.has_member(column) && ![LABEL, CLS].contains(&column) {
         return Err(is_ambiguous(column, "a member of the shards"));
@@ -136,13 +135,14 @@ pub(super) fn check_no_member(index: &DatasetIndex, column: &str) -> Result<()> 
     Ok(())
 }
 
-/// The error of a field's name that means `something` and a column of `labels=`.
+/// Returns the error of a field's name that means both `something` and a column of `labels=`.
 fn is_ambiguous(name: &str, something: &str) -> Error {
     let message = format!("has {name:?}, which is {something}, and a column of labels=: rename the column");
     Error::config("fields", message)
 }
 
-/// The numbers of a list, which has for each sample one number (`None`) or a list of so many; or what is wrong with it.
+/// Returns the numbers of a list that has one number for each sample (`None`), or a list of numbers of one length (its
+/// length). The error says what is wrong with it.
 pub fn numbers(given: &Given) -> Result<(Option<u32>, Vec<ColumnItem>), String> {
     let item = |sample: usize, item: &Given| {
         Ok(match item {
@@ -178,7 +178,7 @@ pub fn numbers(given: &Given) -> Result<(Option<u32>, Vec<ColumnItem>), String> 
     Ok((each, items))
 }
 
-/// The content of the field that a column becomes, as column number `of` of `labels`.
+/// Returns the content of the field for column number `of` of `labels`.
 pub(super) fn content(column: &SampleColumn, of: usize, layout: &mut BatchLayout) -> FieldContent {
     let (each, element) = match &column.values {
         ColumnValues::Truths(each, _) => (each, Element::U8),

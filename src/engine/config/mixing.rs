@@ -1,4 +1,6 @@
-//! What `mix` means for one dataset: which images are mixed, and what becomes of their labels.
+//! The setting `mix` (MixUp, CutMix) for one dataset: which images are mixed, and how their labels are mixed.
+//!
+//! Images are mixed within groups of [`RING`] neighbouring places of a batch, so a batch must consist of whole groups.
 
 use super::fields::{FieldContent, Fields, LABEL};
 use super::requested::RequestedFields;
@@ -11,38 +13,37 @@ use data::schedule::Selection;
 use pixels::augment::{DType, DrawnMix, ImageSize, MixKeys, MixWeights, Mixing, Output, RING, RecipeView};
 use std::sync::Arc;
 
-/// What is done to the images of a batch.
+/// The mixing of images and labels for the batches of a loader.
 #[derive(Debug, Clone)]
 pub struct MixPlan {
-    /// What is drawn for each batch.
+    /// The distribution that each batch draws from.
     pub mixing: Mixing,
-    /// The size of the images, in which rectangles are drawn.
+    /// Size of the images, in which rectangles are drawn.
     pub size: ImageSize,
-    /// What becomes of the labels.
+    /// The mixing of the labels.
     pub labels: MixedLabels,
 }
 
 impl MixPlan {
-    /// What becomes of the image that has the place number `place` in the epoch of `keys`, whose batches have so many
-    /// places on all ranks.
+    /// Returns the mix of the image at `place` of the epoch. `keys` are the epoch's random keys; `global_batch` is the
+    /// number of places of a batch on all ranks.
     pub fn draw(&self, keys: &MixKeys, place: u64, global_batch: u64) -> DrawnMix {
         self.mixing.draw(keys, place / global_batch, self.size)
     }
 }
 
-/// Where the labels of two mixed images come from, and which columns of the batch hold what becomes of them.
+/// Source of the labels of two mixed images, and the columns of the batch that hold the mixed labels.
 #[derive(Debug, Clone)]
 pub struct MixedLabels {
-    /// The columns of `labels`.
     columns: Arc<Vec<SampleColumn>>,
     source: LabelNumbers,
-    /// The column of the mixed labels, float32.
+    /// Column of the mixed labels, float32.
     soft: Option<usize>,
-    /// The columns of the partner's class number, int64, and of the image's own share, float32.
+    /// Columns of the partner's class number, int64, and of the image's own share, float32.
     hard: Option<(usize, usize)>,
 }
 
-/// The numbers that a sample's label is.
+/// Where the label of a sample comes from.
 #[derive(Debug, Clone, Copy)]
 enum LabelNumbers {
     /// The dataset's class number.
@@ -54,10 +55,10 @@ enum LabelNumbers {
 }
 
 impl LoaderOptions {
-    /// Checks of `mix` what can be checked without the dataset.
+    /// Checks `mix` as far as possible without the dataset.
     ///
     /// # Errors
-    /// [`Error::Config`] for `mix`, or for `batch_size` if it is no whole rings.
+    /// [`Error::Config`] for `mix`, or for a `batch_size` that is not a multiple of the mixing group of four.
     pub(super) fn check_mix(&self, fields: Option<&RequestedFields<'_>>, images: &Images) -> Result<()> {
         let Some(mixing) = &self.mix else { return Ok(()) };
         let refused = |message: String| Err(Error::config("mix", message));
@@ -117,11 +118,11 @@ impl LoaderOptions {
         Ok(())
     }
 
-    /// What `mix` means for the fields of a dataset; the columns that it needs are added to `layout`. The field of the
-    /// labels becomes that of the mixed ones, where there are such.
+    /// Resolves `mix` for the fields of a dataset, and adds the columns that it needs to `layout`. If there is a column
+    /// of mixed labels, the label field gives that column.
     ///
     /// # Errors
-    /// [`Error::Config`] for `mix`, where there are no labels that it could mix.
+    /// [`Error::Config`] for `mix`, if there are no labels that can be mixed.
     pub(super) fn mix_plan(
         &self,
         index: &DatasetIndex,
@@ -179,7 +180,7 @@ impl MixedLabels {
     /// Checks the labels of all samples that are drawn.
     ///
     /// # Errors
-    /// [`Error::Config`] for `mix`, naming a sample whose label is no class below `num_classes`.
+    /// [`Error::Config`] for `mix` that names a sample whose label is not a class number below `num_classes`.
     fn check(&self, num_classes: Option<u32>, index: &DatasetIndex, drawn: &Selection) -> Result<()> {
         let refused = |message: String| Err(Error::config("mix", message));
         if let LabelNumbers::Row(of) = self.source {
@@ -218,7 +219,7 @@ impl MixedLabels {
         self.soft.is_some()
     }
 
-    /// The class number of a sample; 0 where labels are vectors.
+    /// Returns the class number of a sample; 0 if labels are vectors.
     pub fn class(&self, index: &DatasetIndex, sample: u64) -> u32 {
         match self.source {
             LabelNumbers::Class => index.label(sample),
@@ -227,13 +228,13 @@ impl MixedLabels {
         }
     }
 
-    /// The columns of the partner's class number and of the image's own share; `None` where labels are vectors.
+    /// Returns the columns of the partner's class number and of the image's own share; `None` if labels are vectors.
     pub fn hard_columns(&self) -> Option<(usize, usize)> {
         self.hard
     }
 
-    /// Fills the columns of a place whose image is of the sample `own` and mixed with that of `partner`. An image that
-    /// is not mixed is its own partner, with a share of 1.
+    /// Fills the label columns of a place. Its image is of the sample `own`, mixed with the image of `partner`; an
+    /// image that is not mixed is its own partner, with a share of 1.
     pub fn fill(&self, index: &DatasetIndex, ticket: &mut Ticket, (own, partner): (u64, u64), share: f64) {
         if let Some((partners, shares)) = self.hard {
             let class = i64::from(self.class(index, partner));

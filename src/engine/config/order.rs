@@ -1,4 +1,5 @@
-//! In which order epochs take their samples: the checks of `shuffle="blocks"`, and where neighbours are read together.
+//! The order of an epoch: the shuffling that the settings mean, the checks of `shuffle="blocks"`, and the blocks of
+//! neighbouring samples that are read together (`Stretches`).
 
 use super::{LoaderConfig, LoaderOptions};
 use base::error::{Error, Result};
@@ -9,23 +10,23 @@ use std::sync::Arc;
 use store::io::MOST_REMOTE_THREADS;
 
 impl LoaderOptions {
-    /// In which order epochs take their samples.
+    /// Returns the kind of shuffling.
     pub(super) fn shuffling(&self) -> Shuffling {
         self.shuffle.unwrap_or(self.trains().into())
     }
 
-    /// Whether images are for training. Where `train` is left open, the name of the split says it.
+    /// Whether the loader is for training. If `train` is left open, the name of the split decides.
     pub fn trains(&self) -> bool {
         self.train.unwrap_or_else(|| !self.split.as_deref().is_some_and(is_for_evaluation))
     }
 
-    /// What happens to the samples that do not fill the last global batch.
+    /// Returns the policy for the samples that do not fill the last global batch.
     pub(super) fn last_batch_or_usual(&self) -> LastBatch {
         let usual = if self.trains() { LastBatch::Drop } else { LastBatch::Partial };
         self.last_batch.unwrap_or(usual)
     }
 
-    /// Checks that blocks can be shuffled with the other settings.
+    /// Checks that `shuffle="blocks"` fits the other settings.
     ///
     /// # Errors
     /// [`Error::Config`] that names the setting.
@@ -49,7 +50,7 @@ impl LoaderOptions {
         refused.map_or(Ok(()), |(setting, _)| Err(Error::config(setting, by_place)))
     }
 
-    /// Warns of what only makes sense in training, and is asked for of an evaluation.
+    /// Warns if an evaluation has a setting that makes sense only in training.
     pub(super) fn warn_about_evaluation(&self, index: &DatasetIndex) {
         let warn = |setting: &'static str, what: String| {
             index.notices().warn_once(("evaluation", setting), || {
@@ -73,13 +74,14 @@ impl LoaderOptions {
         }
     }
 
-    /// The stretches of what epochs draw from, where their order goes by these, or where neighbours on servers are
-    /// asked for together because they follow one another.
+    /// Returns the blocks of neighbouring samples (`Stretches`) of the selection. There are none unless the order goes
+    /// by blocks, or a sequential epoch reads from servers, where one request fetches several neighbours.
     pub(super) fn stretches(&self, selection: &Selection, index: &DatasetIndex) -> Option<Arc<Stretches>> {
         let most = match self.shuffling() {
             Shuffling::Blocks => MOST_OF_STRETCH,
-            // Each of several ranks has a batch of every few: what it reads of its neighbours' is a small part. And as
-            // many stretches are asked for at a time as there are threads.
+            // A block that crosses the end of a batch also reads samples of another rank's batch. A quarter of a batch
+            // keeps that share small. Each thread has one block in flight, so the queue depth is divided among the
+            // threads.
             Shuffling::Off if index.has_remote() => {
                 let mean = index.mean_bytes();
                 let samples = (self.batch_size / 4).min(self.depth_for(index) / MOST_REMOTE_THREADS as u32);
@@ -97,7 +99,7 @@ impl LoaderOptions {
     }
 }
 
-/// Warns where blocks bring nothing, or do harm.
+/// Warns if `shuffle="blocks"` has no benefit here, or does harm.
 fn warn_about_blocks(stretches: &Stretches, selection: &Selection, index: &DatasetIndex) {
     let warn = |what: &'static str, message: String| {
         let root = index.root().display();
@@ -135,10 +137,11 @@ fn warn_about_blocks(stretches: &Stretches, selection: &Selection, index: &Datas
     }
 }
 
-/// The number of neighbours that are compared to know whether a dataset is sorted by class.
+/// Number of neighbouring pairs that are compared to find out whether a dataset is sorted by class.
 const COMPARED: u64 = 10_000;
 
-/// Whether neighbours are of one class more than half as often as chance leaves room for.
+/// Whether the dataset looks sorted by class: the share of neighbours of one class is more than halfway from chance to
+/// 1.
 fn are_sorted(selection: &Selection, index: &DatasetIndex) -> bool {
     let members = selection.members();
     if !index.is_labeled() || members < 2 {
@@ -158,12 +161,12 @@ fn are_sorted(selection: &Selection, index: &DatasetIndex) -> bool {
 }
 
 impl LoaderConfig {
-    /// The stretches that the order goes by; none where it is by samples.
+    /// Returns the blocks of neighbouring samples that the order goes by; `None` if the order goes by samples.
     pub fn blocks(&self) -> Option<&Arc<Stretches>> {
         self.stretches.as_ref().filter(|_| self.shuffling == Shuffling::Blocks)
     }
 
-    /// Whether `shuffle="blocks"` goes with the other settings.
+    /// Whether `shuffle="blocks"` fits the other settings.
     pub fn can_shuffle_blocks(&self) -> bool {
         !self.selection.is_weighted()
             && self.selection.draws() == self.selection.members()
@@ -171,10 +174,10 @@ impl LoaderConfig {
             && self.assignment == Assignment::Order
     }
 
-    /// How blocks are divided among so many ranks.
+    /// Returns how blocks are divided among `world_size` ranks.
     ///
     /// # Errors
-    /// [`Error::Config`] for `shuffle_ranks` where a global batch cannot be divided so.
+    /// [`Error::Config`] for a `shuffle_ranks` that does not divide the global batch.
     pub fn divided(&self, world_size: u32) -> Result<SequenceParts> {
         let parts = self.shuffle_ranks.unwrap_or(world_size);
         let global_batch = u64::from(self.batch_size) * u64::from(world_size);

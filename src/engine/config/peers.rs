@@ -1,4 +1,4 @@
-//! Whether the nodes of a job share what they keep.
+//! The setting `peers`: nodes of a job that share their caches.
 
 use super::LoaderOptions;
 use base::error::{Error, Result};
@@ -9,20 +9,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use store::tier::{FillChoice, PeersOptions, RankMeeting, TierOptions};
 
-/// Whether nodes read from one another what each keeps, as asked for (`peers=`).
+/// The setting `peers=`: whether nodes read from one another what each keeps in its cache, and how they meet.
 #[derive(Clone, Default)]
 pub struct Peers {
-    /// Whether they do.
+    /// Whether nodes share their caches.
     pub on: bool,
-    /// The address and port to listen on; `None` means the side of the launcher, and any free port.
+    /// Address and port to listen on; `None` means the network interface towards the launcher, and any free port.
     pub listen: Option<String>,
-    /// A directory that all nodes share, in which ranks meet that have nothing better.
+    /// A directory that all nodes share. Ranks without another way to communicate meet there.
     pub directory: Option<PathBuf>,
-    /// The function by which ranks exchange bytes, as it is shown; `None` means the cluster's own engine.
+    /// The function by which ranks exchange bytes, as Python's `repr` shows it; `None` means the cluster's own engine.
     pub allgather: Option<String>,
-    /// Whether what travels between nodes is encrypted.
+    /// Whether traffic between nodes is encrypted.
     pub tls: bool,
-    /// How the ranks meet, which whoever makes the loader gives.
+    /// The way the ranks meet, given by the code that makes the loader.
     pub meeting: Option<Arc<dyn RankMeeting>>,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Debug for Peers {
 }
 
 impl LoaderOptions {
-    /// How the nodes share these tiers; `None` where each has its own.
+    /// Returns how the nodes share these tiers; `None` if each node has its own cache.
     pub(super) fn peers(&self, tiers: &[TierOptions]) -> Result<Option<PeersOptions>> {
         let Peers { on: true, tls, meeting, .. } = &self.peers else {
             if self.assignment != Assignment::Order {

@@ -1,11 +1,11 @@
-//! The rates of an emulated parallel file system, as users write them.
+//! Parser for the rates of an emulated parallel file system.
 
 use base::error::{Error, Result};
 use base::units::{parse_bytes, parse_duration};
 use store::io::PfsRates;
 
-/// Parses the rates from a text such as `open=2ms,read=1ms,bandwidth=200MB,opens=6000,concurrency=64`. What is not
-/// given costs nothing.
+/// Parses the rates from a text such as `open=2ms,read=1ms,bandwidth=200MB,opens=6000,concurrency=64`. Operations
+/// without a rate cost nothing.
 ///
 /// # Errors
 /// [`Error::Config`] that names `setting` and the part that is wrong.

@@ -1,4 +1,7 @@
-//! How host memory is divided between slots and batches.
+//! Sizes of the memory pools on the host: how memory is divided between slots (buffers for the bytes of files) and
+//! batch buffers.
+//!
+//! The sizes follow from the settings, the machine and the dataset, and do not change while a pipeline runs.
 
 use super::{DevicePools, LANES, LoaderOptions};
 use crate::batch::Pools;
@@ -9,21 +12,21 @@ use store::tier::most_bytes;
 
 const MIB: usize = 1 << 20;
 
-/// The largest arena for the reads of decoded images, in bytes.
+/// Largest arena for the reads of decoded images, in bytes.
 const LARGEST_READ_ARENA: usize = 256 * MIB;
 
-/// The number of reads in flight from local storage.
+/// Number of reads in flight from local storage.
 const LOCAL_DEPTH: u32 = 32;
 
-/// The fewest and the most reads in flight from servers. A server answers late, but hundreds of reads at a time.
+/// Fewest and most reads in flight from servers. A server answers slowly, but can answer hundreds of reads at a time.
 const FEWEST_FROM_SERVERS: u32 = 64;
 const MOST_FROM_SERVERS: u32 = 256;
 
-/// The most bytes of slots for reads from servers, unless the fewest reads need more.
+/// Most bytes of slots for reads from servers, unless the fewest reads need more.
 const LARGEST_FOR_SERVERS: usize = 96 * MIB;
 
 impl LoaderOptions {
-    /// The number of reads in flight.
+    /// Returns the number of reads in flight.
     pub(super) fn depth_for(&self, index: &DatasetIndex) -> u32 {
         match self.queue_depth {
             Some(depth) => depth,
@@ -39,26 +42,26 @@ impl LoaderOptions {
     }
 }
 
-/// What the sizes of the pools depend on.
+/// Inputs that determine the sizes of the pools.
 pub(super) struct PoolSizing<'a> {
     pub options: &'a LoaderOptions,
     pub index: &'a DatasetIndex,
     pub threads: usize,
     pub queue_depth: usize,
-    /// Whether samples may come from a cache, where they may have another form.
+    /// Whether samples may come from a cache, where they may be in another storage format.
     pub has_cache: bool,
-    /// Whether batches have images of their own sizes, which nobody knows before they are decoded.
+    /// Whether images keep sizes of their own, which are unknown before they are decoded.
     pub has_own_sizes: bool,
 }
 
-/// The fewest batches that are being filled or wait for the consumer.
+/// Fewest batches that are being filled or wait for the consumer.
 const FEWEST_AHEAD: usize = 2;
 
-/// The slots for each read in flight: its own, and one for a sample that has arrived and waits to be decoded.
+/// Slots for each read in flight: one for the read, and one for a sample that has arrived and waits to be decoded.
 const SLOTS_OF_READ: usize = 2;
 
 impl PoolSizing<'_> {
-    /// Says that `memory` does not bind images of their own sizes, where both are asked for.
+    /// Warns that `memory` does not bound images that keep sizes of their own.
     pub(super) fn warn_about_sizes(&self) {
         let Some(memory) = self.options.memory.filter(|_| self.has_own_sizes) else { return };
         self.index.notices().warn_once("memory", || {
@@ -70,17 +73,17 @@ impl PoolSizing<'_> {
         });
     }
 
-    /// The sizes for batches of `batch_bytes` in host memory, with slots for the reads in flight and for those that
-    /// wait to be decoded.
+    /// Returns the sizes for batches of `batch_bytes` in host memory, with slots for the reads in flight and for
+    /// samples that wait to be decoded.
     ///
     /// # Errors
-    /// [`Error::Config`] for a `memory` too small for them, or a `batch_size` too large.
+    /// [`Error::Config`] for a `memory` that is too small for them, or a `batch_size` that is too large.
     pub(super) fn with_batches(&self, batch_bytes: usize) -> Result<Pools> {
         let keep = self.options.keep as usize;
         // Decoded images leave their slots at once; encoded files stay in them.
         let held = if self.options.decoded { 0 } else { self.slots_of_a_batch() };
         let smallest_slots = arena(self.two_largest().saturating_add(held.saturating_mul(keep + 1)));
-        // Enough batches to ride out a hiccup, but not so many that large batches fill the memory.
+        // Enough batches to bridge a short stall, but not so many that large batches fill the memory.
         let usual_prefetch = (96 * MIB / (batch_bytes.saturating_add(held)).max(1)).clamp(FEWEST_AHEAD, 8);
         let usual_slots = arena(self.reads().saturating_add(held.saturating_mul(usual_prefetch + keep)));
         match self.options.memory {
@@ -97,7 +100,7 @@ impl PoolSizing<'_> {
             }
             Some(memory) => {
                 let memory = usize::try_from(memory).unwrap_or(usize::MAX);
-                // The batches that the consumer has, and two that are being filled.
+                // The batches that the consumer keeps, and two that are being filled.
                 let fewest = keep + 2;
                 let batches_bytes = batch_bytes.saturating_mul(fewest);
                 let least = smallest_slots.saturating_add(batches_bytes);
@@ -113,14 +116,15 @@ impl PoolSizing<'_> {
                 let slot_bytes = usual_slots.min(memory - batches_bytes) / (2 * MIB) * (2 * MIB);
                 let slot_bytes = slot_bytes.max(smallest_slots);
                 let batches = (memory - slot_bytes) / batch_bytes.max(1);
-                // What has no known size is bound by number alone.
+                // Batches without a known size can be bounded only by their number.
                 let prefetch = if self.has_own_sizes { FEWEST_AHEAD } else { usual_prefetch };
                 Ok(Pools { slot_bytes, prefetch: prefetch.min(batches - 1), batches })
             }
         }
     }
 
-    /// The error that batches need more memory than there is. It names the setting that makes them so many or so large.
+    /// Returns the error that batches need more memory than there is. It names the setting that makes them so many or
+    /// so large.
     fn too_large(&self, bytes: usize, needed: usize, machine: usize) -> Error {
         let LoaderOptions { batch_size, keep, image_size: (height, width), local_world_size, .. } =
             self.options;
@@ -151,7 +155,7 @@ impl PoolSizing<'_> {
         }
     }
 
-    /// The sizes where batches are on a GPU. Files stay in their slots until their whole batch is decoded.
+    /// Returns the sizes if batches are on a GPU. Files stay in their slots until their whole batch is decoded.
     ///
     /// # Errors
     /// [`Error::Config`] for a `memory` that is too small.
@@ -172,7 +176,7 @@ impl PoolSizing<'_> {
         Ok(Pools { slot_bytes, prefetch: device.prefetch, batches: device.batches })
     }
 
-    /// The most bytes for where the rows of JPEGs begin. A photograph takes half a KB.
+    /// Returns the most bytes of memory for the starts of rows of JPEGs. A photograph takes half a KB.
     pub(super) fn row_bytes(&self) -> usize {
         match self.options.memory {
             None => self.memory_here() / 32,
@@ -180,55 +184,56 @@ impl PoolSizing<'_> {
         }
     }
 
-    /// The number of bytes of this machine's memory that each of its ranks has.
+    /// Returns this rank's share of the machine's memory, in bytes.
     fn memory_here(&self) -> usize {
         let machine = usize::try_from(store::io::storage::memory_limit()).unwrap_or(usize::MAX);
         machine / self.options.local_world_size.unwrap_or(1).max(1) as usize
     }
 
-    /// The room for two of the largest samples, so that one can be read while another is decoded. One huge file does
-    /// not decide the size: what does not fit fails like any other bad sample.
+    /// Returns the space for two of the largest samples, so that one can be read while another is decoded. The cap
+    /// keeps one huge file from deciding the size: a sample that does not fit fails like any other bad sample.
     fn two_largest(&self) -> usize {
         arena(2 * self.slot_of_the_largest()).min(LARGEST_READ_ARENA)
     }
 
-    /// The room for the reads in flight, for as many that have arrived, and for a few of each worker.
+    /// Returns the space for the reads in flight, for as many samples that have arrived, and for a few of each worker.
     fn reads(&self) -> usize {
         let samples = SLOTS_OF_READ * self.queue_depth + 8 * self.threads;
         room_for(samples, self.mean_bytes()).clamp(16 * MIB, LARGEST_READ_ARENA)
     }
 
-    /// The number of bytes of slots that the encoded files of a batch take.
+    /// Returns the bytes of slots that the encoded files of a batch take.
     fn slots_of_a_batch(&self) -> usize {
         let n = self.options.batch_size as usize;
         let largest = self.slot_of_the_largest();
-        // A quarter more than the mean, and two of the largest, because a small batch is seldom an average one.
+        // A quarter more than the mean, plus two of the largest, because small batches vary most.
         let usual = n.saturating_mul(slot_bytes(self.mean_bytes()) / 4 * 5).saturating_add(2 * largest);
         usual.min(n.saturating_mul(largest))
     }
 
-    /// The number of bytes of the slot that the largest sample takes at most.
+    /// Returns the most bytes that the slot of the largest sample takes.
     fn slot_of_the_largest(&self) -> usize {
         slot_bytes(most_read(self.index.largest(), self.has_cache) as usize)
     }
 
-    /// The number of bytes that are read of a sample of mean size at most.
+    /// Returns the most bytes that are read for a sample of mean size.
     fn mean_bytes(&self) -> usize {
         most_read(u32::try_from(self.index.mean_bytes()).unwrap_or(u32::MAX), self.has_cache) as usize
     }
 }
 
-/// The room for so many samples of mean size, and half of that again because sizes vary.
+/// Returns the space for `samples` samples of mean size, and half as much again because sizes vary.
 fn room_for(samples: usize, mean_bytes: usize) -> usize {
     samples * mean_bytes / 2 * 3
 }
 
-/// The most bytes that are read of a sample of `length` bytes: its copy in a cache may have another form.
+/// Returns the most bytes that are read for a sample of `length` bytes. Its copy in a cache may have another storage
+/// format.
 pub(super) fn most_read(length: u32, has_cache: bool) -> u32 {
     if has_cache { most_bytes(length) } else { length }
 }
 
-/// The number of bytes of the arena that a slot for a file of `length` bytes takes at most.
+/// Returns the most bytes of the arena that a slot for a file of `length` bytes takes.
 fn slot_bytes(length: usize) -> usize {
     length + 3 * 4096
 }

@@ -1,4 +1,5 @@
-//! What is done to images: the list of transforms that was given, or the one that the flat settings stand for.
+//! The transforms of images: the list that was given, or the list that is equivalent to the flat settings
+//! (`image_size`, `flip` and so on). Also the choice of the device, which must be able to run them.
 
 use super::device::{self, AllowedBackends, ChosenDevice, CpuDecode, Device, GpuDecoder};
 use super::views::ViewKind;
@@ -10,7 +11,7 @@ use pixels::augment::{
     Recipe, RecipeView, Sides, ToDtype, Transform, Transforms, WholeResize,
 };
 
-/// The settings that a list of transforms includes, each with the transform that has its place.
+/// The settings that a list of transforms includes, each with the transform that replaces it.
 const INCLUDED_IN_TRANSFORMS: &[(&str, &str)] = &[
     ("image_size", "the size of RandomResizedCrop, RandomCrop, Resize or CenterCrop"),
     ("image_size_from", "the same size for all epochs"),
@@ -23,7 +24,7 @@ const INCLUDED_IN_TRANSFORMS: &[(&str, &str)] = &[
     ("std", "Normalize(mean, std)"),
 ];
 
-/// Refuses a setting that is `given` beside `transforms` and says what the list says already.
+/// Refuses a `given` setting that repeats what `transforms` says.
 ///
 /// # Errors
 /// [`Error::Config`] that names both.
@@ -38,7 +39,7 @@ pub fn check_given_once(given: &[&str]) -> Result<()> {
 }
 
 impl LoaderOptions {
-    /// The list of transforms that the flat settings stand for.
+    /// Returns the list of transforms that is equivalent to the flat settings.
     fn usual_transforms(&self) -> Vec<Transform> {
         let (height, width) = self.image_size;
         let size = Sides::Both([height, width]);
@@ -53,7 +54,7 @@ impl LoaderOptions {
                 Transform::RandomHorizontalFlip(RandomHorizontalFlip { p: self.flip }),
             ]
         } else {
-            // This saturates, because the size is checked later.
+            // The product saturates because the size is checked later.
             let usual = (height.max(width).saturating_mul(8) / 7).clamp(1, LARGEST_SIDE);
             let size_before = Some(Sides::One(self.resize.unwrap_or(usual)));
             vec![
@@ -80,7 +81,7 @@ impl LoaderOptions {
         Recipe::new(request, self.memory_format, self.decode)
     }
 
-    /// Compiles the list of transforms that the flat settings stand for.
+    /// Compiles the list of transforms that is equivalent to the flat settings.
     ///
     /// # Errors
     /// [`Error::Config`] naming the setting.
@@ -94,10 +95,10 @@ impl LoaderOptions {
         self.compiled(&Transforms::single(list))
     }
 
-    /// Chooses the device on which batches end, which must be able to do what is asked for the images.
+    /// Chooses the device on which batches end. It must support all that is asked for the images.
     ///
     /// # Errors
-    /// The errors of [`device::choose`]; [`Error::Config`] for a GPU that is asked for and cannot do it.
+    /// The errors of [`device::choose`]; [`Error::Config`] if the requested GPU cannot do it.
     pub(super) fn choose_device(&self, images: &Images, index: &DatasetIndex) -> Result<ChosenDevice> {
         let cpu = |why: String| {
             let chosen = device::choose("cpu", self.decoder, false)?;
@@ -143,8 +144,7 @@ impl LoaderOptions {
         cpu(format!("a GPU does not make {missing} yet"))
     }
 
-    /// Checks that what is asked for the images can be done on a GPU without the CPU's decoder, if that must not be
-    /// used.
+    /// Checks that a GPU can decode and transform the images without the CPU's decoder, if `cpu_decode` is `never`.
     ///
     /// # Errors
     /// [`Error::Config`] naming the transform.
@@ -188,8 +188,8 @@ impl LoaderOptions {
         }
     }
 
-    /// Warns when `mean` and `std` look as if they were meant for values in 0..255, as other loaders take them: images
-    /// have no such statistics in 0..1.
+    /// Warns if `mean` and `std` look as if they were meant for values in 0..255, as other loaders take them. No images
+    /// have such statistics in 0..1.
     pub(super) fn warn_about_scale(&self, images: &Images, index: &DatasetIndex) {
         let outputs = images.recipes().iter().flat_map(Recipe::views).map(RecipeView::fixed_output);
         let outputs = outputs.filter(|output| self.decoded && output.dtype != DType::U8);
@@ -208,7 +208,7 @@ impl LoaderOptions {
     }
 }
 
-/// The flat setting that a parameter of a transform comes from.
+/// Returns the flat setting that a parameter of a transform comes from.
 fn setting_of(transform: &str, parameter: &'static str) -> &'static str {
     match (transform, parameter) {
         ("Resize", "size") => "resize",

@@ -1,28 +1,28 @@
-//! Where the values of each field that is asked for come from. This is decided once, and everything else asks here.
+//! The source of each field that is asked for: a column of `labels`, the class number, or a member of the sample. It is
+//! decided once, here; all other modules use this result.
 
 use super::LABEL;
 use super::fields::FieldOptions;
 use base::error::Result;
 use data::dataset::{DatasetIndex, FieldKind, IMAGE, SampleColumn};
 
-/// Where the values of a field come from.
+/// Source of the values of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FieldSource {
     /// The column of `labels` with this number.
     Column(usize),
-    /// The dataset's class numbers.
     Label,
-    /// The member with this number among those that are read of each sample.
+    /// The member with this number among the members that are read of each sample.
     Member(usize),
 }
 
-/// The fields that are asked for, in their order, with the source of each.
+/// The fields that are asked for, in order, with the source of each.
 #[derive(Debug)]
 pub(super) struct RequestedFields<'a>(Vec<(FieldSource, &'a FieldOptions)>);
 
 impl<'a> RequestedFields<'a> {
-    /// Finds the source of each field in `asked`, where `labels` gives these `columns`. A column replaces the class
-    /// number of the dataset; what is neither is a member.
+    /// Finds the source of each field in `asked`, if `labels` gives these `columns`. A column takes precedence over the
+    /// dataset's class number. All other fields are members.
     pub(super) fn new(asked: &'a [FieldOptions], columns: &[String]) -> Self {
         let mut members = 0;
         let with_source = |field: &'a FieldOptions| {
@@ -39,47 +39,48 @@ impl<'a> RequestedFields<'a> {
         Self(asked.iter().map(with_source).collect())
     }
 
-    /// The fields, each with its source.
+    /// Returns the fields, each with its source.
     pub(super) fn iter(&self) -> impl Iterator<Item = (FieldSource, &'a FieldOptions)> {
         self.0.iter().copied()
     }
 
-    /// The fields that are members of the samples, in the order of their numbers.
+    /// Returns the fields that are members of the samples, in the order of their numbers.
     fn of_members(&self) -> impl Iterator<Item = &'a FieldOptions> {
         self.iter().filter(|(source, _)| matches!(source, FieldSource::Member(_))).map(|(_, field)| field)
     }
 
-    /// The names of the members that are read of each sample; `None` where no field needs any, and the image is read.
+    /// Returns the names of the members that are read of each sample; `None` if no field needs any, and the image is
+    /// read.
     pub(super) fn members(&self) -> Option<Vec<String>> {
         Some(self.of_members().map(|field| field.name.clone()).collect())
             .filter(|members: &Vec<String>| !members.is_empty())
     }
 
-    /// The names of the fields that samples may be without.
+    /// Returns the names of the optional fields.
     pub(super) fn optional(&self) -> Vec<String> {
         self.iter().filter(|(_, field)| field.optional).map(|(_, field)| field.name.clone()).collect()
     }
 
-    /// The names of the members that are asked for as what only bytes of a file can be.
+    /// Returns the names of the members whose requested kind needs the bytes of a file.
     pub(super) fn of_files(&self) -> Vec<String> {
         let is_file = |field: &&FieldOptions| field.kind.is_some_and(FieldKind::is_of_files);
         self.of_members().filter(is_file).map(|field| field.name.clone()).collect()
     }
 
-    /// Whether samples in shards need no plain image, such as `jpg`: other members are read of them, `left.jpg` among
-    /// those, and no plain image that must be there.
+    /// Whether samples in shards may lack a plain image such as `jpg`: other members are read (`left.jpg`, for
+    /// instance), and no plain image is required.
     pub(super) fn take_every_stem(&self) -> bool {
         let needed = |field: &FieldOptions| !field.optional && field.is_plain_image();
         self.members().is_some() && !self.of_members().any(needed)
     }
 
-    /// Whether the dataset's own labels are among them.
+    /// Whether the dataset's own labels are among the fields.
     pub(super) fn want_labels(&self) -> bool {
         self.iter().any(|(source, _)| source == FieldSource::Label)
     }
 }
 
-/// The fields with the kinds that the schemas of tables give them, where the user says none.
+/// Returns the fields with the kinds from the tables' schemas, where the user gave none.
 pub(super) fn with_kinds(asked: &[FieldOptions], index: &DatasetIndex) -> Vec<FieldOptions> {
     let with_kind = |field: &FieldOptions| {
         let is_own = [IMAGE, LABEL].contains(&field.name.as_str());
@@ -89,10 +90,10 @@ pub(super) fn with_kinds(asked: &[FieldOptions], index: &DatasetIndex) -> Vec<Fi
     asked.iter().map(with_kind).collect()
 }
 
-/// The columns of small values of tables that are asked for, but for those that `labels` replaces.
+/// Returns the columns of small values of tables that are asked for, except those that `labels` replaces.
 ///
 /// # Errors
-/// [`base::error::Error::Config`] for a column that is refused, or cannot be of the kind that it is asked for as.
+/// [`base::error::Error::Config`] for a column that is refused, or that cannot have the requested kind.
 pub(super) fn columns_of_tables(
     asked: &[FieldOptions],
     labels: &[String],

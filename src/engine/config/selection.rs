@@ -1,4 +1,4 @@
-//! What an epoch draws from: the samples that are selected, with their weights and the ratios of datasets.
+//! The samples that an epoch draws from, with their weights and the ratios of datasets.
 
 use super::LoaderOptions;
 use base::error::{Error, Result};
@@ -7,7 +7,7 @@ use data::schedule::{Selection, Shuffling};
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 
-/// How often samples are drawn compared with one another. Only the ratios of weights count. A weight is 0, or from
+/// How often samples are drawn compared with one another. Only the ratios of weights matter. A weight is 0, or from
 /// 1e-50 to 1e50.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Weights {
@@ -19,15 +19,15 @@ pub enum Weights {
     Samples(Vec<f64>),
 }
 
-/// The range of weights and ratios other than 0, in which their products and sums neither overflow nor vanish.
+/// Range of weights and ratios other than 0. Their products and sums neither overflow nor vanish in it.
 const SCALE: RangeInclusive<f64> = 1e-50..=1e50;
 
-/// The selection that the options mean for a dataset.
+/// Returns the selection that the options mean for a dataset.
 ///
 /// # Errors
 /// [`Error::Config`] that names the setting.
 pub(super) fn select(options: &LoaderOptions, index: &DatasetIndex) -> Result<Selection> {
-    // Samples of other classes than these are not drawn, so their classes need no number.
+    // With `classes`, samples of other classes are not drawn, so their classes need no number.
     if options.classes.is_none() {
         index.check_listed()?;
     }
@@ -48,7 +48,7 @@ pub(super) fn select(options: &LoaderOptions, index: &DatasetIndex) -> Result<Se
         return Ok(with_epoch_size(Selection::of_strata(index.len(), strata), options));
     }
     if shuffled {
-        // A selection is a set: the same samples in another order give the same training.
+        // A shuffled selection is a set: the same samples listed in another order give the same training.
         chosen.iter_mut().for_each(|members| members.sort_unstable());
     }
     let selection = match chosen {
@@ -58,7 +58,7 @@ pub(super) fn select(options: &LoaderOptions, index: &DatasetIndex) -> Result<Se
     Ok(with_epoch_size(selection, options))
 }
 
-/// Gives the selection as many draws an epoch as `epoch_size` says.
+/// Sets the draws of an epoch to `epoch_size`, if given.
 fn with_epoch_size(selection: Selection, options: &LoaderOptions) -> Selection {
     match options.epoch_size {
         None => selection,
@@ -69,7 +69,7 @@ fn with_epoch_size(selection: Selection, options: &LoaderOptions) -> Selection {
 /// The weights of a dataset's samples.
 struct Weighting<'a> {
     by: WeightRule<'a>,
-    /// The samples and the share of each dataset where datasets are mixed by ratios, else all samples.
+    /// The samples and the share of each dataset if datasets are mixed by ratios, else all samples.
     parts: Vec<(Range<u64>, f64)>,
 }
 
@@ -80,11 +80,11 @@ enum WeightRule<'a> {
     Samples(&'a [f64]),
 }
 
-/// Identifies a stratum: the samples of one weight in one part.
+/// Identifies a stratum: the samples of one weight in one dataset.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct StratumKey {
     part: usize,
-    /// The class where classes are balanced, else the bits of the weight.
+    /// The class number if classes are balanced, else the bits of the weight.
     weight: u64,
 }
 
@@ -129,7 +129,7 @@ impl<'a> Weighting<'a> {
         Ok(Self { by, parts })
     }
 
-    /// The samples by weight: each stratum with its share of the draws.
+    /// Groups the samples by weight. Returns each stratum with its share of the draws.
     fn strata(
         &self,
         index: &DatasetIndex,
@@ -175,7 +175,7 @@ impl<'a> Weighting<'a> {
         let part = self.parts.partition_point(|(samples, _)| samples.end <= number);
         let weight = match &self.by {
             WeightRule::Nothing => 1.0f64.to_bits(),
-            // Classes that are numbered by a list of the user's come in the dataset's order all the same.
+            // The dataset's own class number, so that the order does not depend on `class_names`.
             WeightRule::Class => u64::from(index.own_label(number)),
             WeightRule::Classes(weights) => weights[index.label(number) as usize].to_bits(),
             WeightRule::Samples(weights) => weights[sample as usize].to_bits(),
@@ -183,7 +183,7 @@ impl<'a> Weighting<'a> {
         StratumKey { part, weight }
     }
 
-    /// The weight of a stratum among those of its part.
+    /// Returns the weight of a stratum among the strata of its dataset.
     fn mass(&self, key: &StratumKey, members: &[u32]) -> f64 {
         match self.by {
             WeightRule::Class => 1.0,
@@ -192,7 +192,7 @@ impl<'a> Weighting<'a> {
     }
 }
 
-/// The weight of each class.
+/// Returns the weight of each class.
 fn class_weights(given: &[(ClassRef, f64)], index: &DatasetIndex) -> Result<Vec<f64>> {
     let mut weights = vec![1.0; index.num_classes() as usize];
     let mut named = vec![false; weights.len()];

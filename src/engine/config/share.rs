@@ -1,20 +1,22 @@
-//! How many of a machine's processors a process takes when other ranks of its job run there too.
+//! The number of processors that one process takes if other ranks of its job run on the same machine, and the share of
+//! them that `cpu=` allows.
 
 use std::os::unix::process::parent_id;
 use std::path::Path;
 use store::tier::ThrottledPeriods;
 
-/// Whether this process's control group has a quota of processor time, and nothing says when it is used up: then a
-/// thread of low priority takes time from the others, because there is less time than there are processors.
+/// Whether this process's control group has a quota of processor time, and the system does not report when the quota is
+/// used up. Then a thread of low priority takes time from the others, because there is less processor time than
+/// processors.
 pub fn has_unwatched_quota() -> bool {
     let own = std::thread::available_parallelism().map_or(1, usize::from);
     allowed("thread-self").is_some_and(|cpus| own < cpus.len()) && !ThrottledPeriods::find().are_known()
 }
 
-/// The number of processors for one of `ranks` processes of this machine.
+/// Returns the number of processors for one of `ranks` processes of this machine.
 ///
-/// A launcher may have given each rank processors of its own already, or all ranks the same ones. So what the launcher
-/// itself may use is divided among the ranks, and no rank takes more than it may.
+/// A launcher may have given each rank its own processors, or all ranks the same ones. So the processors that the
+/// launcher itself may use are divided among the ranks, and no rank takes more than it may use.
 pub(super) fn processors(ranks: u32) -> usize {
     let own = std::thread::available_parallelism().map_or(1, usize::from);
     if ranks <= 1 {
@@ -27,17 +29,17 @@ pub(super) fn processors(ranks: u32) -> usize {
         (Some(cpus), None) | (None, Some(cpus)) => cpus.len(),
         (None, None) => own,
     };
-    // There is less processor time than processors: the control group has a quota, which all ranks in it share.
+    // There is less processor time than there are processors: the control group has a quota, which all its ranks share.
     let together = if own < mine { together.min(own) } else { together };
     share(own, together, ranks as usize)
 }
 
-/// The part of the node's processors that loading may take (`cpu=`).
+/// The share of the node's processors that loading may take (`cpu=`).
 #[derive(Debug, Clone, Copy)]
 pub struct CpuShare {
     /// Above 0 and at most 1.
     share: f64,
-    /// The ranks of the node, as far as they are known.
+    /// The ranks of the node; 1 if their number is unknown.
     ranks: u32,
 }
 
@@ -46,31 +48,31 @@ impl CpuShare {
         Self { share, ranks }
     }
 
-    /// The processors that one of so many `loaders` of the node may keep busy on average.
+    /// Returns the number of processors that one of `loaders` loaders on the node may keep busy on average.
     pub fn cores(&self, loaders: u32) -> f64 {
         self.share * cores(self.ranks.max(loaders))
     }
 
-    /// The number of threads that have enough to do with the share of a loader that has no others beside it.
+    /// Returns the number of threads that the share of a single loader on the node can keep busy.
     pub(super) fn threads(&self) -> usize {
         (self.cores(1).ceil() as usize).max(1)
     }
 }
 
-/// The processors that one of `ranks` processes of this machine has, with the fractions that quotas of control groups
-/// leave.
+/// Returns the number of processors that one of `ranks` processes of this machine has. Quotas of control groups make it
+/// a fraction.
 fn cores(ranks: u32) -> f64 {
     let whole = processors(ranks) as f64;
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     match quota(&groups, Path::new("/sys/fs/cgroup")) {
-        // Who shares a quota has an equal part of it.
+        // Ranks that share a quota have equal parts of it.
         Some(quota) => whole.min((quota / f64::from(ranks.max(1))).max(0.01)),
         None => whole,
     }
 }
 
-/// The least quota, in processors, of the groups in `groups`, which has the form of `/proc/self/cgroup`, and of those
-/// above them; `root` is where they are mounted.
+/// Returns the smallest quota, in processors, of the control groups in `groups` and their ancestors. `groups` has the
+/// format of `/proc/self/cgroup`; `root` is where control groups are mounted.
 fn quota(groups: &str, root: &Path) -> Option<f64> {
     let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| *number > 0.0);
     let read = |path: std::path::PathBuf| std::fs::read_to_string(path).ok();
@@ -105,7 +107,7 @@ fn quota(groups: &str, root: &Path) -> Option<f64> {
     quotas.min_by(f64::total_cmp)
 }
 
-/// The number of processors for one rank that may use `own` of them, where all ranks may use `together`.
+/// Returns the number of processors for one rank that may use `own` of them, if all ranks together may use `together`.
 fn share(own: usize, together: usize, ranks: usize) -> usize {
     match together > own {
         true => own.min(together.div_ceil(ranks)),
@@ -113,12 +115,12 @@ fn share(own: usize, together: usize, ranks: usize) -> usize {
     }
 }
 
-/// The process that started the ranks of this machine: the nearest ancestor that is no rank itself, as a script between
-/// the two would be.
+/// Returns the process that started the ranks of this machine: the nearest ancestor that is not a rank itself. A script
+/// between the launcher and a rank inherits the rank's environment, so it counts as a rank.
 fn launcher() -> Option<u32> {
     let mut process = parent_id();
     for _ in 0..8 {
-        // Where this may not be read, the process is another user's, such as a daemon that starts tasks.
+        // If this file cannot be read, the process belongs to another user, such as a daemon that starts tasks.
         let Ok(environment) = std::fs::read(format!("/proc/{process}/environ")) else { break };
         if !is_a_rank(&environment) {
             break;
@@ -129,18 +131,18 @@ fn launcher() -> Option<u32> {
     (process > 0).then_some(process)
 }
 
-/// The processors that a process may use.
+/// Returns the processors that a process may use.
 fn allowed(process: &str) -> Option<Vec<usize>> {
     listed(&status(process, "Cpus_allowed_list:")?)
 }
 
-/// The value of one line of a process's status, by the line's name.
+/// Returns the value of one line of a process's status, by the line's name.
 fn status(process: &str, name: &str) -> Option<String> {
     let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     text.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
 }
 
-/// Whether a process with this environment was told its local rank.
+/// Whether a launcher gave a process with this environment a local rank.
 fn is_a_rank(environment: &[u8]) -> bool {
     let told = |variable: &[u8]| {
         let name = variable.split(|byte| *byte == b'=').next().unwrap_or_default();
@@ -149,7 +151,7 @@ fn is_a_rank(environment: &[u8]) -> bool {
     environment.split(|byte| *byte == 0).any(told)
 }
 
-/// The processors that this process's control group may use; `None` where none says so.
+/// Returns the processors that this process's control group may use; `None` if no group limits them.
 fn group_cpus() -> Option<Vec<usize>> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let files = groups.lines().filter_map(|line| {
@@ -170,7 +172,7 @@ fn group_cpus() -> Option<Vec<usize>> {
     files.filter_map(|list| listed(&list)).min_by_key(Vec::len)
 }
 
-/// The numbers in a list such as `0-3,8`.
+/// Parses a list of numbers such as `0-3,8`.
 fn listed(list: &str) -> Option<Vec<usize>> {
     let mut numbers = Vec::new();
     for part in list.trim().split(',').filter(|part| !part.is_empty()) {
@@ -191,11 +193,11 @@ mod tests {
             (128, 128, 8, 16),
             (10, 10, 4, 2),
             (2, 2, 8, 1),
-            // Each rank has its own processors already, also from a launcher that leaves some to the system.
+            // Each rank has its own processors; in some cases the launcher leaves some to the system.
             (16, 128, 8, 16),
             (15, 120, 8, 15),
             (16, 127, 8, 16),
-            // The processors are those of a socket, which four ranks have in common.
+            // Four ranks share the processors of a socket.
             (64, 128, 8, 16),
             // A rank has fewer processors than its share would be.
             (4, 128, 8, 4),

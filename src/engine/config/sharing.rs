@@ -1,27 +1,28 @@
-//! What can be shared with other processes, and what happens to those that fall behind.
+//! The settings of `shared=`: which loaders can share batches with other processes, and the policy for loaders that
+//! fall behind.
 
 use super::{CpuDecode, GpuDecoder, LoaderOptions};
 use base::error::{Error, Result};
 use base::names::named;
 
-/// What happens to a loader that falls behind the others with which it shares batches.
+/// Policy for a loader that falls behind the others with which it shares batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SharingPolicy {
-    /// The others go on without it.
+    /// The other loaders continue without it.
     Leave,
-    /// The others wait for it.
+    /// The other loaders wait for it.
     Wait,
 }
 
 named!(SharingPolicy: "leave" => Leave, "wait" => Wait);
 
 impl LoaderOptions {
-    /// Who decodes on a GPU. Images that are shared come there decoded.
+    /// Returns the decoder of a GPU. Shared images arrive there already decoded, so nvJPEG is not needed.
     pub(super) fn decoder_there(&self) -> GpuDecoder {
         if self.shared.is_some() { GpuDecoder::Own } else { self.decoder }
     }
 
-    /// Checks whether batches can be shared, where that is asked for.
+    /// Checks that batches can be shared, if `shared` is set.
     ///
     /// # Errors
     /// [`Error::Config`] for `shared`.

@@ -1,37 +1,37 @@
-//! Where the views of a field lie in a batch.
+//! The places of a field's views in a batch.
 
 use crate::batch::Ticket;
 use pixels::augment::Recipe;
 use std::ops::Range;
 
-/// The places of a field's views in a batch.
+/// Places of a field's views in a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ViewPlaces {
-    /// The number of the first view's tensor or value.
+    /// Number of the first view's tensor or value list.
     pub first: usize,
-    /// The number of views, which follow one another.
+    /// Number of views, which have consecutive numbers.
     pub views: usize,
-    /// What these numbers are of.
+    /// Whether the numbers are those of tensors or of value lists.
     pub kind: ViewKind,
 }
 
-/// What holds a view of all samples of a batch.
+/// Storage of one view of all samples of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ViewKind {
-    /// A tensor, because all have one size.
+    /// One tensor, because all samples have one size.
     Tensors,
-    /// A value for each sample, among those whose lengths differ.
+    /// One value for each sample, because sizes differ.
     Values,
 }
 
 impl ViewPlaces {
-    /// The numbers of all views.
+    /// Returns the numbers of all views.
     pub fn numbers(self) -> Range<usize> {
         self.first..self.first + self.views
     }
 
-    /// Fills these places of a sample that does not have the field: with no value, or with zeros in the tensors, which
-    /// `tensor` finds by their numbers.
+    /// Clears these places for a sample that does not have the field: no value, or zeros in the tensors. `tensor` finds
+    /// a tensor by its number.
     pub fn clear(self, ticket: &mut Ticket, tensor: fn(&mut Ticket, usize) -> &mut [u8]) {
         for number in self.numbers() {
             match self.kind {
@@ -43,7 +43,7 @@ impl ViewPlaces {
 }
 
 impl ViewKind {
-    /// What holds the views that `recipe` makes: values where images have sizes of their own.
+    /// Returns the storage of the views that `recipe` makes: values if images keep sizes of their own.
     pub(super) fn of(recipe: &Recipe) -> Self {
         let has_own_sizes = recipe.views().iter().any(|view| view.size().is_none());
         if has_own_sizes { Self::Values } else { Self::Tensors }

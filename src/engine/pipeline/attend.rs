@@ -1,5 +1,9 @@
-//! The thread of a loader that shares its batches: instead of reading and decoding, it takes them from the process that
-//! makes them for all.
+//! The thread of a loader that shares its batches. Instead of reading and decoding, it takes batches from the producer,
+//! the process that makes them for all.
+//!
+//! It puts the batches into the same inbox as the other threads would. So order, states, failures and warnings work as
+//! usual, and nothing after the inbox depends on sharing. A leased batch goes back to the producer when its last tensor
+//! is dropped.
 
 use super::{
     context::SampleContext, cuda::storage_of_made, engine::ThreadContext, notify, run::EpochRun,
@@ -17,7 +21,7 @@ use std::sync::atomic::Ordering;
 use store::io::Waker;
 use store::tier::RankPlace;
 
-/// How many batches the consumer may keep beyond those of the window.
+/// Floor of the limit on leased batches that this loader holds at once, in its inbox and at the consumer.
 const KEPT: usize = 16;
 
 /// Takes the batches of one run after another.
@@ -27,23 +31,23 @@ struct Attending {
     pool: BatchPool,
     bell: Arc<Bell>,
     waker: Arc<FetchWaker>,
-    /// What copies batches to a GPU, where they end on one.
+    /// Copies batches to a GPU, if they end on one.
     uploader: Option<Uploader>,
 }
 
-/// Room for one more batch.
+/// Space for one more batch.
 enum Room {
-    /// It stays where it is lent.
+    /// The batch stays in the memory that the producer leases.
     Lent,
-    /// It is copied to a GPU.
+    /// The batch is copied to a GPU.
     Cuda(Box<UploadBuffer>),
 }
 
-/// Starts the one thread of a pipeline whose batches another process makes, with a producer for the batches from
-/// `at` on.
+/// Starts the one thread of a pipeline whose batches another process makes. Finds or starts a producer for the batches
+/// from `at` on.
 ///
 /// # Errors
-/// Those of [`Attendant::find`]; [`Error::Unavailable`] when no thread can be started.
+/// The errors of [`Attendant::find`]; [`Error::Unavailable`] if no thread can be started.
 pub(crate) fn start(
     of: ThreadContext,
     (sharing, stats): &(Arc<Sharing>, Arc<SharingStats>),
@@ -54,7 +58,7 @@ pub(crate) fn start(
     let bell = Arc::new(Bell::new()?);
     let notices = context.index.notices().clone();
     let mut attendant = Attendant::new(sharing.clone(), notices, stats.clone(), bell.clone());
-    // One waits for the consumer while it is busy with another.
+    // One batch waits for the consumer while it uses another.
     let on_host = Pools { slot_bytes: 0, prefetch: 1, batches: config.pools.batches.max(KEPT) };
     let (limits, storage, device) = match (config.device, &config.device_pools) {
         (Device::Cuda { ordinal }, Some(pools)) => {
@@ -78,7 +82,7 @@ pub(crate) fn start(
     let mut spawner = Spawner::new();
     spawner.spawn("foreload-share".into(), move || {
         if let Some(device) = &device {
-            // If that fails, so does the first copy, which reports it.
+            // If this fails, so does the first copy, which reports the error.
             let _ = device.attach_thread();
         }
         attending.run(&run_queue);
@@ -99,7 +103,7 @@ impl Attending {
         }
     }
 
-    /// Takes the batches of a run, each when there is room for it. Returns whether it came to the end of the epoch.
+    /// Takes the batches of a run, each when there is space for it. Returns whether it reached the end of the epoch.
     fn attend(&mut self, run: &EpochRun) -> Result<bool> {
         let RankPlace { rank, world_size } = run.course.place();
         let stopped = || run.stopped();
@@ -135,10 +139,10 @@ impl Attending {
         Ok(true)
     }
 
-    /// Sleeps until there is room for one more batch; `None` when the consumer wants none.
+    /// Sleeps until there is space for one more batch. Returns `None` if the run was stopped.
     fn wait_for_room(&self, stopped: &dyn Fn() -> bool) -> Result<Option<Room>> {
         loop {
-            // Set before the pool is asked, so that what comes free in between rings the bell.
+            // Set the flag before asking the pool, so that a buffer that comes free in between rings the bell.
             self.waker.starve();
             if stopped() {
                 return Ok(None);

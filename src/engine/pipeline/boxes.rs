@@ -1,4 +1,4 @@
-//! The boxes of a sample: they follow its image, and transforms may choose by them what they show of it.
+//! The boxes of a sample. They follow its image, and transforms may use them to choose what they show of the image.
 
 use super::{
     context::SampleContext, members::SeenImage, members::element, members::field_bytes,
@@ -13,9 +13,9 @@ use pixels::decode::NpyArray;
 /// Boxes of four numbers each.
 type Boxes = Vec<[f32; 4]>;
 
-/// The boxes by which the transforms of the image with this number choose: left, top, right and bottom in pixels of
-/// the image. Empty where they choose by none, and of a sample that has none. `record` was read of the sample, and
-/// `run` counts what is read besides.
+/// Returns the boxes that guide the transforms of image number `image`: left, top, right and bottom in pixels of the
+/// image. Empty if these transforms use no boxes, or the sample has none. `record` holds the bytes that were read of
+/// the sample, and `run` counts further reads.
 ///
 /// # Errors
 /// The errors of reading the field, and [`DecodeError::Field`] for bytes that are no boxes.
@@ -40,7 +40,7 @@ pub(crate) fn boxes_of_image(
     Ok(boxes.into_iter().map(corners).collect())
 }
 
-/// The boxes of a file.
+/// Parses the boxes in a file.
 fn read(bytes: &[u8]) -> Result<Boxes, DecodeError> {
     let array = NpyArray::decode(bytes)?;
     let numbers = array.floats().filter(|_| array.shape.len() == 2 && array.shape[1] == 4);
@@ -54,7 +54,7 @@ fn read(bytes: &[u8]) -> Result<Boxes, DecodeError> {
     Ok(numbers.as_chunks::<4>().0.to_vec())
 }
 
-/// Moves boxes with each of the image's views.
+/// Fills the boxes of a place, moved with each of the image's views.
 pub(crate) fn fill_boxes(
     at: ViewPlaces,
     (format, shares): (BoxFormat, bool),

@@ -1,4 +1,4 @@
-//! The samples of an epoch whose damage was concealed. The counters count them, and this log names them.
+//! Lists the samples of an epoch whose damage was concealed. The counters only count them.
 
 use super::{context::SampleContext, notify};
 use crate::batch::{Batch, Remark};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The largest number of samples that are kept for the user to look at; more are only counted.
+/// The most samples that are listed for the user; further ones are only counted.
 const KEPT: usize = 1000;
 
 /// A sample that was decoded although its file is damaged.
@@ -31,17 +31,17 @@ impl ConcealedSample {
     }
 }
 
-/// The samples of an epoch whose damage was concealed so far. A clone sees what is added later.
+/// The samples of an epoch whose damage was concealed so far. Clones share one log.
 #[derive(Debug, Clone, Default)]
 pub struct ConcealedLog(Arc<Mutex<BTreeMap<u64, ConcealedSample>>>);
 
 impl ConcealedLog {
-    /// One entry for each sample, in the order of their ids; the first 1000 that were found are kept.
+    /// Returns one entry for each sample, in the order of the ids. The first 1000 samples that were found are kept.
     pub fn samples(&self) -> Vec<ConcealedSample> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// What is to be said of the samples of a batch.
+    /// Returns the remarks about the samples of a batch.
     pub fn of(&self, batch: &Batch) -> Vec<Remark> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.is_empty() {
@@ -52,8 +52,8 @@ impl ConcealedLog {
         ids.filter_map(|id| kept.get(&id)).map(|of| (of.sample, of.message.clone())).collect()
     }
 
-    /// Notes that damage of an image of a draw's sample was concealed; `what` says what is damaged. Of a sample with
-    /// several such images, the log has the first.
+    /// Records that damage was concealed in image number `image` of a draw's sample; `what` describes the damage. If a
+    /// sample has several such images, the log keeps the first.
     pub(crate) fn note(&self, context: &SampleContext, image: usize, draw: Draw, what: &str) {
         let named = || {
             let message = format!("{}concealed damage: {what}", context.name_prefix(image));
@@ -63,7 +63,7 @@ impl ConcealedLog {
         self.keep(draw.sample, named);
     }
 
-    /// Notes what another process says of a sample that it decoded.
+    /// Records a remark of another process about a sample that it decoded.
     pub(crate) fn note_as_told(&self, context: &SampleContext, (sample, message): Remark) {
         self.keep(sample, || ConcealedSample::new(&context.index, sample, message));
     }

@@ -1,4 +1,4 @@
-//! What making samples needs: the dataset's index, the settings, and where bytes come from.
+//! What making samples needs: the dataset's index, the settings, and the source of bytes.
 
 use super::reading::SampleSource;
 use crate::config::LoaderConfig;
@@ -8,7 +8,7 @@ use data::schedule::Draw;
 use pixels::augment::{DrawnViews, RecipeKeys};
 use std::sync::Arc;
 
-/// What making samples by certain settings needs.
+/// What making samples with one set of settings needs.
 pub(crate) struct SampleContext {
     pub index: Arc<DatasetIndex>,
     pub config: LoaderConfig,
@@ -16,8 +16,8 @@ pub(crate) struct SampleContext {
 }
 
 impl SampleContext {
-    /// The views that an epoch with these `keys` draws of the image with this number; `size` is its width and height,
-    /// and `boxes` are those of [`boxes_of_image`](super::boxes::boxes_of_image).
+    /// Draws the views of image number `image` in an epoch with these `keys`. `size` is the image's width and height,
+    /// and `boxes` come from [`boxes_of_image`](super::boxes::boxes_of_image).
     pub(crate) fn draw_views(
         &self,
         keys: &[RecipeKeys],
@@ -31,7 +31,7 @@ impl SampleContext {
         images.recipe(image).draw_beside(keys, sample, occurrence, size, boxes)
     }
 
-    /// Makes `source` the failure of `sample`.
+    /// Wraps `source` as the failure of `sample`.
     pub(crate) fn sample_error(&self, sample: u64, source: Error) -> Error {
         let extent = self.index.place_in_file(self.index.extent(sample));
         Error::Sample {
@@ -44,7 +44,7 @@ impl SampleContext {
         }
     }
 
-    /// Makes `error` that of the image with this number, which is named where samples have several images.
+    /// Adds the name of image number `image` to `error`, where samples have several images.
     pub(crate) fn of_image(&self, image: usize, error: Error) -> Error {
         match self.config.images.list() {
             [_] => error,
@@ -52,8 +52,8 @@ impl SampleContext {
         }
     }
 
-    /// What messages about the image with this number begin with: its name where samples have several images, else
-    /// nothing.
+    /// Returns the prefix of messages about image number `image`: its name where samples have several images, else
+    /// empty.
     pub(crate) fn name_prefix(&self, image: usize) -> String {
         match self.config.images.list() {
             [_] => String::new(),
@@ -62,15 +62,15 @@ impl SampleContext {
     }
 }
 
-/// The contexts of one recipe. The images of later epochs may have other sizes.
+/// The contexts of one recipe. In later epochs images may have other sizes.
 pub(crate) struct ContextsByEpoch {
     pub first: Arc<SampleContext>,
-    /// Each with its first epoch, in order.
+    /// The contexts of later epochs, each with its first epoch, in order.
     later: Vec<(u64, Arc<SampleContext>)>,
 }
 
 impl ContextsByEpoch {
-    /// The contexts for these settings and for those of later epochs, which they contain.
+    /// Makes the contexts for `config` and for the later epochs that it contains.
     pub(crate) fn new(source: &Arc<SampleSource>, mut config: LoaderConfig) -> Self {
         let later = std::mem::take(&mut config.later);
         let with =
@@ -84,7 +84,7 @@ impl ContextsByEpoch {
         begun.checked_sub(1).map_or(&self.first, |latest| &self.later[latest].1)
     }
 
-    /// The most batches that are made ahead of the consumer in any epoch.
+    /// Returns the most batches that are made ahead of the consumer in any epoch.
     pub(crate) fn most_ahead(&self) -> usize {
         let all = std::iter::once(&self.first).chain(self.later.iter().map(|(_, context)| context));
         all.map(|context| context.config.pools.prefetch).max().unwrap_or(0)

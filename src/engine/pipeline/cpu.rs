@@ -1,4 +1,4 @@
-//! The CPU's decoder together with the views that an epoch draws of a sample.
+//! Decodes images on the CPU, as far as the views that an epoch draws of them need.
 
 use super::{context::SampleContext, notify, run::EpochRun, stopwatch::Stopwatch};
 use base::error::{DecodeError, Error, Result};
@@ -10,7 +10,7 @@ use pixels::augment::{CanvasPainter, DrawnViews, RecipeKeys};
 use pixels::decode::{Backend, Decoded, Decoder, Planes, Region};
 use std::sync::atomic::Ordering;
 
-/// The least region that can be decoded, where nothing is needed of an image.
+/// The smallest region that can be decoded, for an image of which nothing is needed.
 pub(crate) const NEXT_TO_NOTHING: Region = Region { x: 0, y: 0, width: 1, height: 1 };
 
 /// An image of a draw's sample.
@@ -20,14 +20,14 @@ pub(crate) struct SampleImage<'a> {
     pub draw: Draw,
     /// The bytes of its file.
     pub bytes: &'a [u8],
-    /// Which of the bytes were read, where not all were: the others may be anything.
+    /// The parts that were read, if not all bytes were. The other bytes are undefined.
     pub parts: Option<ByteParts>,
     /// What decides its views.
     pub views: ViewsFrom<'a>,
 }
 
 impl SampleImage<'_> {
-    /// The number of bytes that were read.
+    /// Returns the number of bytes that were read.
     pub(crate) fn arrived(&self) -> usize {
         self.parts.map_or(self.bytes.len(), |parts| parts.bytes() as usize)
     }
@@ -35,17 +35,17 @@ impl SampleImage<'_> {
 
 /// What decides the views of an image.
 pub(crate) enum ViewsFrom<'a> {
-    /// They are drawn when its size is known, beside these boxes of the sample.
+    /// They are drawn when its size is known, with these boxes of the sample.
     Boxes(&'a [[f32; 4]]),
     /// They were drawn when its header was read.
     Header(DrawnViews),
 }
 
-/// Decodes one image after another, in scratch memory of its own.
+/// Decodes one image after another, with its own scratch memory.
 pub(crate) struct CpuDecoder {
     pub decoder: Decoder,
     painter: CanvasPainter,
-    /// The planes of which the views are that were drawn last: the image's, or those of a canvas on which it lies.
+    /// The planes that the latest views are views of: the image's, or those of the canvas that the image lies on.
     pub planes: Planes,
     /// The decoder of the latest image.
     pub decoded_by: Option<Backend>,
@@ -98,7 +98,7 @@ impl CpuDecoder {
                     Err(Error::Internal("an image has another size than its header says".into()))
                 }
             };
-            // An image that a transform cannot take is decoded as little as possible.
+            // If a transform cannot take the image, decode as little as possible.
             drawn.as_ref().map_or(NEXT_TO_NOTHING, DrawnViews::region)
         };
         let decoded = self.decode_region(context, (draw.sample, image), (bytes, parts), choose);
@@ -108,10 +108,11 @@ impl CpuDecoder {
         (drawn, decoded)
     }
 
-    /// Decodes the region of a sample's image that `choose` picks into `planes`, by what is known of its rows.
+    /// Decodes the region of a sample's image that `choose` picks into `planes`, and uses what is remembered of its
+    /// rows.
     ///
     /// # Errors
-    /// Those of [`Decoder::decode_read`].
+    /// The errors of [`Decoder::decode_read`].
     pub(crate) fn decode_region(
         &mut self,
         context: &SampleContext,
@@ -120,7 +121,7 @@ impl CpuDecoder {
         choose: impl FnOnce(u32, u32) -> Region,
     ) -> Result<Decoded, DecodeError> {
         let memory = &context.source.rows;
-        // Several recipes number the same images differently.
+        // Recipes may number the same images differently, so the field's number is used.
         let of = (sample, context.config.images.list()[image].field);
         match parts.is_none().then(|| memory.take(of)) {
             Some(mut rows) if rows.is_some() || memory.has_room() => {

@@ -1,16 +1,15 @@
-//! The cursor of a loader: which epoch comes next, and from which step, as its user, its iterations and its checkpoints
-//! say.
+//! The cursor of a loader: which epoch comes next and from which step, by its user, its iterations and its checkpoints.
 
 use super::Progress;
 use base::error::Result;
 use data::state::State;
 use std::sync::Arc;
 
-/// The position of one loader between and in its epochs. It keeps the progress of the latest iteration, which outlives
-/// the iteration itself: that ends when its user drops it.
+/// The position of one loader between and within its epochs. It keeps the progress of the latest iteration, because the
+/// iteration itself ends when its user drops it.
 ///
-/// Every iteration is of the epoch after the one before, whether that came to its end or not, unless an epoch was
-/// chosen or a state loaded for it.
+/// Every iteration runs the epoch after the previous iteration's, whether that one reached its end or not. A chosen
+/// epoch or a loaded state changes that for one iteration.
 #[derive(Default)]
 pub struct Cursor {
     /// The epoch that the next iteration runs.
@@ -25,23 +24,23 @@ pub struct Cursor {
 enum ResumePoint {
     #[default]
     Nothing,
-    /// A loaded state says so: the next iteration of its epoch begins there.
+    /// From a loaded state: the next iteration of its epoch begins there.
     Saved(State),
     /// The progress of the latest iteration.
     Run(Arc<Progress>),
 }
 
-/// The point at which an iteration begins.
+/// Where an iteration begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
-    /// It begins with this epoch.
+    /// At the beginning of this epoch.
     Epoch(u64),
-    /// It goes on where this state was saved.
+    /// Where this state was saved.
     State(State),
 }
 
 impl Cursor {
-    /// The epoch that is under way, or else the one that the next iteration runs.
+    /// Returns the epoch that is running, or else the one that the next iteration runs.
     pub fn epoch(&self) -> u64 {
         match &self.resume_point {
             ResumePoint::Run(progress) if !self.chosen && progress.is_under_way() => progress.epoch(),
@@ -64,11 +63,11 @@ impl Cursor {
         self.chosen = true;
     }
 
-    /// Makes the next iteration go on where `state` was saved, or with the next epoch when that of the state is over.
+    /// Makes the next iteration resume where `state` was saved, or begin the next epoch if the state's epoch is over.
     ///
-    /// An epoch that was chosen stays chosen when the state's epoch is over, because some frameworks load states only
-    /// when they iterate. A user who counts epochs and chooses the very one that is over has nothing left to do in it,
-    /// and must not train on it again.
+    /// A chosen epoch stays chosen if the state's epoch is over, because some frameworks load states only when they
+    /// iterate. A user who chooses exactly the epoch that is over has nothing left to do in it, and must not train on
+    /// it again.
     pub fn load(&mut self, state: State) {
         if !state.is_through() {
             self.next = state.epoch;
@@ -81,7 +80,7 @@ impl Cursor {
         self.resume_point = ResumePoint::Saved(state);
     }
 
-    /// The point at which the next iteration begins. An iteration that was never asked for a batch does not count.
+    /// Returns where the next iteration begins. An iteration that was never asked for a batch does not count.
     pub fn start(&self) -> Start {
         match &self.resume_point {
             ResumePoint::Saved(state) if state.epoch == self.next => Start::State(state.clone()),
@@ -93,14 +92,14 @@ impl Cursor {
         }
     }
 
-    /// Notes that an iteration begins.
+    /// Records that an iteration begins.
     pub fn begin(&mut self, progress: Arc<Progress>) {
         self.next = progress.epoch().saturating_add(1);
         self.chosen = false;
         self.resume_point = ResumePoint::Run(progress);
     }
 
-    /// The state to be saved, after `at_step` steps if that is given; `None` when the epoch has not begun.
+    /// Returns the state to save, after `at_step` steps if that is given. `None` if the epoch has not begun.
     ///
     /// # Errors
     /// [`base::error::Error::Config`] for an `at_step` whose state is not known.
@@ -120,7 +119,7 @@ mod tests {
     use data::schedule::{LastBatch, Order, Schedule};
     use data::state::OrderIdentity;
 
-    /// An iteration over an epoch of ten steps, which began with step `first` and of which `taken` batches were taken.
+    /// An iteration over an epoch of ten steps that began with step `first`, and of which `taken` batches were taken.
     fn progress(epoch: u64, first: u64, taken: u64) -> Arc<Progress> {
         let identity = OrderIdentity {
             fingerprint: String::new(),
@@ -147,7 +146,7 @@ mod tests {
         progress(epoch, steps, 0).state(None).unwrap()
     }
 
-    /// The epoch and the position at which the next iteration begins.
+    /// Returns the epoch and the position at which the next iteration begins.
     fn next(cursor: &Cursor) -> (u64, u64) {
         match cursor.start() {
             Start::Epoch(epoch) => (epoch, 0),
@@ -230,7 +229,7 @@ mod tests {
         cursor.load(state(0, 10));
         cursor.choose(0);
         assert_eq!(next(&cursor), (0, 100));
-        // An epoch that was chosen for an iteration that has begun says nothing about the next one.
+        // An epoch that was chosen for an iteration that has begun does not affect the next one.
         let mut cursor = Cursor::default();
         cursor.choose(5);
         cursor.begin(progress(5, 0, 1));

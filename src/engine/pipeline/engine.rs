@@ -1,19 +1,19 @@
-//! What a pipeline knows of its threads, whichever of them run.
+//! State that a pipeline shares with its threads, and that outlives one set of threads.
 
 use super::{context::SampleContext, cpu_share::CpuBudget, stopwatch::Stopwatch, waker::FetchWaker};
 use base::trace::Trace;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// What all threads of a pipeline share with its owner, from one set of threads to the next.
+/// What all threads of a pipeline share with its owner. It is kept when the threads are replaced.
 pub(crate) struct EngineShared {
     pub trace: Trace,
-    /// The stopwatch of the consumer, whichever thread that is.
+    /// The stopwatch of the consumer, which may be any thread.
     pub consumer: Arc<Mutex<Stopwatch>>,
-    /// How bytes are read, in words. It is known once the reader is open.
+    /// A description of how bytes are read, set when the reader is opened.
     pub io: Mutex<String>,
-    /// What the GPU's decoders can do, in words, each by its name. It is known once the threads have started.
+    /// The GPU's decoders by name, each with a description of what it can decode. Set when the threads start.
     pub decoders: OnceLock<Vec<(&'static str, String)>>,
-    /// The processor time that the threads may take, with `cpu=`. It is known once the threads have started.
+    /// The processor time that the threads may use, with `cpu=`. Set when the threads start.
     pub(super) budget: OnceLock<Arc<CpuBudget>>,
 }
 
@@ -28,18 +28,18 @@ impl EngineShared {
         }
     }
 
-    /// The processors that the threads may keep busy on average.
+    /// Returns the average number of processors that the threads may keep busy; `None` without `cpu=`.
     pub(crate) fn cores(&self) -> Option<f64> {
         self.budget.get().map(|budget| budget.cores())
     }
 }
 
-/// What all threads of one start share.
+/// What threads that are started together share.
 #[derive(Clone)]
 pub(crate) struct ThreadContext {
-    /// What samples are made by; of several recipes, by the first.
+    /// The settings by which samples are made. With several recipes, those of the primary one.
     pub context: Arc<SampleContext>,
     pub engine: Arc<EngineShared>,
-    /// What wakes the thread that opens batches.
+    /// Wakes the thread that opens batches.
     pub waker: Arc<FetchWaker>,
 }

@@ -1,4 +1,4 @@
-//! The consumer's end of an epoch: batches in order, and failures counted against `max_errors`.
+//! The consumer's end of a run: yields batches in order and counts failures against `max_errors`.
 
 use super::{
     concealed::ConcealedLog, notify, progress::Progress, run::EpochRun, stats::EpochStats,
@@ -14,14 +14,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the consumer may wait while it holds every buffer itself before that is an error. Until then, another
-/// thread of the consumer may be about to give one back.
+/// How long the consumer may wait while it holds every buffer itself; after that the wait is an error. Until then,
+/// another thread of the consumer may be about to return a buffer.
 const ALL_HELD: Duration = Duration::from_secs(5);
 
-/// The largest number of failures that are kept for the user to look at; more are only counted.
+/// The most failures that are listed for the user; further ones are only counted.
 const FAILURES_KEPT: usize = 1000;
 
-/// The failures of an epoch so far. A clone sees what is added later.
+/// The failures of an epoch so far. Clones share one list.
 pub type FailureLog = Arc<Mutex<Vec<SampleFailure>>>;
 
 /// One pass over this rank's part of the dataset. Dropping it stops the epoch.
@@ -32,7 +32,7 @@ pub struct Epoch {
     ended: Receiver<()>,
     process: u32,
     next_step: u64,
-    /// Whether no more batches come, though there may be further steps.
+    /// Whether no more batches come, even if the run plan has further steps.
     is_over: bool,
     failed: u64,
     progress: Arc<Progress>,
@@ -40,17 +40,17 @@ pub struct Epoch {
     all_held_since: Option<Instant>,
     /// How long the consumer has waited for the current batch so far.
     stalled: Duration,
-    /// The number of samples of the batch that the consumer is busy with.
+    /// The number of samples in the batch that the consumer is using.
     busy_with: Option<u64>,
 }
 
-/// The answer of [`Epoch::poll`].
+/// The result of [`Epoch::poll`].
 pub enum Poll {
     /// The next batch.
     Batch(Batch),
     /// The epoch is over.
     End,
-    /// The next batch is not there yet.
+    /// The next batch is not ready yet.
     Pending,
 }
 
@@ -92,43 +92,44 @@ impl Epoch {
         }
     }
 
-    /// The number given to [`super::Pipeline::epoch`].
+    /// Returns the number given to [`super::Pipeline::epoch`].
     pub fn number(&self) -> u64 {
         self.run.epoch
     }
 
-    /// The number of steps of the whole epoch; of a stream the greatest number there is, until its end is known.
+    /// Returns the number of steps of the whole epoch. For a stream it is `u64::MAX` until the end is known.
     pub fn steps(&self) -> u64 {
         if self.is_over { self.next_step } else { self.run.course.steps() }
     }
 
-    /// The step whose batch comes next, which is the number of steps before it in the epoch.
+    /// Returns the step of the next batch, which is the number of steps before it in the epoch.
     pub fn next_step(&self) -> u64 {
         self.next_step
     }
 
-    /// How far the consumer of the epoch has come. It outlives the epoch.
+    /// Returns how far the consumer has come. The progress outlives the epoch.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }
 
-    /// The number of samples that failed in the batches delivered so far, including those before the epoch was resumed.
+    /// Returns the number of samples that failed in the batches delivered so far, including those before the epoch was
+    /// resumed.
     pub fn failed(&self) -> u64 {
         self.failed
     }
 
-    /// The samples that failed so far; the first 1000 are kept.
+    /// Returns the samples that failed so far; the first 1000 are kept.
     pub fn failures(&self) -> &FailureLog {
         &self.failures
     }
 
-    /// The samples whose damage was concealed so far, including those that were read ahead of the consumer; the first
-    /// 1000 are kept. None of them counts as failed.
+    /// Returns the samples whose damage was concealed so far, including samples that were read ahead of the consumer;
+    /// the first 1000 are kept. None of them counts as failed.
     pub fn concealed(&self) -> &ConcealedLog {
         &self.run.concealed
     }
 
-    /// What the stages have done so far.
+    /// Returns the counters of all stages so far.
     pub fn stats(&self) -> EpochStats {
         let mut stats = self.run.counters.snapshot();
         stats.cache = self.run.context.source.cached().since(&self.run.cached);
@@ -139,7 +140,7 @@ impl Epoch {
         stats
     }
 
-    /// Waits until the images of the `batch` that was delivered last are there, because a GPU may still be making them.
+    /// Waits until the images of `batch`, the one delivered last, are complete, because a GPU may still be making them.
     /// The time counts as waiting for that batch.
     ///
     /// # Errors
@@ -175,10 +176,11 @@ impl Epoch {
         self.poll_by(patience, Self::deliver)
     }
 
-    /// Waits up to `patience` for the next batch, with the samples of it that failed: nothing is done about these.
+    /// Waits up to `patience` for the next batch, and leaves its failed samples in it. They are neither counted nor
+    /// raised.
     ///
     /// # Errors
-    /// Those of [`Epoch::poll`] that are about no sample.
+    /// The errors of [`Epoch::poll`], except those about samples.
     pub fn poll_as_made(&mut self, patience: Duration) -> Result<Poll> {
         self.poll_by(patience, |epoch, batch| epoch.hand_over(batch, &[]))
     }
@@ -235,14 +237,14 @@ impl Epoch {
         Ok(batch)
     }
 
-    /// Notifies the user of what happened in the whole epoch. This is done with the last batch, because some consumers
-    /// ask for no more.
+    /// Warns the user about what happened in the whole epoch. This comes with the last batch, because some consumers do
+    /// not ask for another one.
     fn conclude(&self) {
         notify::failures(&self.run.context, self.run.epoch, self.failed);
         notify::cache_full(&self.run.context, &self.stats().cache);
     }
 
-    /// Notes that the consumer turns from the batch that it got last to the next one.
+    /// Records that the consumer has finished with its last batch and asks for the next one.
     fn turn(&mut self) {
         let mut stopwatch = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
         let before = stopwatch.now();
@@ -254,7 +256,7 @@ impl Epoch {
         }
     }
 
-    /// Notes that the consumer has waited until now.
+    /// Records that the consumer has waited until now.
     fn waited(&mut self) {
         let mut stopwatch = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
         let before = stopwatch.now();
@@ -302,7 +304,8 @@ impl Epoch {
         if self.ended.try_recv() == Err(TryRecvError::Disconnected) {
             return Err(Error::Internal("the pipeline's threads have ended".into()));
         }
-        // Encoded files stay in their slots until the consumer drops their batch, so the slots may be what is used up.
+        // Encoded files stay in their slots until the consumer drops their batch, so slots may be what the consumer
+        // uses up.
         let config = &self.run.context.config;
         let slots_held = !config.decoded && self.run.waker.stuck.load(Ordering::SeqCst);
         if !slots_held && !self.run.batches.all_held() {
@@ -324,7 +327,7 @@ impl Epoch {
         }
         let (count, bytes) = self.run.batches.limits();
         let (setting, enough) = match &config.device_pools {
-            // Up to half of what is added may go to the decoders' arenas, and some to rounding.
+            // Up to half of the added bytes may go to the decoders' arenas, and some to rounding.
             Some(pools) => {
                 ("device_memory", pools.cap.saturating_add(bytes.saturating_mul(2)).saturating_add(64))
             }
@@ -340,7 +343,7 @@ impl Epoch {
         Err(Error::config(setting, message))
     }
 
-    /// Ends the epoch, and leaves the memory that its batches would have had to others.
+    /// Ends the epoch and frees the memory that its further batches would have used.
     pub fn release(mut self) {
         self.stop();
         self.run.batches.release();

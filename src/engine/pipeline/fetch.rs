@@ -1,5 +1,8 @@
-//! The reading thread. It walks the course of a run, has a buffer taken for each batch and takes a slot for each
-//! sample, keeps the reader's queue full, and passes what arrives to the workers.
+//! The reading thread. It walks the run plan (`Course`), takes a buffer for each batch and a slot for each sample,
+//! keeps the reader's queue full, and passes the bytes that arrive to the workers.
+//!
+//! Places of a batch that repeat a sample share one read. Where a pool is empty or too few samples of a stream have
+//! arrived, the thread waits until `FetchWaker` wakes it.
 
 use super::{
     cpu_share::ShareKeeper, engine::ThreadContext, make::BatchOpener, make::OpenPlace, make::PlaceJob,
@@ -27,46 +30,46 @@ pub(crate) struct Fetcher<O: BatchOpener> {
     reader: Option<Box<dyn Reader>>,
     /// The reads in flight by token. Those of a stopped run are removed from here, and their completions are ignored.
     pending: HashMap<u64, PendingRead<O::Place>>,
-    /// The moment since which no slot came free.
+    /// When the thread began to wait for a slot; `None` since it last got one.
     starved_since: Option<Instant>,
     next_token: u64,
     counted: ReadStats,
     arrived: Vec<Completion>,
     stopwatch: Stopwatch,
     peers_log: PeersLog,
-    /// What keeps the pipeline within its share of the processors, where it has one.
+    /// Keeps the pipeline within its share of the processors; `None` without `cpu=`.
     share: Option<ShareKeeper>,
 }
 
-/// A read in flight.
 struct PendingRead<P> {
     place: OpenPlace<P>,
-    /// The further places of the batch that show the same sample.
+    /// Further places of the batch that show the same sample.
     others: Vec<OpenPlace<P>>,
-    /// When it was submitted, as the stopwatch's last lap tells.
+    /// When it was submitted: the time of the stopwatch's last lap.
     since: Instant,
 }
 
-/// The place in the course that the next read is for.
+/// The position of the next read in the run plan.
 struct CourseCursor<P> {
     /// The step of the next batch.
     step: u64,
-    /// The places of the current batch whose reads are not submitted yet, the next one last.
+    /// Places of the current batch whose reads are not submitted yet, the next one last.
     open: Vec<OpenPlace<P>>,
-    /// Where places of a batch may show the same sample: what brings such places together.
+    /// Brings places that show the same sample together; `None` where no sample repeats.
     spread: Option<RepeatSpread>,
 }
 
-/// What keeps the reading thread from submitting a read.
+/// Why the reading thread cannot submit a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BlockedOn {
-    /// Nothing has to come free: the course has ended, or the reader is full.
+    /// Nothing to wait for: the run plan has ended, or the reader is full.
     Nothing,
     /// No buffer is free for the next batch.
     BatchBuffer,
     /// No slot is free for the next sample.
     Slot,
-    /// Too few samples of a stream have arrived for the next batch; at this instant, if there is one, fewer will do.
+    /// Too few samples of a stream have arrived for the next batch. From this instant on, if there is one, fewer
+    /// suffice.
     Arrivals(Option<Instant>),
 }
 
@@ -95,7 +98,7 @@ impl<O: BatchOpener> Fetcher<O> {
         }
     }
 
-    /// Fetches one epoch after another until no more can come.
+    /// Fetches one run after another until the channel of runs is closed.
     pub(crate) fn run(mut self, runs: &Receiver<Arc<EpochRun>>) {
         self.opener.attach_thread();
         self.of.waker.wakes_this_thread();
@@ -107,7 +110,7 @@ impl<O: BatchOpener> Fetcher<O> {
             }
             self.pending.clear();
             self.opener.end_run();
-            // Also after an error.
+            // Leave after an error, too.
             self.share.iter_mut().for_each(ShareKeeper::leave);
         }
     }
@@ -123,7 +126,8 @@ impl<O: BatchOpener> Fetcher<O> {
             if let Some(share) = &mut self.share {
                 share.keep(self.stopwatch.now());
             }
-            // Set before the pools are asked, so that what comes free in between wakes this thread.
+            // Set the flag before asking the pools, so that a slot or buffer that comes free in between wakes this
+            // thread.
             self.of.waker.starve();
             let blocked_on = self.submit(run, &mut cursor)?;
             run.counters.in_flight.store(self.pending.len() as u64, Ordering::Relaxed);
@@ -140,7 +144,7 @@ impl<O: BatchOpener> Fetcher<O> {
             } else if starved {
                 let stuck = !matches!(blocked_on, BlockedOn::Arrivals(_));
                 self.of.waker.stuck.store(stuck, Ordering::SeqCst);
-                // Where nothing has arrived there is time for what later batches would wait for.
+                // While no samples arrive, allocate a buffer that a later batch would have to wait for.
                 if stuck || !run.batches.prepare_one()? {
                     self.park(blocked_on);
                 }
@@ -165,11 +169,11 @@ impl<O: BatchOpener> Fetcher<O> {
         Ok(())
     }
 
-    /// Sleeps until something may have come free. Where incomplete batches hold slots, they give them up when none came
-    /// free for a while.
+    /// Sleeps until something may have come free. If no slot comes free for a while, incomplete batches give up the
+    /// slots that they hold.
     fn park(&mut self, blocked_on: BlockedOn) {
-        // Whoever woke this thread since it asked has reset the flag. That alone tells: a channel that a source answers
-        // by takes the thread's own token, because it parks the thread, too.
+        // A wake-up since the pools were asked has reset the flag. Do not rely on the thread's park token: the channels
+        // of sources park this thread, too, and may use the token up.
         if !self.of.waker.is_starving() {
             return;
         }
@@ -179,7 +183,8 @@ impl<O: BatchOpener> Fetcher<O> {
         let Some(patience) = O::PATIENCE.filter(|_| blocked_on == BlockedOn::Slot) else {
             return std::thread::park();
         };
-        // The time decides and not the wake-ups: consumers that wait cause many of these and free nothing.
+        // Measure the elapsed time instead of counting wake-ups: waiting consumers cause many wake-ups and free
+        // nothing.
         let since = *self.starved_since.get_or_insert_with(Instant::now);
         std::thread::park_timeout(patience);
         if since.elapsed() >= patience {
@@ -187,8 +192,8 @@ impl<O: BatchOpener> Fetcher<O> {
         }
     }
 
-    /// Opens the reader on this thread, which then owns its io_uring. The reader and its open shards are kept from
-    /// epoch to epoch.
+    /// Opens the reader on this thread, which then owns its io_uring. The reader and its open shards are kept for later
+    /// epochs.
     fn open_reader(&mut self) -> Result<()> {
         if self.reader.is_none() {
             let context = &self.of.context;
@@ -204,7 +209,7 @@ impl<O: BatchOpener> Fetcher<O> {
         &mut **self.reader.as_mut().expect("opened by fetch")
     }
 
-    /// Submits reads until the course ends, the reader is full, or a pool is empty.
+    /// Submits reads until the run plan ends, the reader is full, or a pool is empty.
     fn submit(&mut self, run: &Arc<EpochRun>, cursor: &mut CourseCursor<O::Place>) -> Result<BlockedOn> {
         let context = &run.context;
         while self.reader().room() > 0 {
@@ -241,7 +246,7 @@ impl<O: BatchOpener> Fetcher<O> {
         Ok(BlockedOn::Nothing)
     }
 
-    /// Opens the places of the next batch, unless something keeps it from that, or the course has ended.
+    /// Opens the places of the next batch. Returns `None` if that worked, else why there is no batch to open now.
     fn begin_batch(
         &mut self,
         run: &Arc<EpochRun>,
@@ -252,7 +257,7 @@ impl<O: BatchOpener> Fetcher<O> {
             NextBatch::Places(entries) => entries,
             NextBatch::NotYet(until) => return Ok(Some(BlockedOn::Arrivals(until))),
             NextBatch::End => {
-                // The consumer may wait for a batch that does not come.
+                // The consumer may already wait for a batch that will not come.
                 run.inbox.rouse();
                 return Ok(Some(BlockedOn::Nothing));
             }
@@ -283,11 +288,11 @@ impl<O: BatchOpener> Fetcher<O> {
         self.stopwatch.gauge(Gauge::InFlight, self.pending.len());
         let (now, cache) = (self.stopwatch.now(), run.context.source.cache.get());
         self.peers_log.tick(self.stopwatch.lane(), now, cache.map(|cache: &Arc<Cache>| &**cache));
-        // Before they are passed on: who has the last batch finds all of its reads counted.
+        // Count before passing on: a consumer that has the last batch must find all of its reads counted.
         self.count_reads(run);
         let mut arrived = std::mem::take(&mut self.arrived);
         for Completion { token, result, tier, .. } in arrived.drain(..) {
-            // A read that is not there was submitted for an epoch that was stopped.
+            // A read without an entry was submitted for a run that was stopped.
             let Some(PendingRead { place, others, since }) = self.pending.remove(&token) else { continue };
             run.counters.latency(tier).record(self.stopwatch.now() - since);
             self.stopwatch.turn_to(run.epoch, place.step);
@@ -297,7 +302,7 @@ impl<O: BatchOpener> Fetcher<O> {
                 Ok(bytes) => {
                     others.into_iter().try_for_each(|place| self.pass(run, place, Ok(bytes.clone())))?
                 }
-                // What failed for one place is tried again for each of the others.
+                // After a failed read, each of the other places gets a read of its own.
                 Err(_) => cursor.open.extend(others),
             }
             self.pass(run, place, result)?;
@@ -306,7 +311,7 @@ impl<O: BatchOpener> Fetcher<O> {
         Ok(())
     }
 
-    /// Counts what the reader has read since it was last asked.
+    /// Adds what the reader has read since the last call to the run's counters.
     fn count_reads(&mut self, run: &EpochRun) {
         let stats = self.reader().stats();
         run.counters.add_reads(stats.since(self.counted));
@@ -314,9 +319,9 @@ impl<O: BatchOpener> Fetcher<O> {
     }
 }
 
-/// Whether a sample may be read once for all places of a batch that show it. Not where the bytes themselves are handed
-/// over, because each consumer may write to its own; nor where members are stored apart, because these are read by each
-/// place and must be of one version with the rest.
+/// Returns whether one read of a sample serves all places of a batch that show it. With `decoded=False` it does not,
+/// because a consumer may write to the bytes of one place. Where members are stored apart it does not, because each
+/// place reads them itself, and all members of a sample must be of one version.
 fn may_be_read_once(run: &EpochRun, sample: u64) -> bool {
     run.context.config.decoded && !run.context.index.is_apart(sample)
 }

@@ -1,4 +1,4 @@
-//! The fields of a sample beside its images: from the bytes that were read to what the batch holds.
+//! Makes the fields of a sample other than its images, from the bytes that were read to the values in the batch.
 
 use super::{
     boxes::fill_boxes, context::SampleContext, members::SeenImage, members::element, members::field_bytes,
@@ -13,7 +13,8 @@ use data::source::without_mark;
 use pixels::augment::{Filter, render_mask};
 use pixels::decode::{Mask, NpyArray};
 
-/// Checks that an image of this `size` is as large as the one that it follows, if that is among those `seen`.
+/// Checks that an image of this `size` is as large as the primary image whose geometry it follows, if `seen` has that
+/// one.
 ///
 /// # Errors
 /// [`DecodeError::Damaged`] with both sizes.
@@ -40,13 +41,12 @@ pub(crate) fn check_size(
     }
 }
 
-/// Fills all fields of a place but its images. Of each image this was `seen`; `None` where the sample does not have
-/// it. A field that is no image is made of the original file, which `originals` restores where it is kept in
-/// another form. The record is looked at only where there is such a field.
+/// Fills all fields of a place except images. `seen` holds the size and the views of each image, or `None` where the
+/// sample does not have it. A field that is no image is made from the original file, which `originals` restores from
+/// other storage formats. The record is used only if there is such a field.
 ///
 /// # Errors
-/// [`DecodeError::Field`] for bytes that are not what they should be, and the errors of
-/// [`field_bytes`].
+/// [`DecodeError::Field`] for bytes that do not fit their field, and the errors of [`field_bytes`].
 pub(crate) fn fill_fields(
     run: &EpochRun,
     sample: u64,
@@ -102,8 +102,8 @@ pub(crate) fn fill_fields(
     Ok(())
 }
 
-/// The name of the image that a field follows and the sample does not have: without it nobody knows what of the
-/// field would be shown.
+/// Returns the name of the image that a field follows, if the sample lacks it. Without its views the field cannot be
+/// made.
 fn missing_image<'a>(
     context: &'a SampleContext,
     field: &Field,
@@ -113,7 +113,7 @@ fn missing_image<'a>(
     Some(&context.config.images.list()[image].name)
 }
 
-/// Fills the fields of a place that are columns of `labels=`, which are known of every sample.
+/// Fills the fields of a place that are columns of `labels=`, which are known for every sample.
 fn fill_label_columns(context: &SampleContext, sample: u64, ticket: &mut Ticket) {
     for field in &context.config.fields.list {
         match field.content {
@@ -136,8 +136,8 @@ fn fill_label_columns(context: &SampleContext, sample: u64, ticket: &mut Ticket)
     }
 }
 
-/// Fills all fields of a place but its images with zeros, or with no value where they have no fixed size, because
-/// its sample failed. What is known of the sample without reading it stays.
+/// Fills all fields of a failed sample except images: with zeros, or with no value where they have no fixed size.
+/// Values that are known without reading the sample stay.
 pub(crate) fn blank_fields(context: &SampleContext, sample: u64, ticket: &mut Ticket) {
     for number in 0..context.config.layout.columns.len() {
         ticket.column(number).fill(0);
@@ -187,7 +187,7 @@ fn fill_field(
     Ok(())
 }
 
-/// Decodes the mask of the field `name`, which must fit its image and the type of its elements.
+/// Decodes the mask of the field `name`, which must match the size of its image and the type of its elements.
 fn decode_mask(
     context: &SampleContext,
     name: &str,
@@ -215,7 +215,7 @@ fn decode_mask(
     Ok(mask)
 }
 
-/// Puts a mask through each of the image's views.
+/// Renders a mask for each of the image's views.
 fn fill_masks(
     at: ViewPlaces,
     (element, nearest): (Element, Filter),
@@ -245,7 +245,7 @@ fn fill_masks(
     }
 }
 
-/// The number that is written as text.
+/// Parses a number that is written as text.
 fn number<T: std::str::FromStr>(bytes: &[u8], what: &str) -> Result<T, DecodeError> {
     let text = std::str::from_utf8(without_mark(bytes)).ok().map(str::trim);
     text.and_then(|text| text.parse().ok()).ok_or_else(|| {
@@ -254,10 +254,10 @@ fn number<T: std::str::FromStr>(bytes: &[u8], what: &str) -> Result<T, DecodeErr
     })
 }
 
-/// The number that is written as text, which float32 must be able to hold; `inf` and `nan` are such numbers.
+/// Parses a number that is written as text and fits float32. `inf` and `nan` are such numbers.
 fn float(bytes: &[u8]) -> Result<f32, DecodeError> {
     let float: f32 = number(bytes, "a number")?;
-    // Numbers that are too large are read as infinite, too. The word for infinity has no digit.
+    // Numbers that are too large are parsed as infinite, too. The words for infinity have no digit.
     if float.is_infinite() && bytes.iter().any(u8::is_ascii_digit) {
         let shown = String::from_utf8_lossy(bytes.trim_ascii());
         return Err(DecodeError::Damaged(format!("{shown:?} is more than float32 holds")));
@@ -265,7 +265,7 @@ fn float(bytes: &[u8]) -> Result<f32, DecodeError> {
     Ok(float)
 }
 
-/// The value that the bytes of a field of this `kind` are.
+/// Makes the value of a field of this `kind` from its bytes.
 fn value(field: &Field, bytes: &[u8], kind: FieldKind) -> Result<Value, DecodeError> {
     let text = || {
         let text = std::str::from_utf8(bytes).map_err(|error| {

@@ -1,4 +1,4 @@
-//! Where finished batches wait for the consumer, in the order of their steps.
+//! Holds finished batches until the consumer takes them in the order of their steps.
 
 use crate::batch::{Batch, Sink};
 use base::error::{Error, Result};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The inbox of one epoch. Once closed it keeps nothing: a batch that comes too late gives its buffer back at once.
+/// The inbox of one run. Once closed it keeps nothing: a late batch returns its buffer at once.
 #[derive(Default)]
 pub(crate) struct Inbox {
     state: Mutex<InboxState>,
@@ -18,7 +18,7 @@ struct InboxState {
     batches: BTreeMap<u64, Batch>,
     failure: Option<Error>,
     closed: bool,
-    /// Whether the consumer shall look what has become of the course.
+    /// Whether the consumer must check again whether more batches come.
     roused: bool,
 }
 
@@ -37,25 +37,25 @@ impl Sink for Inbox {
 }
 
 impl Inbox {
-    /// Notes that the epoch cannot go on. The consumer's next wait ends with the first such error.
+    /// Records that the run cannot continue. The consumer's next wait returns the first such error.
     pub(crate) fn fail(&self, error: Error) {
         self.lock().failure.get_or_insert(error);
         self.arrived.notify_all();
     }
 
-    /// Has the consumer look again, because there may be nothing left to wait for.
+    /// Makes the consumer check again, because there may be no further batch.
     pub(crate) fn rouse(&self) {
         let mut state = self.lock();
         state.roused = true;
         self.arrived.notify_all();
     }
 
-    /// The number of batches that the consumer could have now, in whatever order.
+    /// Returns the number of finished batches, whatever their order.
     pub(crate) fn ready(&self) -> usize {
         self.lock().batches.len()
     }
 
-    /// Waits for the batch of `step`; `None` when it is not there by `deadline`.
+    /// Waits for the batch of `step`. Returns `None` if it is not there by `deadline`, or if no more batches may come.
     pub(crate) fn wait_for(&self, step: u64, deadline: Instant) -> Result<Option<Batch>> {
         let mut state = self.lock();
         loop {
@@ -73,7 +73,7 @@ impl Inbox {
         }
     }
 
-    /// Closes the inbox, because nobody waits any more.
+    /// Closes the inbox and drops its batches, because nobody waits for them.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;

@@ -1,4 +1,4 @@
-//! The bytes of a sample's members, from what was read of it or from elsewhere, and what is known of its images.
+//! The bytes of a sample's members, from the record that was read or from elsewhere, and what is known of its images.
 
 use super::{context::SampleContext, notify, run::EpochRun};
 use crate::batch::Element;
@@ -11,26 +11,26 @@ use std::borrow::Cow;
 use std::ops::Range;
 use store::io::read_blocking;
 
-/// The views that were drawn of an image of a sample, which the fields that follow the image need.
+/// The size and the drawn views of an image of a sample. Fields that follow the image need them.
 pub(crate) struct SeenImage {
     /// The width and the height of the image.
     pub size: (u32, u32),
-    /// The views that were drawn; `None` where no field asks for them.
+    /// The drawn views; `None` where no field needs them.
     pub drawn: Option<DrawnViews>,
 }
 
 impl SeenImage {
-    /// The views, one for each tensor of images.
+    /// Returns the views, one for each tensor of images.
     pub(crate) fn views(&self) -> &[DrawnView] {
         self.drawn.as_ref().map_or(&[], DrawnViews::views)
     }
 }
 
-/// The bytes of a field of a sample, of which `record` was read. `None` where the sample has no such member and
-/// need not have it. A member that lies elsewhere in the shard is read here and now.
+/// Returns the bytes of a field of `sample`, whose `record` was read; `None` if the member is missing and optional. A
+/// member that is stored elsewhere in the shard is read by this call.
 ///
 /// # Errors
-/// [`DecodeError::Field`] for a member that must be there and is not, or is there twice, and the errors of reading
+/// [`DecodeError::Field`] for a member that is missing and not optional, or that exists twice; the errors of reading
 /// it.
 pub(crate) fn field_bytes<'a>(
     run: &EpochRun,
@@ -46,8 +46,7 @@ pub(crate) fn field_bytes<'a>(
     Ok(bytes)
 }
 
-/// The bytes of a field, like [`field_bytes`], but without counting a read. Bytes that were read
-/// here and now are owned.
+/// Returns the bytes of a field like [`field_bytes`], but does not count a read. Bytes that this call reads are owned.
 pub(crate) fn member_bytes<'a>(
     context: &SampleContext,
     field: &Field,
@@ -74,8 +73,8 @@ pub(crate) fn member_bytes<'a>(
     }
 }
 
-/// The bytes of the image with this number of a sample, of which `record` was read. With `decoded=False`, where
-/// files are handed over as they are, that is all of it.
+/// Returns the bytes of image number `image` of `sample`, whose `record` was read. With `decoded=False` files are
+/// handed over as they are, so this is the whole record.
 ///
 /// # Errors
 /// The errors of [`field_bytes`]; [`DecodeError::Damaged`] for a sample without an image.
@@ -93,7 +92,7 @@ pub(crate) fn image_bytes<'a>(
     member_bytes(context, field, sample, record)?.ok_or_else(none)
 }
 
-/// The range of a field's bytes in the `record` that was read of a sample; `None` where they are elsewhere.
+/// Returns the range of a field's bytes in the `record` of a sample; `None` if they are elsewhere.
 pub(crate) fn member_range(
     context: &SampleContext,
     field: &Field,
@@ -111,7 +110,7 @@ pub(crate) fn of_field(field: &Field, error: DecodeError) -> Error {
     DecodeError::Field { name: field.name.clone(), source: Box::new(error) }.into()
 }
 
-/// The type of a tensor's elements for such numbers.
+/// Returns the type of a tensor's elements for numbers of this type.
 pub(crate) fn element(number: Number) -> Element {
     match number {
         Number::Bool => Element::Bool,

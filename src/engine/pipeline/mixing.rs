@@ -1,4 +1,8 @@
-//! Where the samples of a ring meet: the worker that completes the last one mixes them and finishes their places.
+//! Mixes images in groups of four (rings): the worker that fills the last place of a group mixes the group and finishes
+//! its places.
+//!
+//! Places 4k to 4k + 3 of an epoch are a group, which no assignment divides. What is drawn for mixing is a function of
+//! (seed, epoch, global batch). (→ tests/load/mixing.rs)
 
 use super::run::EpochRun;
 use crate::batch::Ticket;
@@ -8,7 +12,7 @@ use pixels::augment::cuda::RingParams;
 use pixels::augment::{DrawnMix, RING, mix_images};
 use std::sync::{Mutex, PoisonError};
 
-/// A place of a batch that is filled, but for what mixing changes.
+/// A place of a batch that is filled except for what mixing changes.
 pub(crate) struct FilledPlace {
     pub ticket: Ticket,
     /// The position of the place in the epoch's order.
@@ -21,25 +25,25 @@ pub(crate) struct FilledPlace {
 }
 
 impl FilledPlace {
-    /// Finishes a place of a batch in which nothing is mixed.
+    /// Finishes a place of a batch that is not mixed.
     pub(crate) fn finish(self, index: &DatasetIndex) {
         self.ticket.finish(self.sample, self.occurrence, index.label(self.sample), self.valid);
     }
 }
 
-/// The rings of a batch. The places of each wait here until the last of them is filled.
+/// The mixing groups of a batch. The places of a group wait here until the last of them is filled.
 pub(crate) struct RingBoard {
     len: u32,
     waiting: Vec<Mutex<Vec<FilledPlace>>>,
 }
 
 impl RingBoard {
-    /// A board for the rings of a batch of `len` places.
+    /// Makes the groups of a batch of `len` places.
     pub(crate) fn new(len: u32) -> Self {
         Self { len, waiting: (0..len.div_ceil(RING)).map(|_| Mutex::default()).collect() }
     }
 
-    /// Leaves a place here, or finishes its whole ring if it is the last of it.
+    /// Adds a filled place. The last place of a group mixes and finishes the whole group.
     pub(crate) fn finish(&self, run: &EpochRun, plan: &MixPlan, place: FilledPlace) {
         let ring = place.ticket.index() / RING;
         let ring_len = RING.min(self.len - ring * RING);
@@ -64,8 +68,8 @@ impl RingBoard {
     }
 }
 
-/// The filled places of a batch on the way to a GPU, whose rings are mixed when all its images are queued. All pieces
-/// of the batch share it.
+/// The filled places of a batch for a GPU. Their groups are mixed when all images of the batch are queued. All
+/// sub-batches of the batch share it.
 #[derive(Default)]
 pub(crate) struct KeptPlaces(Mutex<Vec<FilledPlace>>);
 
@@ -75,7 +79,7 @@ impl KeptPlaces {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(place);
     }
 
-    /// Finishes all places of the batch, with their labels mixed. Returns the rings whose images are to be mixed.
+    /// Finishes all places of the batch with mixed labels. Returns the groups whose images must be mixed.
     pub(crate) fn finish(&self, run: &EpochRun, plan: &MixPlan) -> Vec<RingParams> {
         let mut places = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         places.sort_unstable_by_key(|place| place.ticket.index());
@@ -94,14 +98,14 @@ impl KeptPlaces {
     }
 }
 
-/// What becomes of a ring; `None` where fewer than two of its places count, so that all stay as they are.
+/// Draws how a group is mixed. `None` if fewer than two of its places count, so that all stay unchanged.
 fn draw_mix(run: &EpochRun, plan: &MixPlan, ring: &[FilledPlace]) -> Option<DrawnMix> {
     let mut valid = ring.iter().filter(|place| place.valid);
     let (first, _second) = (valid.next()?, valid.next()?);
     Some(plan.draw(run.mix_keys.as_ref()?, first.position, run.course.global_batch()))
 }
 
-/// Finishes the places of a ring, with the labels of those that count mixed as `drawn`.
+/// Finishes the places of a group. With `drawn`, the labels of the places that count are mixed.
 fn finish_ring(run: &EpochRun, plan: &MixPlan, ring: Vec<FilledPlace>, drawn: Option<&DrawnMix>) {
     let mut before = ring.iter().rev().find(|place| place.valid).map(|place| place.sample);
     for place in ring {

@@ -1,9 +1,32 @@
 //! Threads, queues, back-pressure and shutdown: the one module that knows every stage.
 //!
-//! One thread reads ahead in the order of a [`course`], `threads` workers decode and augment, and the consumer takes
-//! finished batches in order ([`Epoch`]). Everything that waits is bounded by a pool that is fixed at the start: slots
-//! for bytes, buffers for batches. The threads start with the first epoch and live as long as the [`Pipeline`]. Who
-//! makes batches ([`make`]), and where, is decided when they [`start`](mod@start).
+//! - One reading thread walks the batches of a run, which the run plan ([`course`]) gives. It takes a buffer for each
+//!   batch and a slot for each sample, and keeps the reader's queue full.
+//! - `threads` workers decode and augment each sample into its place of a batch. A *ticket* is the right to fill one
+//!   place. The last ticket of a batch sends the batch on.
+//! - The consumer ([`Epoch`]) takes finished batches in order. It counts failures in that order, so that the same run
+//!   always ends at the same failure.
+//!
+//! The threads (`threads.rs`, `fetch.rs`, `work.rs`, `inbox.rs`, `epoch.rs`) use four traits and name no implementation
+//! of them. `Course` says which samples are in which batch, `Reader` reads bytes, `BatchOpener` and `PlaceFiller` make
+//! batches ([`make`]). [`start`](mod@start) chooses the implementations, or starts one thread that takes batches from
+//! another process ([`attend`]).
+//!
+//! Two pools of fixed size bound everything that waits: slots for bytes, and buffers for batches. The threads start
+//! with the first epoch and are kept for later ones. When an epoch is stopped, its tickets are dropped, its reads in
+//! flight finish into slots that nobody uses, and its finished batches return their buffers at once. A worker handles a
+//! failed sample itself, so nothing flows back to the reading thread.
+//!
+//! A forked child has none of these threads and cannot rely on any lock. It can read the batches that its parent held,
+//! because the arena of encoded files is inherited. It returns nothing to the pools.
+//!
+//! To follow one sample on the CPU, read: `order.rs`, `course/epoch.rs`, `run.rs`, `start.rs`, `threads.rs`,
+//! `fetch.rs`, `make/host.rs`, `work.rs`, `make/sample.rs`, `cpu.rs`, `mixing.rs` (also where nothing is mixed),
+//! `inbox.rs`, `epoch.rs`.
+//!
+//! Invariants: no sample is lost, doubled or swapped, also across resume and under faults; no thread count, completion
+//! order, I/O path, world size or assignment changes a byte of a global batch. (→ tests/load/pipeline.rs,
+//! tests/load/resume.rs, tests/load/io/, tests/load/mixing.rs, tests/load/locality.rs)
 
 mod attend;
 mod boxes;
@@ -75,22 +98,22 @@ use store::tier::{Cache, RankPlace};
 use stream::SampleStream;
 use threads::Threads;
 
-/// Everything from the dataset's index to finished batches.
+/// The loading engine of one loader: makes batches from the samples of a dataset or a stream.
 pub struct Pipeline {
     contexts: ContextsByEpoch,
     order: OrderPlan,
-    /// How batches are taken from another process, where they are shared.
+    /// Set where batches are taken from a producer process that several loaders share.
     shared: Option<(Arc<Sharing>, Arc<SharingStats>)>,
-    /// Whether batches are made for other processes, and so perhaps by several recipes.
+    /// Whether batches are made in memory that is leased to other processes, perhaps with several recipes.
     lends: bool,
     engine: Arc<EngineShared>,
-    /// Other recipes by which batches of the same samples are made, where they are.
+    /// Further recipes for batches of the same samples, added by [`Pipeline::add_recipe`].
     further: Mutex<FurtherRecipes>,
     threads: Mutex<Option<Threads>>,
     status: PipelineStatus,
 }
 
-/// An epoch, of whose samples so many failed before, from a step on.
+/// Where an epoch begins: its schedule, its first step, and the number of samples that failed before that step.
 struct EpochStart {
     epoch: u64,
     schedule: Schedule,
@@ -104,12 +127,12 @@ impl Pipeline {
         Self::with_reader(index, config, Box::new(open_reader))
     }
 
-    /// Makes a pipeline that reads through a reader of the caller's, for instance one that injects faults.
+    /// Makes a pipeline that reads through the caller's reader, for instance one that injects faults.
     pub fn with_reader(index: Arc<DatasetIndex>, config: LoaderConfig, open_reader: Box<OpenReader>) -> Self {
         Self::of_source(index, config, open_reader, None)
     }
 
-    /// Makes a pipeline for the samples of a stream, of which `index` is the index.
+    /// Makes a pipeline for the samples of a stream; `index` is the index of that stream.
     pub fn of_stream(index: Arc<DatasetIndex>, config: LoaderConfig, stream: Arc<SampleStream>) -> Self {
         let reads = stream.clone();
         let open = move |_: &Arc<DatasetIndex>, slots: &SlotPool, config: &LoaderConfig| {
@@ -124,7 +147,7 @@ impl Pipeline {
         open_reader: Box<OpenReader>,
         stream: Option<Arc<SampleStream>>,
     ) -> Self {
-        // Most samples of a stream come once.
+        // Remembered rows help only when an image is decoded again, and most samples of a stream come once.
         let rows = RowMemory::new(if stream.is_some() { 0 } else { config.row_bytes });
         let source = SampleSource { index, open_reader, stream, cache: OnceLock::new(), rows };
         let contexts = ContextsByEpoch::new(&Arc::new(source), config);
@@ -140,68 +163,68 @@ impl Pipeline {
         }
     }
 
-    /// Makes the threads log what they do, when they start. [`Trace::finish`] comes after the pipeline is dropped.
+    /// Makes the threads log what they do in `trace`. Call [`Trace::finish`] after the pipeline is dropped.
     pub fn traced(mut self, trace: Trace) -> Self {
         self.engine = Arc::new(EngineShared::new(trace));
         self
     }
 
-    /// Has another process make the batches, for all that share them, when the first epoch begins.
+    /// Takes batches from the producer process of `sharing`, from the first epoch on.
     pub fn sharing(mut self, sharing: Sharing) -> Self {
         self.shared = Some((Arc::new(sharing), Arc::default()));
         self
     }
 
-    /// Has batches made in memory that other processes can be lent, when the first epoch begins.
+    /// Makes batches in memory that can be leased to other processes.
     pub fn lending(mut self) -> Self {
         self.lends = true;
         self
     }
 
-    /// What was had of the processes that share batches; `None` where none are shared.
+    /// Returns the counters of shared batches; `None` where batches are not shared.
     pub fn sharing_stats(&self) -> Option<&SharingStats> {
         self.shared.as_ref().map(|(_, stats)| &**stats)
     }
 
-    /// The dataset.
+    /// Returns the dataset's index.
     pub fn index(&self) -> &Arc<DatasetIndex> {
         &self.contexts.first.index
     }
 
-    /// The settings; of images whose sizes depend on the epoch, those of the first.
+    /// Returns the settings. Where image sizes depend on the epoch, these are the settings of the first one.
     pub fn config(&self) -> &LoaderConfig {
         &self.contexts.first.config
     }
 
-    /// How bytes are read, in words; empty before the first epoch.
+    /// Returns a description of how bytes are read; empty before the first epoch.
     pub fn io(&self) -> String {
         self.engine.io.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The tiers that keep copies; `None` without any and before the first epoch.
+    /// Returns the tiers that keep copies; `None` without any and before the first epoch.
     pub fn cache(&self) -> Option<&Arc<Cache>> {
         self.contexts.first.source.cache.get()
     }
 
-    /// What each of the GPU's decoders can do, and why not more, by its name; empty without a GPU and before the first
-    /// epoch.
+    /// Returns the GPU's decoders by name, each with what it can decode and what limits it. Empty without a GPU and
+    /// before the first epoch.
     pub fn decoders(&self) -> &[(&'static str, String)] {
         self.engine.decoders.get().map_or(&[], Vec::as_slice)
     }
 
-    /// The processors that the threads may keep busy on average, by what the node's loaders share at the moment;
-    /// `None` without `cpu=` and before the first epoch.
+    /// Returns the average number of processors that the threads may keep busy, given the loaders that share the node
+    /// now. `None` without `cpu=` and before the first epoch.
     pub fn cores(&self) -> Option<f64> {
         self.engine.cores()
     }
 
-    /// Says where samples are kept. From the next epoch on, assignments by locality go by it.
+    /// Sets the owner node of each sample. Assignment by locality uses it from the next epoch on.
     pub fn set_homes(&self, homes: Arc<SampleHomes>) {
         self.order.set_homes(homes);
     }
 
-    /// Starts `epoch` at `first_step`; keep the pipeline for as long as the epoch runs. An epoch of this pipeline that
-    /// still runs is stopped, because there is one set of threads and pools.
+    /// Starts `epoch` at `first_step`. Keep the pipeline alive while the epoch runs. An earlier epoch of this pipeline
+    /// that still runs is stopped, because there is one set of threads and pools.
     ///
     /// # Errors
     /// The errors of [`Pipeline::schedule`]; [`Error::Io`] when there is no memory for the pools;
@@ -212,8 +235,8 @@ impl Pipeline {
         self.start_alone(EpochStart { epoch, schedule, first_step, errors: 0 })
     }
 
-    /// Goes on where `state` was saved, on whatever rank and in a world of whatever size that was. Nothing that was
-    /// yielded before is read again.
+    /// Resumes where `state` was saved, whatever the rank and the world size were then. Nothing that was yielded before
+    /// is read again.
     ///
     /// # Errors
     /// The errors of [`Pipeline::check`], [`State::first_step`] and [`Pipeline::epoch`].
@@ -234,13 +257,13 @@ impl Pipeline {
         self.start_alone(EpochStart { epoch: state.epoch, schedule, first_step, errors: state.errors })
     }
 
-    /// Starts an epoch by the pipeline's own recipe.
+    /// Starts an epoch with the pipeline's own recipe.
     fn start_alone(&self, start: EpochStart) -> Result<Epoch> {
         self.order.warn_of_padding(&start.schedule);
         self.start(self.contexts.in_epoch(start.epoch), start, |_, _| Vec::new())
     }
 
-    /// Starts an epoch by the recipe of `context`, together with the runs that `link` makes.
+    /// Starts an epoch with the recipe of `context`, together with the linked runs that `link` makes.
     fn start(
         &self,
         context: &Arc<SampleContext>,
@@ -248,7 +271,7 @@ impl Pipeline {
         link: impl FnOnce(&mut Threads, &Arc<dyn Course>) -> Vec<Arc<EpochRun>>,
     ) -> Result<Epoch> {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        // The first epoch reports what went wrong when the cache was opened.
+        // The first epoch must report errors from opening the cache, so only later epochs clear them.
         let first = threads.is_none();
         let place = RankPlace { rank: schedule.rank(), world_size: schedule.world_size() };
         let at = BatchPosition { epoch, step: first_step };
@@ -269,8 +292,9 @@ impl Pipeline {
         self.run(threads, EpochRun::new(made, epoch, course, first_step, waker, linked), errors)
     }
 
-    /// Goes on with the stream of this pipeline, behind the batch that was delivered last. Keep the pipeline for as
-    /// long as it runs. An iteration of this pipeline that still runs is stopped; `errors` samples have failed so far.
+    /// Resumes the stream of this pipeline after the batch that was delivered last. Keep the pipeline alive while the
+    /// iteration runs. An earlier iteration that still runs is stopped. `errors` is the number of samples that have
+    /// failed so far.
     ///
     /// # Errors
     /// The errors of [`SampleStream::begin`]; [`Error::Io`] when there is no memory for the pools;
@@ -281,7 +305,7 @@ impl Pipeline {
             return Err(Error::Internal("a dataset was taken for a stream".into()));
         };
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        // The batches of a stream are not shared, so that it does not matter where they begin.
+        // The batches of a stream are never shared, so the position does not matter.
         let at = BatchPosition { epoch: 0, step: 0 };
         let threads = self.running(&mut threads, context, place, at)?;
         threads.stop_current();
@@ -293,7 +317,7 @@ impl Pipeline {
         self.run(threads, EpochRun::new(made, 0, course, first_step, waker, Vec::new()), errors)
     }
 
-    /// Has the threads do a run.
+    /// Hands a run to the threads and shows it in `foreload top`.
     fn run(&self, threads: &mut Threads, run: EpochRun, errors: u64) -> Result<Epoch> {
         let run = Arc::new(run);
         let progress = self.progress(&run, errors);
@@ -309,8 +333,8 @@ impl Pipeline {
         Arc::new(Progress::new(identity, run.epoch, run.course.clone(), run.first_step, errors))
     }
 
-    /// What `epoch` of so many ranks draws for the batch of place number `position`; `None` where nothing
-    /// is mixed.
+    /// Returns the mix that `epoch` draws for the global batch that contains place `position`, with `world_size` ranks.
+    /// `None` where nothing is mixed.
     pub fn mix(&self, position: u64, epoch: u64, world_size: u32) -> Option<DrawnMix> {
         let config = &self.contexts.in_epoch(epoch).config;
         let plan = config.mix.as_ref()?;
@@ -318,7 +342,7 @@ impl Pipeline {
         Some(plan.draw(&keys, position, self.global_batch(world_size)))
     }
 
-    /// The number of places of a step of so many ranks.
+    /// Returns the number of places in one step of `world_size` ranks.
     fn global_batch(&self, world_size: u32) -> u64 {
         u64::from(self.config().batch_size) * u64::from(world_size)
     }

@@ -1,4 +1,5 @@
-//! Notices to the user about an epoch, for instance of samples that failed or of a cache that filled up too soon.
+//! Warnings and information for the user about an epoch, for instance about failed samples or a cache that filled up
+//! too soon.
 
 use super::{ConcealedSample, context::SampleContext, cuda::LONGEST_BACKOFF};
 use crate::config::OnError;
@@ -9,10 +10,11 @@ use pixels::decode::nvjpeg::NvJpegBackend;
 use pixels::decode::{Orientation, orientation};
 use store::tier::{CacheStats, TierOptions};
 
-/// A full cache that holds less than this share of what it could hold of the dataset has less room than was meant.
+/// The least share of what should fit that a full cache must hold. If it holds less, it has less space than was
+/// intended.
 const AS_PLANNED: f64 = 0.9;
 
-/// Warns of the first sample that was skipped or replaced.
+/// Warns about the first sample that was skipped or replaced.
 pub(crate) fn failure(context: &SampleContext, error: &Error) {
     let instead = match context.config.on_error {
         OnError::Skip => "another sample takes its place",
@@ -28,7 +30,7 @@ pub(crate) fn failure(context: &SampleContext, error: &Error) {
     });
 }
 
-/// Warns of the first sample of which a member lies far from the others.
+/// Warns about the first sample with a member that is stored far from the others.
 pub(crate) fn apart(context: &SampleContext, sample: u64, field: &str) {
     let file = context.index.extent(sample).file;
     let is_file = context.index.shard_stamp(file).is_none();
@@ -53,7 +55,7 @@ pub(crate) fn apart(context: &SampleContext, sample: u64, field: &str) {
     });
 }
 
-/// Warns of the first image whose values have more bits than are kept of them.
+/// Warns about the first image whose values have more bits than batches keep.
 pub(crate) fn narrowed(context: &SampleContext, image: usize, sample: u64) {
     context.index.notices().warn_once("narrowed", || {
         let path = context.index.path(context.index.extent(sample).file);
@@ -73,7 +75,7 @@ pub(crate) fn narrowed(context: &SampleContext, image: usize, sample: u64) {
     });
 }
 
-/// Warns of the first image that metadata says to turn, where that is asked for.
+/// Warns about the first image whose metadata says to turn it, unless `orientation="ignore"`.
 pub(crate) fn turned(context: &SampleContext, image: usize, sample: u64, bytes: &[u8]) {
     if context.config.orientation == Orientation::Ignore {
         return;
@@ -92,8 +94,8 @@ pub(crate) fn turned(context: &SampleContext, image: usize, sample: u64, bytes: 
     });
 }
 
-/// Warns that batches are copied once more on their way to a GPU, where the driver has `refused` to lock the memory
-/// that they are lent in.
+/// Warns that batches are copied twice on their way to a GPU, because the driver `refused` to page-lock the leased
+/// memory.
 pub(crate) fn copied_twice(context: &SampleContext, refused: Option<&str>) {
     let Some(why) = refused else { return };
     context.index.notices().warn_once("copied", || {
@@ -105,7 +107,7 @@ pub(crate) fn copied_twice(context: &SampleContext, refused: Option<&str>) {
     });
 }
 
-/// Warns of the first damaged image that was decoded all the same.
+/// Warns about the first damaged image that was decoded anyway.
 pub(crate) fn concealed(context: &SampleContext, named: impl FnOnce() -> ConcealedSample) {
     context.index.notices().warn_once("concealed", || {
         let ConcealedSample { sample, path, message, .. } = named();
@@ -118,7 +120,7 @@ pub(crate) fn concealed(context: &SampleContext, named: impl FnOnce() -> Conceal
     });
 }
 
-/// Warns of the first image that a decoder of the GPU reported as decoded and had not written.
+/// Warns about the first image that a decoder of the GPU reported as decoded and did not write.
 pub(crate) fn skipped(context: &SampleContext, backend: NvJpegBackend, sample: u64) {
     context.index.notices().warn_once("skipped", || {
         let path = context.index.path(context.index.extent(sample).file);
@@ -132,7 +134,7 @@ pub(crate) fn skipped(context: &SampleContext, backend: NvJpegBackend, sample: u
     });
 }
 
-/// Warns of the first image in which a kernel of our own found damage and the CPU's decoder found none.
+/// Warns about the first image in which one of Foreload's own kernels found damage and the CPU's decoder found none.
 pub(crate) fn doubted(context: &SampleContext, sample: u64) {
     context.index.notices().warn_once("doubted", || {
         let path = context.index.path(context.index.extent(sample).file);
@@ -146,7 +148,7 @@ pub(crate) fn doubted(context: &SampleContext, sample: u64) {
     });
 }
 
-/// Tells of the first image that a decoder of the GPU has refused for good.
+/// Reports the first image that a decoder of the GPU has refused for good.
 pub(crate) fn refused(context: &SampleContext, backend: NvJpegBackend, sample: u64, error: &DecodeError) {
     context.index.notices().inform_once("refused", || {
         let path = context.index.path(context.index.extent(sample).file);
@@ -159,7 +161,7 @@ pub(crate) fn refused(context: &SampleContext, backend: NvJpegBackend, sample: u
     });
 }
 
-/// Warns of the first image that a decoder of the GPU could not decode for lack of something, most likely memory.
+/// Warns about the first image that a decoder of the GPU could not decode for lack of a resource, most likely memory.
 pub(crate) fn failing(context: &SampleContext, backend: NvJpegBackend, sample: u64, error: &Error) {
     context.index.notices().warn_once(("failing", backend.name()), || {
         let path = context.index.path(context.index.extent(sample).file);
@@ -173,7 +175,7 @@ pub(crate) fn failing(context: &SampleContext, backend: NvJpegBackend, sample: u
     });
 }
 
-/// Warns that a decoder of the GPU fails all the time.
+/// Warns that a decoder of the GPU fails all the time and is paused.
 pub(crate) fn paused(context: &SampleContext, backend: NvJpegBackend, why: &str) {
     context.index.notices().warn_once(("paused", backend.name()), || {
         format!(
@@ -186,7 +188,7 @@ pub(crate) fn paused(context: &SampleContext, backend: NvJpegBackend, why: &str)
     });
 }
 
-/// Warns that a decoder of the GPU failed when it was tried.
+/// Warns that a decoder of the GPU failed when it was probed.
 pub(crate) fn untried(context: &SampleContext, backend: NvJpegBackend, why: &str) {
     context.index.notices().warn_once("untried", || {
         format!(
@@ -198,7 +200,7 @@ pub(crate) fn untried(context: &SampleContext, backend: NvJpegBackend, why: &str
     });
 }
 
-/// Warns that decoders of the GPU are missing that should be there before the first batch.
+/// Warns that some decoders of the GPU could not be made before the first batch.
 pub(crate) fn unprepared(context: &SampleContext, error: &Error) {
     context.index.notices().warn_once("unprepared", || {
         format!(
@@ -209,7 +211,7 @@ pub(crate) fn unprepared(context: &SampleContext, error: &Error) {
     });
 }
 
-/// Tells that this loader cannot find the others of its node that share the processors.
+/// Reports that this loader cannot find the other loaders of its node that share the processors.
 pub(crate) fn alone(context: &SampleContext, why: &str) {
     context.index.notices().inform_once("cpu", || {
         format!(
@@ -219,7 +221,7 @@ pub(crate) fn alone(context: &SampleContext, why: &str) {
     });
 }
 
-/// Warns that the CPU decodes only because batches are small.
+/// Warns that the CPU decodes only because batches are too small for the GPU's kernels.
 pub(crate) fn small_batches(context: &SampleContext) {
     context.index.notices().warn_once("small batches", || {
         format!(
@@ -231,7 +233,7 @@ pub(crate) fn small_batches(context: &SampleContext) {
     });
 }
 
-/// Warns of how many samples failed, at the end of `epoch`.
+/// Warns about the number of samples that failed, at the end of `epoch`.
 pub(crate) fn failures(context: &SampleContext, epoch: u64, failed: u64) {
     if failed > 0 {
         let samples = if failed == 1 { "1 sample".to_owned() } else { format!("{failed} samples") };
@@ -242,8 +244,8 @@ pub(crate) fn failures(context: &SampleContext, epoch: u64, failed: u64) {
     }
 }
 
-/// Warns that samples lie in compressed blocks which are unpacked again and again, where no cache keeps the samples
-/// and their order is one at random.
+/// Warns that compressed blocks are decompressed again and again, because samples come in random order and no cache
+/// keeps them.
 pub(crate) fn blocks(context: &SampleContext) {
     let room = context.config.cache.iter().flat_map(|cache| &cache.tiers).map(TierOptions::size);
     let index = &context.index;
@@ -269,7 +271,8 @@ pub(crate) fn blocks(context: &SampleContext) {
     });
 }
 
-/// Warns that a rank reads the parts of several, in an order that keeps neighbours near.
+/// Warns that each rank reads the blocks of several parts at a time, because `shuffle_ranks` exceeds the number of
+/// ranks.
 pub(crate) fn parts(context: &SampleContext, parts: u32, ranks: u32) {
     context.index.notices().warn_once("parts", || {
         format!(
@@ -280,11 +283,11 @@ pub(crate) fn parts(context: &SampleContext, parts: u32, ranks: u32) {
     });
 }
 
-/// Warns that a directory filled up with less of this dataset than there was room for; `cached` is what the tiers
-/// did in the epoch.
+/// Warns that a directory filled up with less of this dataset than should fit; `cached` holds the counters of the tiers
+/// in the epoch.
 pub(crate) fn cache_full(context: &SampleContext, cached: &CacheStats) {
     let Some(options) = &context.config.cache else { return };
-    // What faster tiers have need not be in the slower ones.
+    // Samples in faster tiers need not be in slower ones.
     let mut left = context.index.total_bytes();
     for tier in &options.tiers {
         let stats = cached.tier(tier.name());

@@ -1,19 +1,20 @@
 //! Makes sure that all members of a sample are read from one version of its shard.
 //!
-//! Members that lie apart in a shard are read one after another. A reader checks the shard's stamp before and after
-//! each read, and takes a shard that was rewritten and holds the same samples for the dataset's from then on. So a
-//! sample's members may come from before and from after such a change. Then all of them are read once more.
+//! Members that are stored apart in a shard are read one after another. A reader checks the shard's stamp before and
+//! after each read. If a shard was rewritten with the same samples, the reader accepts it and uses it from then on. So
+//! a sample's members may come from before and from after such a change. In that case all of them are read again. (→
+//! tests/load/one_version.rs)
 
 use base::error::{Error, Result};
 use data::dataset::{DatasetIndex, Stamp};
 use store::io::{MOST_MOVES, read_blocking};
 
-/// Makes something of all members of `sample`, the first of which are in its `record`, by `make`. If they may have been
-/// of two versions, `replace` puts the bytes of the record that was read once more in the place of the old one, and
-/// `make` is called again. Returns what was made, and the record that it was made of.
+/// Makes a value from all members of `sample` by `make`. `record` holds the first members, and `make` reads the others.
+/// If the members may have been of two versions, the record is read again, `replace` exchanges its bytes, and `make` is
+/// called again. Returns the value, and the record that it was made from.
 ///
 /// # Errors
-/// The errors of `make` and of reading; [`Error::DatasetChanged`] for a shard that is written to again and again.
+/// The errors of `make` and of reading; [`Error::DatasetChanged`] for a shard that keeps changing.
 pub(crate) fn of_one_version<R, T>(
     index: &DatasetIndex,
     sample: u64,
@@ -34,18 +35,18 @@ pub(crate) fn of_one_version<R, T>(
 /// The attempts to read all members of one sample from one version of its shard.
 #[derive(Default)]
 struct OneVersion {
-    /// The stamp of the shard when the latest attempt began; `None` for the first, whose reads began before.
+    /// The stamp of the shard when the latest attempt began; `None` for the first attempt, whose reads began earlier.
     before: Option<Stamp>,
     /// The number of times that the members were read again.
     repeated: u8,
 }
 
 impl OneVersion {
-    /// Reads the record of a `sample` once more if its members may be of two versions; else `None`. Call it when all
-    /// members have been read, until it returns `None`.
+    /// Reads the record of `sample` again if its members may be of two versions; otherwise returns `None`. Call it
+    /// after all members have been read, until it returns `None`.
     ///
     /// # Errors
-    /// The errors of reading; [`Error::DatasetChanged`] for a shard that is written to again and again.
+    /// The errors of reading; [`Error::DatasetChanged`] for a shard that keeps changing.
     fn read_anew(&mut self, index: &DatasetIndex, sample: u64) -> Result<Option<Vec<u8>>> {
         if !index.is_apart(sample) {
             return Ok(None);

@@ -1,4 +1,10 @@
-//! The order of an epoch, and its batches: what the settings say of them.
+//! The order of an epoch and the batches of each rank, as the settings define them.
+//!
+//! An epoch's order is a permutation of its draws. It depends on (dataset fingerprint, selection, seed, epoch) and
+//! `repeats` alone. Global batch g is positions [g·B, (g+1)·B), and rank r takes its r-th slice. With
+//! `assignment="locality"` ranks take other places of the same global batch, equally many. So a state is one position,
+//! and it fits any number of ranks with the same global batch. (→ tests/data/schedule.rs, tests/data/locality.rs,
+//! tests/data/selection.rs)
 
 use super::{Pipeline, context::SampleContext, notify};
 use base::error::{Error, Result};
@@ -10,12 +16,12 @@ use pixels::augment::RING;
 use std::sync::{Arc, Mutex, PoisonError};
 use store::tier::Verify;
 
-/// The order that a pipeline's samples come in, and how ranks divide them.
+/// The order of a pipeline's samples, and how ranks divide it.
 pub(crate) struct OrderPlan {
     context: Arc<SampleContext>,
-    /// What the order of samples depends on, with which a state must agree.
+    /// What the order depends on. A state must agree with it.
     pub identity: Arc<OrderIdentity>,
-    /// Where samples are kept, for `assignment="locality"`. Ranks that meet again may have other nodes.
+    /// The owner node of each sample, for `assignment="locality"`. It can change when the ranks meet again.
     homes: Mutex<Option<Arc<SampleHomes>>>,
 }
 
@@ -36,13 +42,12 @@ impl OrderPlan {
         Self { context: context.clone(), identity: Arc::new(identity), homes: Mutex::default() }
     }
 
-    /// Says where samples are kept.
     pub(crate) fn set_homes(&self, homes: Arc<SampleHomes>) {
         *self.homes.lock().unwrap_or_else(PoisonError::into_inner) = Some(homes);
     }
 
-    /// The batches of a rank, with the slices that ranks take by order. A state needs no more, for global batches are
-    /// the same.
+    /// Returns the batches of a rank if ranks take slices of the order. That is enough for a state, because an
+    /// assignment does not change global batches.
     ///
     /// # Errors
     /// The errors of [`Pipeline::schedule`].
@@ -65,10 +70,10 @@ impl OrderPlan {
         Ok(schedule)
     }
 
-    /// The order of an epoch, of so many ranks.
+    /// Returns the order of an epoch with `world_size` ranks.
     ///
     /// # Errors
-    /// [`Error::Config`] where blocks are to be divided among ranks that a global batch cannot be divided among.
+    /// [`Error::Config`] if blocks are divided among ranks whose number does not divide a global batch.
     pub(crate) fn order(&self, epoch: u64, world_size: u32) -> Result<Order> {
         let (config, fingerprint) = (&self.context.config, self.context.index.fingerprint());
         let selection = config.selection.clone();
@@ -87,7 +92,7 @@ impl OrderPlan {
         Ok(order.repeated(config.repeats))
     }
 
-    /// Warns where the last batch of some ranks has no sample of its own.
+    /// Warns if the last batch of some ranks is only padding.
     pub(crate) fn warn_of_padding(&self, schedule: &Schedule) {
         let (padded, world_size) = (schedule.padded_ranks(), schedule.world_size());
         if padded > 0 {
@@ -103,7 +108,7 @@ impl OrderPlan {
         }
     }
 
-    /// The schedule whose ranks take samples as the settings say.
+    /// Applies the `assignment` setting to a schedule.
     pub(crate) fn assigned(&self, schedule: Schedule) -> Result<Schedule> {
         if self.context.config.assignment == Assignment::Order {
             return Ok(schedule);
@@ -113,7 +118,8 @@ impl OrderPlan {
         schedule.by_locality(homes.ok_or_else(|| Error::config("assignment", unknown))?)
     }
 
-    /// What all ranks must have set alike, by name: what batches are made of, and how their samples are shared out.
+    /// Returns the settings that must be the same on all ranks, by name: what is in a batch, and how ranks divide the
+    /// samples.
     pub(crate) fn agreement(&self) -> Vec<(String, String)> {
         let config = &self.context.config;
         let verify = match config.cache.as_ref().map(|cache| cache.verify) {
@@ -131,24 +137,25 @@ impl OrderPlan {
 }
 
 impl Pipeline {
-    /// The batches of `rank` in `epoch`.
+    /// Returns the batches of `rank` in `epoch`.
     ///
     /// # Errors
-    /// The errors of [`Schedule::new`]; [`Error::Config`] where samples would be mixed with themselves, and for
-    /// assignments by locality where it is not known which node keeps which sample, or of other ranks.
+    /// The errors of [`Schedule::new`]; [`Error::Config`] where a sample would be mixed with itself. With
+    /// `assignment="locality"` also [`Error::Config`] if the owner nodes are not known, or are those of another number
+    /// of ranks.
     pub fn schedule(&self, epoch: u64, rank: u32, world_size: u32) -> Result<Schedule> {
         self.order.assigned(self.order.in_slices(epoch, rank, world_size)?)
     }
 
-    /// The order of an epoch, of which each rank has its part.
+    /// Returns the order of an epoch, of which each rank takes a part.
     ///
     /// # Errors
-    /// [`Error::Config`] where blocks are to be divided among ranks that a global batch cannot be divided among.
+    /// [`Error::Config`] if blocks are divided among ranks whose number does not divide a global batch.
     pub fn order(&self, epoch: u64, world_size: u32) -> Result<Order> {
         self.order.order(epoch, world_size)
     }
 
-    /// The number of steps of an epoch, which is the same on every rank.
+    /// Returns the number of steps of an epoch, which is the same on every rank.
     ///
     /// # Errors
     /// The errors of [`Pipeline::schedule`].
@@ -158,7 +165,7 @@ impl Pipeline {
         Schedule::count(draws, config.batch_size, rank, world_size, config.last_batch)
     }
 
-    /// Whether `state` is one of this pipeline's orders.
+    /// Checks that `state` belongs to this pipeline's order.
     ///
     /// # Errors
     /// The errors of [`State::check`].
@@ -166,7 +173,7 @@ impl Pipeline {
         state.check(&self.order.identity)
     }
 
-    /// The state before the first step of `epoch`.
+    /// Returns the state before the first step of `epoch`.
     ///
     /// # Errors
     /// The errors of [`Pipeline::schedule`].
@@ -175,7 +182,7 @@ impl Pipeline {
         Ok(State::new(&self.order.identity, epoch, &schedule, 0, 0))
     }
 
-    /// What the order of samples depends on.
+    /// Returns what the order of samples depends on.
     pub fn identity(&self) -> &OrderIdentity {
         &self.order.identity
     }

@@ -1,5 +1,6 @@
-//! The files that images in other forms were made of. Only decoders know those forms: whoever else is handed bytes of a
-//! sample gets the file itself, checked.
+//! Finds or rebuilds the original files of images in other storage formats. Only decoders read those formats: all other
+//! code gets the file itself, checked. In an indexed image the file is a range of the bytes; from a packed image it is
+//! rebuilt.
 
 use super::{context::SampleContext, run::EpochRun};
 use base::error::DecodeError;
@@ -13,10 +14,10 @@ use store::tier::form_of_record;
 pub(crate) struct OriginalFiles(FileRestorer);
 
 impl OriginalFiles {
-    /// Where the file is that `bytes` of this form were made of. One that had to be rebuilt is counted.
+    /// Finds the file that `bytes` of this form were made from. A file that had to be rebuilt is counted.
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] for a damaged image of another form than the file's own.
+    /// [`DecodeError::Corrupt`] for a damaged image that is not stored as its original file.
     pub(crate) fn find(
         &mut self,
         run: &EpochRun,
@@ -30,10 +31,10 @@ impl OriginalFiles {
         Ok(found)
     }
 
-    /// The file that `bytes` of this form were made of, like [`OriginalFiles::find`].
+    /// Returns the file that `bytes` of this form were made from, like [`OriginalFiles::find`].
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] for a damaged image of another form than the file's own.
+    /// [`DecodeError::Corrupt`] for a damaged image that is not stored as its original file.
     pub(crate) fn restore<'a>(
         &'a mut self,
         run: &EpochRun,
@@ -47,7 +48,7 @@ impl OriginalFiles {
     }
 }
 
-/// The form of the bytes that were read of a sample's member, by its number among those that are read.
+/// Returns the storage format of `bytes`, which were read of member number `member` of a sample.
 pub(crate) fn form_of_member(context: &SampleContext, sample: u64, member: usize, bytes: &[u8]) -> FileForm {
     if context.index.is_stream() {
         return FileForm::AsIs;
@@ -55,7 +56,7 @@ pub(crate) fn form_of_member(context: &SampleContext, sample: u64, member: usize
     match context.index.member(sample, member) {
         MemberBytes::Whole => form_of_record(&context.index, sample, bytes),
         _ if context.index.is_packed_member(sample, member) => FileForm::Packed,
-        // Copies of samples of several members stay as they are read.
+        // Copies of samples with several members stay as they are read.
         _ => FileForm::AsIs,
     }
 }

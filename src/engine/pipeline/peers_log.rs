@@ -1,4 +1,4 @@
-//! When it is logged what was asked of the job's other nodes.
+//! Decides when the counters of requests to the job's other nodes are logged.
 
 use base::trace::TraceLane;
 use std::time::{Duration, Instant};
@@ -8,11 +8,11 @@ use store::tier::Cache;
 /// The time between two records at first.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The number of records after which that time doubles. So the log grows by at most as many records, some 500 KB for
-/// many nodes, each time the run's length doubles, and by one at the end of each epoch.
+/// The number of records after which that time doubles. So each time the length of a run doubles, the log grows by at
+/// most this many records, some 500 KB for many nodes, and by one more for each epoch.
 const PER_LEVEL: u32 = 64;
 
-/// The clock of these records.
+/// The schedule of these records.
 pub(crate) struct PeersLog {
     next: Option<Instant>,
     pause: Duration,
@@ -24,14 +24,14 @@ impl PeersLog {
         Self { next: None, pause: FIRST_PAUSE, records: 0 }
     }
 
-    /// Logs what was asked so far, where it is time for that.
+    /// Logs the counters so far, if a record is due.
     pub(crate) fn tick(&mut self, lane: &mut TraceLane, now: Instant, cache: Option<&Cache>) {
         if lane.is_on() && self.is_due(now) {
             self.record(lane, now, cache);
         }
     }
 
-    /// Whether it is time for the next record, from which on it is not for a while.
+    /// Returns whether a record is due, and then schedules the next one.
     fn is_due(&mut self, now: Instant) -> bool {
         if *self.next.get_or_insert(now + self.pause) > now {
             return false;
@@ -44,7 +44,7 @@ impl PeersLog {
         true
     }
 
-    /// Logs what was asked so far.
+    /// Logs the counters so far.
     pub(crate) fn record(&self, lane: &mut TraceLane, now: Instant, cache: Option<&Cache>) {
         if lane.is_on()
             && let Some(record) = cache.and_then(|cache| peers_record(cache.peers()))

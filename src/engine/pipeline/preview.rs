@@ -1,4 +1,5 @@
-//! Single samples, looked at beside any epoch: what is drawn of them, and the pictures that a network sees.
+//! Previews single samples outside of any epoch: the views that are drawn of them, and the pictures that a network
+//! sees.
 
 use super::{
     Pipeline, boxes::boxes_of_image, cpu::CpuDecoder, cpu::SampleImage, cpu::ViewsFrom, members::image_bytes,
@@ -12,7 +13,7 @@ use pixels::augment::{
 };
 use pixels::decode::{Decoder, Planes, Region};
 
-/// Grey levels of a picture.
+/// A picture as 8-bit levels of R, G and B.
 pub struct PreviewImage {
     /// The number of columns.
     pub width: u32,
@@ -22,17 +23,17 @@ pub struct PreviewImage {
     pub levels: Vec<u8>,
 }
 
-/// What a network sees of a draw.
+/// What a network sees of one draw.
 pub struct Preview {
-    /// Each view with its picture, turned back from normalised values into grey levels.
+    /// Each view with its picture, converted back from normalised values to levels.
     pub views: Vec<(DrawnView, PreviewImage)>,
-    /// What became of the draw by `mix`; `None` without it.
+    /// What `mix` does with the draw; `None` without it.
     pub mixed: Option<PreviewMix>,
 }
 
-/// What becomes of a draw by `mix`.
+/// What `mix` does with a draw.
 pub enum PreviewMix {
-    /// It stays as it is, because the epoch has no partner for it.
+    /// It stays unchanged, because the epoch has no partner for it.
     Alone,
     /// It is mixed with another.
     With {
@@ -43,7 +44,7 @@ pub enum PreviewMix {
     },
 }
 
-/// A view as a batch has it, before any mixing.
+/// A view as it is in a batch, before mixing.
 struct FinishedView {
     drawn: DrawnView,
     output: Output,
@@ -57,20 +58,20 @@ struct EpochPlaces {
 }
 
 impl Pipeline {
-    /// The views that `epoch` draws of an image of a draw's sample, which is read and parsed to know its size. The
-    /// image is that of `field`, or of the first image field.
+    /// Draws the views of `epoch` for an image of a draw's sample. The sample is read and parsed to get the size of the
+    /// image. The image is that of `field`, or of the first image field.
     ///
     /// # Errors
-    /// [`Error::Sample`] when the sample cannot be read or decoded; [`Error::Config`] when there is no such sample or
-    /// image field.
+    /// [`Error::Sample`] if the sample cannot be read or decoded; [`Error::Config`] if there is no such sample or image
+    /// field.
     pub fn views(&self, draw: Draw, epoch: u64, field: Option<&str>) -> Result<DrawnViews> {
         self.look(draw, field, |of| self.draw_of(epoch, of).map(|(drawn, _)| drawn))
     }
 
-    /// What a network sees of a draw in an epoch of so many ranks, as the CPU makes it.
+    /// Shows what a network sees of a draw in an epoch with `world_size` ranks, as the CPU makes it.
     ///
     /// # Errors
-    /// The errors of [`Pipeline::views`], also those of the sample that this one is mixed with.
+    /// The errors of [`Pipeline::views`], also for the sample that this one is mixed with.
     pub fn preview(&self, draw: Draw, epoch: u64, world_size: u32, field: Option<&str>) -> Result<Preview> {
         let mut views = self.finished(draw, epoch, field)?;
         let mixed = match &self.contexts.in_epoch(epoch).config.mix {
@@ -92,7 +93,8 @@ impl Pipeline {
         Ok(Preview { views: views.into_iter().map(picture).collect(), mixed })
     }
 
-    /// The draws of the first places of an epoch of so many ranks, `count` of them or all.
+    /// Returns the draws at the first `count` places of an epoch with `world_size` ranks, or at all places if there are
+    /// fewer.
     pub fn first_draws(&self, epoch: u64, world_size: u32, count: u64) -> Result<Vec<Draw>> {
         let EpochPlaces { order, spread } = self.places(epoch, world_size)?;
         Ok((0..count.min(order.len())).map(|place| order.draw(spread.position(place))).collect())
@@ -103,8 +105,8 @@ impl Pipeline {
         Ok(EpochPlaces { spread: RepeatSpread::new(&order, self.global_batch(world_size)), order })
     }
 
-    /// The draw that one is mixed with in an epoch, and what is drawn for both. `None` if the epoch does not have the
-    /// draw, or has no other for it.
+    /// Returns the draw that `draw` is mixed with in an epoch, and what is drawn for both. `None` if the epoch does not
+    /// contain the draw, or has no partner for it.
     fn partner(&self, draw: Draw, epoch: u64, world_size: u32) -> Result<Option<(Draw, DrawnMix)>> {
         let EpochPlaces { order, spread } = self.places(epoch, world_size)?;
         let found = || {
@@ -116,7 +118,7 @@ impl Pipeline {
         Ok(found())
     }
 
-    /// The finished views of a draw, before any mixing.
+    /// Makes the views of a draw, before mixing.
     fn finished(&self, draw: Draw, epoch: u64, field: Option<&str>) -> Result<Vec<FinishedView>> {
         self.look(draw, field, |of| {
             let image = of.image;
@@ -133,7 +135,7 @@ impl Pipeline {
         })
     }
 
-    /// The whole image of a draw's sample, no side of which is longer than `longest` pixels.
+    /// Decodes the whole image of a draw's sample, with no side longer than `longest` pixels.
     ///
     /// # Errors
     /// The errors of [`Pipeline::views`].
@@ -141,7 +143,7 @@ impl Pipeline {
         self.look(draw, field, |of| self.original(of.bytes, longest))
     }
 
-    /// Reads a sample and gives `see` its image.
+    /// Reads a sample and passes its image to `see`.
     fn look<T>(
         &self,
         draw: Draw,
@@ -187,7 +189,7 @@ impl Pipeline {
         Ok((drawn?, cpu.planes))
     }
 
-    /// The whole image of a file.
+    /// Decodes the whole image of a file, with no side longer than `longest` pixels.
     fn original(&self, bytes: &[u8], longest: u32) -> Result<PreviewImage> {
         let config = self.config();
         let mut planes = Planes::default();

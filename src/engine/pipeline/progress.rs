@@ -1,4 +1,5 @@
-//! How far the consumer of an epoch has come. A checkpoint needs it, even after the epoch was dropped.
+//! How far the consumer of an epoch has come. A checkpoint needs this even after the epoch was dropped. A batch counts
+//! when the consumer gets it, never when it is only read ahead.
 
 use super::course::Course;
 use base::error::{Error, Result};
@@ -6,7 +7,7 @@ use data::state::{OrderIdentity, State};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The progress of one epoch, which writes it; whoever holds it reads it.
+/// The progress of one epoch. The epoch writes it, and any holder of the `Arc` reads it.
 pub struct Progress {
     identity: Arc<OrderIdentity>,
     epoch: u64,
@@ -14,14 +15,14 @@ pub struct Progress {
     yielded: Mutex<YieldedSteps>,
     /// Whether the consumer has asked for a batch.
     asked: AtomicBool,
-    /// Whether the epoch has ended: its consumer dropped it or was told that no batch is left, or it failed.
+    /// Whether the epoch has ended: its consumer dropped it or reached its end, or it failed.
     ended: AtomicBool,
 }
 
 struct YieldedSteps {
     /// The number of steps whose batches were yielded, from the epoch's beginning.
     steps: u64,
-    /// The number of failures so far and its history: (steps, failures after these) wherever the number changed.
+    /// The numbers of failures so far: (steps, failures after these), one entry wherever the number changed.
     failures: Vec<(u64, u64)>,
 }
 
@@ -45,17 +46,17 @@ impl Progress {
         }
     }
 
-    /// The epoch's number.
+    /// Returns the epoch's number.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Whether the consumer is busy with the epoch. It is busy with the last batch, too, until it asks for one more.
+    /// Returns whether the consumer still uses the epoch. It uses the last batch, too, until it asks for another one.
     pub fn is_under_way(&self) -> bool {
         !self.ended.load(Ordering::SeqCst)
     }
 
-    /// The state in which the epoch began, if the consumer asked for no batch although there are some.
+    /// Returns the state in which the epoch began, if the consumer has asked for no batch although there are some.
     pub fn unasked(&self) -> Option<State> {
         let yielded = self.yielded();
         let (steps, errors) = yielded.failures[0];
@@ -65,31 +66,32 @@ impl Progress {
         self.course.state(&self.identity, self.epoch, steps, errors)
     }
 
-    /// The number of steps whose batches were yielded, from the epoch's beginning.
+    /// Returns the number of steps whose batches were yielded, from the epoch's beginning.
     pub(crate) fn steps(&self) -> u64 {
         self.yielded().steps
     }
 
-    /// Notes that the consumer asks for a batch.
+    /// Records that the consumer asks for a batch.
     pub(crate) fn asked(&self) {
         self.asked.store(true, Ordering::SeqCst);
     }
 
-    /// Notes that no more batches come.
+    /// Records that no more batches come.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
     }
 
-    /// The number of failures so far, including those before the epoch was resumed.
+    /// Returns the number of failures so far, including those before the epoch was resumed.
     pub fn failed(&self) -> u64 {
         self.yielded().failures.last().map_or(0, |(_, failed)| *failed)
     }
 
-    /// The state after the batches that were yielded, or after `at_step` steps of the epoch, for a caller that reads
-    /// ahead of what it uses.
+    /// Returns the state after the batches that were yielded so far. A caller that reads ahead of what it uses passes
+    /// `at_step` and gets the state after that many steps of the epoch.
     ///
     /// # Errors
-    /// [`Error::Config`] for an `at_step` that was not yielded, or lies before where this run of the epoch began.
+    /// [`Error::Config`] for an `at_step` that was not yielded, or is before the beginning of this run of the epoch;
+    /// [`Error::Unavailable`] for a stream.
     pub fn state(&self, at_step: Option<u64>) -> Result<State> {
         let yielded = self.yielded();
         let steps = at_step.unwrap_or(yielded.steps);
@@ -107,7 +109,7 @@ impl Progress {
         self.course.state(&self.identity, self.epoch, steps, errors).ok_or_else(of_stream)
     }
 
-    /// Notes that one more batch is yielded, and that `failed` samples have failed so far.
+    /// Records that one more batch is yielded, and that `failed` samples have failed so far.
     pub(crate) fn step(&self, failed: u64) {
         let mut yielded = self.yielded();
         yielded.steps += 1;

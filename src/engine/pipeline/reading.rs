@@ -1,4 +1,4 @@
-//! Where the bytes of samples come from: a reader that one thread drives, and blocking calls of other threads.
+//! The source of samples' bytes: a reader that one thread drives, and blocking reads of other threads.
 
 use super::row_memory::RowMemory;
 use crate::config::LoaderConfig;
@@ -15,10 +15,10 @@ use stream::SampleStream;
 pub type OpenReader =
     dyn Fn(&Arc<DatasetIndex>, &SlotPool, &LoaderConfig) -> Result<Box<dyn Reader>> + Send + Sync;
 
-/// Opens the reader of a dataset that the settings ask for.
+/// Opens the reader of a dataset with the configured I/O settings.
 ///
 /// # Errors
-/// Those of [`store::io::open`].
+/// The errors of [`store::io::open`].
 pub fn open_reader(
     index: &Arc<DatasetIndex>,
     slots: &SlotPool,
@@ -32,26 +32,26 @@ pub fn open_reader(
 pub(crate) struct SampleSource {
     pub index: Arc<DatasetIndex>,
     pub open_reader: Box<OpenReader>,
-    /// The stream, where samples are those of one.
+    /// The stream, if samples come from one.
     pub stream: Option<Arc<SampleStream>>,
-    /// The tiers that keep copies, once the threads have started.
+    /// The tiers that keep copies; set when the threads start.
     pub cache: OnceLock<Arc<Cache>>,
-    /// What decoding has shown of the images' rows.
+    /// Where the rows of images begin, as earlier decodes have found.
     pub rows: RowMemory,
 }
 
 impl SampleSource {
-    /// Opens the reader, on the thread that drives it. It reads from all tiers where there is a cache.
+    /// Opens the reader, on the thread that drives it. With a cache it reads from all tiers.
     ///
     /// # Errors
-    /// Those of opening files and rings.
+    /// The errors of opening files and io_uring.
     pub(crate) fn open(self: &Arc<Self>, config: &LoaderConfig, slots: &SlotPool) -> Result<Box<dyn Reader>> {
         let Some(cache) = self.cache.get() else { return (self.open_reader)(&self.index, slots, config) };
         let (source, config) = (self.clone(), config.clone());
         let open = move |slots: &SlotPool, queue_depth, source_use| {
             let mut config = LoaderConfig { queue_depth, ..config.clone() };
             if source_use == SourceUse::Staging {
-                // What is staged has an order of its own.
+                // Staging reads in an order of its own, not by blocks of neighbouring samples.
                 config.stretches = None;
             }
             (source.open_reader)(&source.index, slots, &config)
@@ -60,10 +60,10 @@ impl SampleSource {
         cache.reader(open, slots)
     }
 
-    /// Reads one sample's bytes for a thread that does not go through the reader, from all tiers.
+    /// Reads one sample's bytes from all tiers, for a thread that does not use the reader.
     ///
     /// # Errors
-    /// Those of reading.
+    /// The errors of reading.
     pub(crate) fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, TierName)> {
         if let Some(stream) = &self.stream {
             return stream.read(sample).map(|bytes| (bytes, TierName::RAM));
@@ -75,14 +75,14 @@ impl SampleSource {
         }
     }
 
-    /// What a thread that read so many bytes of a sample by itself has done.
+    /// Returns the statistics of one blocking read of `bytes` bytes of a sample.
     pub(crate) fn one_read(&self, sample: u64, bytes: u64) -> ReadStats {
         let is_remote = self.index.remote(self.index.extent(sample).file).is_some();
         let (opens, requests) = if is_remote { (0, 1) } else { (1, 0) };
         ReadStats { bytes, reads: 1, opens, requests, ..ReadStats::default() }
     }
 
-    /// What the tiers have done since the pipeline began.
+    /// Returns the counters of the tiers since the pipeline began.
     pub(crate) fn cached(&self) -> CacheStats {
         self.cache.get().map(|cache| cache.stats()).unwrap_or_default()
     }

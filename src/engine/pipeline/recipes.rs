@@ -1,6 +1,6 @@
-//! Further recipes by which a pipeline makes batches of its samples, each with a run, a pool, an inbox and failures of
-//! its own, so that its consumer has what it would have alone. The threads are started by the settings of the recipe
-//! that is named first, and end its run together with those of all others.
+//! Secondary recipes, by which a pipeline makes further batches of the same samples. Each recipe has its own run, pool,
+//! inbox and failures, so that its consumer gets what it would get alone. The first recipe named is the primary one:
+//! the threads start with its settings, and when its run ends, all other runs end.
 
 use super::{
     EpochStart, Pipeline, context::ContextsByEpoch, epoch::Epoch, run::EpochRun, stopwatch::Stopwatch,
@@ -11,7 +11,7 @@ use base::trace::TraceLane;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The recipes beside the pipeline's own, by their numbers.
+/// The recipes other than the pipeline's own, by number.
 #[derive(Default)]
 pub(crate) struct FurtherRecipes {
     list: BTreeMap<usize, ContextsByEpoch>,
@@ -19,8 +19,8 @@ pub(crate) struct FurtherRecipes {
 }
 
 impl Pipeline {
-    /// Adds a recipe, by which batches of the same samples in the same order can be made. Returns its number, which no
-    /// other has or will have; the pipeline's own is 0.
+    /// Adds a recipe for batches of the same samples in the same order. Returns its number, which is never used again.
+    /// The pipeline's own recipe has number 0.
     pub fn add_recipe(&self, config: LoaderConfig) -> usize {
         let contexts = ContextsByEpoch::new(&self.contexts.first.source, config);
         let mut further = self.further();
@@ -30,12 +30,12 @@ impl Pipeline {
         number
     }
 
-    /// Forgets all recipes that were added but these.
+    /// Removes all added recipes except those that `kept` accepts.
     pub fn keep_recipes(&self, kept: impl Fn(usize) -> bool) {
         self.further().list.retain(|number, _| kept(*number));
     }
 
-    /// The most batches that are read and made ahead of the one that comes next, whichever recipe is the first.
+    /// Returns the most batches that are read and made ahead of the next one, whichever recipe is the primary one.
     pub fn most_ahead(&self) -> usize {
         let of_further = self.further().list.values().map(ContextsByEpoch::most_ahead).max();
         self.contexts.most_ahead().max(of_further.unwrap_or(0))
@@ -45,8 +45,8 @@ impl Pipeline {
         self.further.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts `epoch` like [`Pipeline::epoch`] for several recipes at once, by their numbers, with a pipeline that is
-    /// [`lending`](Pipeline::lending). When the first epoch is dropped all of them end.
+    /// Starts `epoch` like [`Pipeline::epoch`] with several recipes at once, given by their numbers. The pipeline must
+    /// be [`lending`](Pipeline::lending). When the first of the returned epochs is dropped, all of them end.
     ///
     /// # Errors
     /// The errors of [`Pipeline::epoch`].

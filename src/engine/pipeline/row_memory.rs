@@ -1,4 +1,5 @@
-//! Where the rows of the dataset's JPEGs begin, kept for the next time that they are decoded.
+//! Remembers where the rows of the dataset's JPEGs begin. The next decode of a file with the same checksum starts at
+//! its first wanted row.
 
 use pixels::decode::RowStarts;
 use std::collections::HashMap;
@@ -8,14 +9,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// An image: its sample, and the number of its field.
 type ImageOfSample = (u64, usize);
 
-/// The parts of the memory, each with a lock of its own, so that threads do not wait for one another.
+/// The number of shards of the table. Each has its own lock, so that threads seldom wait for one another.
 const PARTS: usize = 64;
 
-/// The bytes that an image takes in its part's table and in the allocator, in addition to those of its rows.
+/// The bytes that an image takes in its shard's table and in the allocator, in addition to its rows.
 const TABLE_ENTRY: usize = 2 * size_of::<(ImageOfSample, RowStarts)>();
 
-/// What is known of images' rows, within a bound. Nothing is dropped to make room for another image: mostly all are as
-/// likely to come again.
+/// The row starts of images, within a bound. No image is dropped to make room for another, because usually all are
+/// equally likely to come again.
 pub(crate) struct RowMemory {
     parts: [Mutex<HashMap<ImageOfSample, RowStarts>>; PARTS],
     held: AtomicUsize,
@@ -23,31 +24,31 @@ pub(crate) struct RowMemory {
 }
 
 impl RowMemory {
-    /// An empty memory of at most so many bytes.
+    /// Makes an empty memory of at most `most` bytes.
     pub(crate) fn new(most: usize) -> Self {
         Self { parts: std::array::from_fn(|_| Mutex::default()), held: AtomicUsize::new(0), most }
     }
 
-    /// Whether another image may have room. If not, nothing need be found out of it.
+    /// Returns whether another image may still fit. If not, its row starts need not be collected.
     pub(crate) fn has_room(&self) -> bool {
         self.held.load(Ordering::Relaxed) + TABLE_ENTRY < self.most
     }
 
-    /// Takes what is known of an image.
+    /// Takes out the row starts of an image.
     pub(crate) fn take(&self, of: ImageOfSample) -> Option<RowStarts> {
         let rows = self.part(of).remove(&of)?;
         self.held.fetch_sub(TABLE_ENTRY + rows.held(), Ordering::Relaxed);
         Some(rows)
     }
 
-    /// Keeps what is known of an image, if there is room.
+    /// Keeps the row starts of an image, if there is room.
     pub(crate) fn keep(&self, of: ImageOfSample, rows: RowStarts) {
         let bytes = TABLE_ENTRY + rows.held();
         if self.held.fetch_add(bytes, Ordering::Relaxed) + bytes > self.most {
             self.held.fetch_sub(bytes, Ordering::Relaxed);
             return;
         }
-        // The same sample may be decoded by two threads at once.
+        // Two threads may decode the same sample at once.
         if let Some(former) = self.part(of).insert(of, rows) {
             self.held.fetch_sub(TABLE_ENTRY + former.held(), Ordering::Relaxed);
         }
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
     use pixels::decode::{Decoder, Planes, Region};
 
-    /// What decoding a photograph down to its middle shows.
+    /// Returns the row starts that decoding a photograph down to its middle finds.
     fn rows() -> RowStarts {
         let file = "../../tests/fixtures/folder/images/files/n01440764/n01440764_4.jpeg";
         let file = std::fs::read(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();

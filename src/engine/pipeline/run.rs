@@ -1,4 +1,4 @@
-//! One run of the threads: the batches of an epoch or of an iteration over a stream, by one recipe.
+//! One run of the threads: an epoch, or an iteration over a stream, with one recipe.
 
 use super::{
     concealed::ConcealedLog, context::SampleContext, course::Course, inbox::Inbox, stats::EpochCounters,
@@ -13,33 +13,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use store::tier::CacheStats;
 
-/// One run, an epoch or a stream's iteration, as all stages know it.
+/// What all stages share of one run.
 pub(crate) struct EpochRun {
     pub context: Arc<SampleContext>,
-    /// The buffers of its batches.
+    /// The batch buffers of this run.
     pub batches: BatchPool,
     pub epoch: u64,
     pub course: Arc<dyn Course>,
     pub first_step: u64,
-    /// The keys of what transforms draw, for each recipe.
+    /// The random keys of the transforms, for each image recipe.
     pub keys: Vec<RecipeKeys>,
-    /// The keys of what is drawn for batches, where they are mixed.
+    /// The random keys of mixing; `None` where nothing is mixed.
     pub mix_keys: Option<MixKeys>,
     pub substitutes: RandomKey,
     stopped: AtomicBool,
     pub inbox: Arc<Inbox>,
     pub counters: EpochCounters,
     pub concealed: ConcealedLog,
-    /// What the tiers had done before the epoch.
+    /// The counters of the tiers when the run began.
     pub cached: CacheStats,
-    /// What wakes the reading thread.
+    /// Wakes the reading thread.
     pub waker: Arc<FetchWaker>,
-    /// Runs on the same samples by other recipes, which end with this one.
+    /// Runs on the same samples with secondary recipes. They end with this one.
     pub linked: Vec<Arc<EpochRun>>,
 }
 
 impl EpochRun {
-    /// A run of a course from `first_step` on.
     pub(crate) fn new(
         (context, batches): (Arc<SampleContext>, BatchPool),
         epoch: u64,
@@ -49,7 +48,8 @@ impl EpochRun {
         linked: Vec<Arc<EpochRun>>,
     ) -> Self {
         let (config, seed) = (&context.config, context.config.seed);
-        // An evaluation that takes its samples in the dataset's order has the same substitutes in every epoch.
+        // In the dataset's order without random transforms, as in an evaluation, substitutes are the same in every
+        // epoch.
         let same = config.shuffling == Shuffling::Off && !config.images.are_random();
         let of = if same { 0 } else { epoch };
         Self {
@@ -75,13 +75,13 @@ impl EpochRun {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// This run, and those linked to it whose batches are wanted.
+    /// Iterates over this run and the linked runs that are not stopped.
     pub(crate) fn wanted_runs(&self) -> impl Iterator<Item = &Self> + Clone {
         let linked = self.linked.iter().map(|run| &**run);
         std::iter::once(self).chain(linked.filter(|run| !run.stopped()))
     }
 
-    /// Ends the epoch by an error, of whichever recipe that is: no batch of any is sure to come.
+    /// Ends this run and all linked runs with an error: further batches of any of them may be missing.
     pub(crate) fn fail(&self, error: Error) {
         for run in &self.linked {
             let message = format!("the samples of another recipe could not be made: {error}");
@@ -90,8 +90,8 @@ impl EpochRun {
         self.inbox.fail(error);
     }
 
-    /// Stops the epoch, whose batches nobody wants any more. Finished ones give their buffers back, and the threads
-    /// turn to what is next.
+    /// Stops the run, because its consumer wants no more batches. Finished batches return their buffers, and the
+    /// threads turn to the next run.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.inbox.close();

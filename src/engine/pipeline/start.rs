@@ -1,5 +1,5 @@
-//! Which threads a pipeline has: those that make batches in host memory, on a GPU or by several recipes, or one that
-//! takes batches from another process.
+//! Starts the threads of a pipeline: those that make batches in host memory, on a GPU or with several recipes, or the
+//! one thread that takes batches from another process.
 
 use super::{
     Pipeline, attend, context::SampleContext, cpu::CpuDecoder, cuda, engine::ThreadContext,
@@ -17,10 +17,10 @@ use std::sync::Arc;
 use store::tier::{Cache, RankPlace, SharedJob};
 
 impl Pipeline {
-    /// The threads that run for `context`, which are started if there are none, with the batches from `at` on.
+    /// Returns the threads for `context`. If none run, starts them with the batches from `at` on.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] in a forked child; those of starting threads.
+    /// [`Error::Unavailable`] in a forked child; the errors of starting threads.
     pub(crate) fn running<'t>(
         &self,
         threads: &'t mut Option<Threads>,
@@ -31,7 +31,7 @@ impl Pipeline {
         if threads.as_ref().is_some_and(|threads| threads.process != std::process::id()) {
             return Err(forked());
         }
-        // Images of another size need other pools, and so other threads. These end before those begin.
+        // Images of another size need other pools, and so other threads. The old threads end before the new ones start.
         if let Some(former) = threads.take_if(|threads| !Arc::ptr_eq(&threads.of.context, context)) {
             former.end();
         }
@@ -59,7 +59,7 @@ impl Pipeline {
         }
         let config = &context.config;
         notify::blocks(context);
-        // Encoded files are handed over in their slots, which a forked child must be able to read.
+        // Encoded files are handed over in their slots, so a forked child must be able to read the arena.
         let arena = if config.decoded { SlotPool::new } else { SlotPool::inherited };
         let slots = arena(config.pools.slot_bytes)?;
         self.open_cache(context, place)?;
@@ -81,7 +81,7 @@ impl Pipeline {
         }
     }
 
-    /// Opens the cache, if there is to be one and it is not open.
+    /// Opens the cache, if one is configured and none is open.
     fn open_cache(&self, context: &SampleContext, place: RankPlace) -> Result<()> {
         let (config, source) = (&context.config, &context.source);
         let (Some(options), None) = (&config.cache, source.cache.get()) else { return Ok(()) };

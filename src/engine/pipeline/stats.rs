@@ -1,4 +1,4 @@
-//! What every stage did and how long it waited, counted while an epoch runs.
+//! Counts what every stage did and how long it waited while an epoch runs.
 
 use crate::config::LoaderConfig;
 use base::tier_name::TierName;
@@ -15,7 +15,7 @@ use store::tier::{CacheOptions, CacheStats};
 /// The counters of one epoch, to which all threads add.
 pub(crate) struct EpochCounters {
     pub started: Instant,
-    /// What had been unpacked before the epoch.
+    /// The counters of unpacked blocks when the epoch began.
     pub unpacked: UnpackStats,
     numbers: EpochNumbers,
     /// The time from submitting a read to its completion, by tier; the source's is the first.
@@ -32,7 +32,7 @@ impl Deref for EpochCounters {
     }
 }
 
-/// What is counted of an epoch as plain numbers; times are in nanoseconds.
+/// The plain counters of an epoch. Times are in nanoseconds.
 #[derive(Default)]
 pub(crate) struct EpochNumbers {
     pub read_busy: AtomicU64,
@@ -42,13 +42,13 @@ pub(crate) struct EpochNumbers {
     pub augment: AtomicU64,
     pub idle: AtomicU64,
     pub consumer: AtomicU64,
-    /// How long any read was in flight, whether the reading thread waited for it or for room.
+    /// The time in which any read was in flight, whether the reading thread waited for it or for memory.
     pub reading: AtomicU64,
-    /// How long nothing was in flight, because too few samples of a stream had arrived.
+    /// The time in which no read was in flight because too few samples of a stream had arrived.
     pub arrivals: AtomicU64,
-    /// The number of reads in flight now, or when the reading thread last looked.
+    /// The number of reads in flight when the reading thread last looked.
     pub in_flight: AtomicU64,
-    /// The number of samples of the batches that were delivered.
+    /// The number of samples in batches that were delivered.
     pub delivered: AtomicU64,
     pub bytes: AtomicU64,
     pub skipped: AtomicU64,
@@ -65,12 +65,12 @@ pub(crate) struct EpochNumbers {
     pub gpu: GpuCounters,
 }
 
-/// The counters of the way to a GPU.
+/// The counters of the GPU stage.
 #[derive(Default)]
 pub(crate) struct GpuCounters {
     /// The number of images that each backend of nvJPEG decoded.
     decoded: [AtomicU64; NvJpegBackend::ALL.len()],
-    /// The numbers of packed and of indexed images that the kernels of our own decoded.
+    /// The numbers of packed and of indexed images that Foreload's own kernels decoded.
     decoded_packed: AtomicU64,
     decoded_indexed: AtomicU64,
     decoded_again: AtomicU64,
@@ -79,12 +79,11 @@ pub(crate) struct GpuCounters {
     decode: AtomicU64,
     augment: AtomicU64,
     idle: AtomicU64,
-    /// When the last work that is known ended, in nanoseconds since the stage was opened; 0 before the first.
+    /// When the latest known work ended, in nanoseconds since the stage was opened; 0 before the first.
     busy_until: AtomicU64,
 }
 
-/// The times at which the GPU worked on a chunk of a piece, counted from when the stage was opened, and how long each
-/// part took.
+/// When the GPU worked on a chunk of a sub-batch, measured from the opening of the stage, and how long each step took.
 pub(crate) struct GpuTimes {
     pub begin: Duration,
     pub copy: Duration,
@@ -94,7 +93,7 @@ pub(crate) struct GpuTimes {
 }
 
 impl EpochCounters {
-    /// Counters of an epoch of `index`, whose samples may come from the source and from the tiers of `config`.
+    /// Makes the counters of an epoch of `index`, whose samples come from the source or from the tiers of `config`.
     pub(crate) fn new(config: &LoaderConfig, index: &DatasetIndex) -> Self {
         let tiers =
             std::iter::once(TierName::SOURCE).chain(config.cache.iter().flat_map(CacheOptions::names));
@@ -112,7 +111,7 @@ impl EpochCounters {
         self.rows_known.fetch_add(decoded.by_rows.into(), Ordering::Relaxed);
     }
 
-    /// The latencies of reads from `tier`.
+    /// Returns the latencies of reads from `tier`.
     pub(crate) fn latency(&self, tier: TierName) -> &SharedHistogram {
         let found = self.latencies.iter().find(|(name, _)| *name == tier);
         &found.unwrap_or(&self.latencies[0]).1
@@ -148,8 +147,8 @@ impl EpochCounters {
         self.gpu.uploaded.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Adds what the GPU did between two moments. Lanes report in nearly the order in which their work was done; what
-    /// one reports late counts as work beside another's.
+    /// Adds the GPU's work on one chunk. Lanes report in nearly the order in which their work was done. A late report
+    /// counts as work that overlapped another lane's.
     pub(crate) fn add_gpu(&self, times: &GpuTimes) {
         let gpu = &self.gpu;
         let add = |counter: &AtomicU64, time: Duration| {
@@ -213,7 +212,7 @@ impl EpochCounters {
     }
 }
 
-/// What has happened in an epoch so far.
+/// Statistics of an epoch so far.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EpochStats {
     /// How long each stage worked and waited.
@@ -222,31 +221,31 @@ pub struct EpochStats {
     pub reads: ReadStats,
     /// The number of images that the CPU decoded, by decoder.
     pub decoded: DecodedBy,
-    /// The number of images among those of the region decoder of which decoding them before had shown where rows begin.
+    /// The number of images of the region decoder whose row starts were known from an earlier decode.
     pub rows_known: u64,
-    /// The number of damaged images among those of the region decoder that were decoded as libjpeg does.
+    /// The number of damaged images of the region decoder that were decoded as libjpeg decodes them.
     pub concealed: u64,
-    /// The number of files that were rebuilt from packed images, because their bytes were asked for.
+    /// The number of files that were rebuilt from packed images, because their bytes were needed.
     pub rebuilt: u64,
     /// What the GPU did; all zero without a GPU.
     pub gpu: GpuStats,
-    /// The time from asking for a sample to having it, by the tier that gave it; the source's is the first.
+    /// The time from requesting a sample to receiving it, by the tier that delivered it; the source's is the first.
     pub latencies: Vec<(TierName, Histogram)>,
     /// How long the consumer waited for each batch.
     pub stalls: Histogram,
-    /// What came from which tier, and what was kept; all zero without a cache.
+    /// What each tier delivered, and what was kept; all zero without a cache.
     pub cache: CacheStats,
-    /// The compressed blocks that were unpacked, also ahead of use.
+    /// The compressed blocks that were unpacked, including those unpacked ahead of use.
     pub unpacked: UnpackStats,
 }
 
 impl EpochStats {
-    /// The number of images that all of the CPU's decoders decoded.
+    /// Returns the number of images that the CPU decoded, with all its decoders.
     pub fn decoded_cpu(&self) -> u64 {
         self.decoded.total()
     }
 
-    /// The latencies of the samples that `tier` gave.
+    /// Returns the latencies of samples that `tier` delivered.
     pub fn latency(&self, tier: TierName) -> Histogram {
         self.latencies
             .iter()
@@ -277,7 +276,7 @@ impl AddAssign for EpochStats {
     }
 }
 
-/// Adds values of a type field by field.
+/// Implements `+=` for a type, field by field.
 macro_rules! sums {
     ($sum:ty: $($field:ident),*) => {
         impl AddAssign for $sum {
@@ -288,27 +287,27 @@ macro_rules! sums {
     };
 }
 
-/// What a GPU has done in an epoch so far.
+/// Statistics of a GPU in an epoch so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct GpuStats {
-    /// The number of images that its decoding engine decoded.
+    /// The number of images that the GPU's decoding engine decoded.
     pub decoded_hardware: u64,
     /// The number of images that CUDA kernels decoded in large batches.
     pub decoded_cuda_batched: u64,
     /// The number of images that CUDA kernels decoded one by one, most of them after the CPU decoded their Huffman
     /// codes.
     pub decoded_cuda: u64,
-    /// The number of packed images that a kernel of our own decoded.
+    /// The number of packed images that Foreload's own kernels decoded.
     pub decoded_cuda_packed: u64,
-    /// The number of indexed images that a kernel of our own decoded.
+    /// The number of indexed images that Foreload's own kernels decoded.
     pub decoded_cuda_indexed: u64,
-    /// The number of images that were decoded once more, because a decoder reported them as decoded and did not write
-    /// them, or perhaps not, or because rows of a packed or an indexed image are damaged.
+    /// The number of images that were decoded again. Either a decoder reported success and did not write the image, or
+    /// perhaps did not, or rows of a packed or an indexed image are damaged.
     pub decoded_again: u64,
-    /// The number of bytes of files, planes and rows that were given to it. Packed and indexed images are read while
-    /// they are decoded.
+    /// The number of bytes of files, planes and rows that the GPU received. Kernels read packed and indexed images from
+    /// host memory while they decode them; those bytes are included.
     pub h2d_bytes: u64,
-    /// Seconds of copies of planes and tables, summed over the lanes, which work side by side.
+    /// Seconds of copying planes and tables, summed over the lanes, which work in parallel.
     pub copy: f64,
     /// Seconds of decoding, summed over the lanes.
     pub decode: f64,
@@ -327,23 +326,23 @@ sums! {
 /// Seconds of each stage, summed over its threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StageTimes {
-    /// The reading thread worked.
+    /// Time in which the reading thread worked.
     pub read_busy: f64,
-    /// The reading thread waited for storage.
+    /// Time in which the reading thread waited for storage.
     pub read_waiting: f64,
-    /// The reading thread waited for a free slot or batch buffer, because the stages behind it are slower.
+    /// Time in which the reading thread waited for a free slot or batch buffer, because later stages are slower.
     pub read_blocked: f64,
-    /// Any read was in flight, whatever the reading thread did.
+    /// Time in which any read was in flight, whatever the reading thread did.
     pub reading: f64,
-    /// No read was in flight, because too few samples of a stream had arrived.
+    /// Time in which no read was in flight, because too few samples of a stream had arrived.
     pub arrivals: f64,
-    /// Workers decoded.
+    /// Time in which workers decoded.
     pub decode_busy: f64,
-    /// Workers resized, converted and stored.
+    /// Time in which workers resized, converted and stored.
     pub augment_busy: f64,
-    /// Workers waited for bytes.
+    /// Time in which workers waited for bytes.
     pub workers_waiting: f64,
-    /// The consumer waited for a batch.
+    /// Time in which the consumer waited for a batch.
     pub consumer_waiting: f64,
 }
 

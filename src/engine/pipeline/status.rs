@@ -1,4 +1,4 @@
-//! What a pipeline tells of itself while it runs, for `foreload top`.
+//! Publishes the status of a running pipeline, for `foreload top`.
 
 use super::{engine::EngineShared, progress::Progress, run::EpochRun, stats::EpochStats};
 use crate::config::{Device, LANES};
@@ -12,15 +12,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-/// Shows a pipeline from its first epoch to its end.
+/// Publishes the status of a pipeline from its first epoch to its end.
 #[derive(Default)]
 pub(crate) struct PipelineStatus {
     latest: Arc<LatestRun>,
-    /// `None` where it is not to be shown, or cannot be.
+    /// `None` if the status is not to be published, or cannot be.
     shown: OnceLock<Option<ShownLoader>>,
 }
 
-/// The latest run of a pipeline. It is asked by another thread, at any time.
+/// The latest run of a pipeline. Another thread asks for it, at any time.
 #[derive(Default)]
 struct LatestRun(Mutex<Option<RunStatus>>);
 
@@ -31,13 +31,13 @@ struct RunStatus {
     sharing: Option<Arc<SharingStats>>,
     run: Arc<EpochRun>,
     progress: Arc<Progress>,
-    /// What the runs before it did, and how many samples they delivered.
+    /// The statistics of earlier runs, and the number of samples that they delivered.
     before: EpochStats,
     delivered: u64,
 }
 
 impl PipelineStatus {
-    /// Notes that a run begins.
+    /// Records that a run begins.
     pub(crate) fn begin(
         &self,
         engine: Arc<EngineShared>,
@@ -55,7 +55,7 @@ impl PipelineStatus {
         *latest = Some(RunStatus { since, engine, sharing, run, progress, before, delivered });
     }
 
-    /// Has the pipeline shown from now on, if it is not. That it cannot be is no reason to stop.
+    /// Publishes the status from now on, if that is not done yet. A failure is reported and otherwise ignored.
     pub(crate) fn show(&self, notices: &Notices) {
         self.shown.get_or_init(|| {
             show(self.latest.clone()).unwrap_or_else(|error| {
@@ -65,7 +65,7 @@ impl PipelineStatus {
         });
     }
 
-    /// Ends the showing. Nobody has anything of the pipeline afterwards.
+    /// Stops publishing. Afterwards no other thread holds anything of the pipeline.
     pub(crate) fn end(&mut self) {
         if let Some(Some(shown)) = self.shown.take()
             && shown.is_of_this_process()

@@ -1,11 +1,11 @@
-//! The stopwatch of a thread. The time between two laps is added to a counter of the epoch, and logged if intervals
-//! are.
+//! The stopwatch of a thread. It adds the time between two laps to a counter of the epoch, and logs it if tracing is
+//! on.
 
 use base::trace::{Gauge, Stage, StageWork, TraceLane};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Measures what one thread does.
+/// Measures how long one thread works and waits.
 pub(crate) struct Stopwatch {
     now: Instant,
     lane: TraceLane,
@@ -19,17 +19,17 @@ impl Stopwatch {
         Self { now: Instant::now(), lane, epoch: 0, step: 0 }
     }
 
-    /// Notes that the thread works for a step of an epoch from now on.
+    /// Sets the epoch and the step that the thread works for from now on.
     pub(crate) fn turn_to(&mut self, epoch: u64, step: u64) {
         (self.epoch, self.step) = (epoch, step);
     }
 
-    /// The moment of the last lap.
+    /// Returns the time of the last lap.
     pub(crate) fn now(&self) -> Instant {
         self.now
     }
 
-    /// Leaves out what came before `moment`.
+    /// Ignores the time before `moment`.
     pub(crate) fn skip_to(&mut self, moment: Instant) {
         self.now = self.now.max(moment);
     }
@@ -42,7 +42,7 @@ impl Stopwatch {
         passed
     }
 
-    /// Ends a lap like [`Stopwatch::lap`], and logs it as `stage`, which dealt with `bytes` bytes of a sample.
+    /// Ends a lap like [`Stopwatch::lap`], and logs it as `stage`, which processed `bytes` bytes of one sample.
     pub(crate) fn lap_as(&mut self, counter: &AtomicU64, stage: Stage, bytes: usize) -> Duration {
         let before = self.now;
         let passed = self.lap(counter);
@@ -56,7 +56,7 @@ impl Stopwatch {
         self.lane.record(stage, start, self.now, work);
     }
 
-    /// The thread's handle to the log.
+    /// Returns the thread's lane in the trace.
     pub(crate) fn lane(&mut self) -> &mut TraceLane {
         &mut self.lane
     }

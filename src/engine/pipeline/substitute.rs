@@ -1,4 +1,4 @@
-//! What takes the place of a sample that failed: with `on_error = skip` a substitute.
+//! Handles a sample that failed, as `on_error` says: with `skip` a substitute takes its place.
 
 use super::{context::SampleContext, fields::blank_fields, run::EpochRun};
 use crate::batch::Ticket;
@@ -6,12 +6,12 @@ use crate::config::OnError;
 use base::error::{Error, Result};
 use base::tier_name::TierName;
 
-/// The number of substitutes that are tried for one place before the failure is final. With half of all samples broken,
-/// one place in 2^32 fails.
+/// The number of substitutes that are tried for one place before the failure is final. If half of all samples are
+/// broken, one place in 2^32 fails.
 const ATTEMPTS: u32 = 32;
 
-/// Notes that the `sample` of a place has failed, and says what its images become. Its other fields are zeros already,
-/// where that is what is asked for.
+/// Records that the `sample` of a place has failed, and returns how to fill its images. With `on_error = zero`, fills
+/// its other fields with zeros.
 pub(crate) fn note_failure(
     context: &SampleContext,
     sample: u64,
@@ -26,12 +26,13 @@ pub(crate) fn note_failure(
     instead
 }
 
-/// Draws another sample of the epoch, by the same weights, for the place at `position`. Returns its id and what `make`
-/// makes of its id and bytes. It is drawn from (dataset, seed, epoch, position), so that it is the same on every rank,
-/// in every run and on every machine. It is read here, so that nothing flows back to the reading thread; this is rare.
+/// Draws another sample of the epoch, with the same weights, for the place at `position`. Returns its id and what
+/// `make` returns for its id and bytes. The draw depends on (dataset, seed, epoch, position) alone, so it is the same
+/// on every rank, in every run and on every machine. The sample is read here, so that nothing flows back to the reading
+/// thread; this is rare.
 ///
 /// # Errors
-/// [`Error::Dataset`] when none of the samples that were tried is good either.
+/// [`Error::Dataset`] if none of the samples that were tried is good.
 pub(crate) fn substitute<T>(
     run: &EpochRun,
     position: u64,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a pipeline that is dropped waits for its threads. A thread that hangs in a dead file system is left behind.
+/// How long dropping a pipeline waits for its threads. A thread that hangs in a dead file system is abandoned.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(1);
 
 /// The threads that turn runs into batches.
@@ -21,7 +21,7 @@ pub(crate) struct Threads {
     pub process: u32,
     pub of: ThreadContext,
     storage: BatchStorage,
-    /// The buffers of batches by the recipe that they are made by, the threads' own first.
+    /// The batch buffers of each recipe, those of the primary recipe first.
     pools: Vec<(Arc<SampleContext>, BatchPool)>,
     runs: Sender<Arc<EpochRun>>,
     current: Option<Arc<EpochRun>>,
@@ -58,7 +58,7 @@ impl Spawner {
         Ok(())
     }
 
-    /// The threads, which take `runs` and fill buffers of this pool.
+    /// Completes the start: the threads take `runs` and fill buffers of `batches`.
     pub(crate) fn started(
         self,
         of: ThreadContext,
@@ -71,8 +71,8 @@ impl Spawner {
         Threads { process: std::process::id(), of, storage, pools, runs, current: None, handles, ended }
     }
 
-    /// Starts the reading thread and the workers, which read into `slots` and make batches by an `opener` and by `new`
-    /// fillers.
+    /// Starts the reading thread and the workers. They read into `slots`, open batches with `opener`, and fill them
+    /// with fillers that `new` makes.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -87,7 +87,7 @@ impl Spawner {
         let config = &of.context.config;
         let batches = pool(&of, &of.context, storage.clone());
         let share = config.cpu.map(|share| ShareKeeper::new(&of.context, &of.engine.budget, share));
-        // The channels are bounded by the slots: every job and every sample of a piece holds one.
+        // The slots bound both channels: every job and every sample of a sub-batch holds one.
         let ((runs, run_queue), (jobs, job_queue)) = (unbounded(), unbounded());
         for i in 0..config.threads {
             let (of, new, jobs) = (of.clone(), new.clone(), job_queue.clone());
@@ -100,17 +100,17 @@ impl Spawner {
     }
 }
 
-/// A pool of buffers for batches of samples by the recipe of `context`.
+/// Makes a pool of batch buffers for the recipe of `context`.
 fn pool(of: &ThreadContext, context: &SampleContext, storage: BatchStorage) -> BatchPool {
     let (config, waker) = (&context.config, of.waker.clone());
-    // Batches of all recipes are made together, as many ahead as the first one allows.
+    // Batches of all recipes are made together, so the primary recipe's limit on batches ahead holds for all.
     let limits = Pools { prefetch: of.context.config.pools.prefetch, ..config.pools };
     let (capacity, layout) = (config.batch_size as usize, config.layout.clone());
     BatchPool::new(capacity, layout, limits, storage, move || waker.wake_if_starved())
 }
 
 impl Threads {
-    /// The buffers of batches by the recipe of `context`.
+    /// Returns the batch buffers for the recipe of `context`, made on the first call.
     pub(crate) fn batches(&mut self, context: &Arc<SampleContext>) -> BatchPool {
         if let Some((_, batches)) = self.pools.iter().find(|(of, _)| Arc::ptr_eq(of, context)) {
             return batches.clone();
@@ -120,30 +120,30 @@ impl Threads {
         batches
     }
 
-    /// Gives up the memory of recipes that take no part any more. The threads' own keep theirs.
+    /// Frees the batch buffers of recipes other than `contexts`. The threads' own recipe keeps its buffers.
     pub(crate) fn keep_batches(&mut self, contexts: &[Arc<SampleContext>]) {
         let own = self.of.context.clone();
         let kept = contexts.iter().chain([&own]);
         self.pools.retain(|(of, _)| kept.clone().any(|kept| Arc::ptr_eq(kept, of)));
     }
 
-    /// Has the threads do a run.
+    /// Hands a run to the threads.
     ///
     /// # Errors
-    /// [`Error::Internal`] where they have ended.
+    /// [`Error::Internal`] if they have ended.
     pub(crate) fn run(&mut self, run: &Arc<EpochRun>) -> Result<()> {
         self.current = Some(run.clone());
         self.runs.send(run.clone()).map_err(|_| Error::Internal("the reading thread has ended".into()))
     }
 
-    /// Stops the epoch that runs, if one does.
+    /// Stops the current run, if there is one.
     pub(crate) fn stop_current(&mut self) {
         if let Some(former) = self.current.take() {
             former.stop();
         }
     }
 
-    /// Stops the current epoch, and waits a moment for the threads.
+    /// Stops the current run and waits briefly for the threads to end.
     pub(crate) fn end(mut self) {
         if self.process != std::process::id() {
             std::mem::forget(self);
@@ -151,8 +151,8 @@ impl Threads {
         }
         self.stop_current();
         let Self { of, runs, handles, ended, .. } = self;
-        // The reading thread ends when its senders are gone. With it end the jobs' channel and so the workers, and
-        // whatever else the maker of batches has started.
+        // Dropping the sender ends the reading thread. That closes the channel of jobs, which ends the workers and any
+        // other threads of the maker of batches.
         drop(runs);
         of.waker.wake();
         let deadline = Instant::now() + SHUTDOWN_WAIT;
@@ -171,7 +171,7 @@ impl Threads {
     }
 }
 
-/// The error of a forked child, which has none of the parent's threads.
+/// Returns the error of a forked child, which has none of the parent's threads.
 pub(crate) fn forked() -> Error {
     Error::Unavailable(
         "this loader was used before the process forked; its threads live in the parent: make a new loader in the \

@@ -1,10 +1,14 @@
-//! Which bytes of a sample are wanted, where that is known before they are read: of a packed image the head and the
-//! rows of MCUs that its views touch.
+//! Chooses which bytes of a sample are read, where that is known in advance: of a packed image the head and the rows of
+//! MCUs that its views touch.
 //!
-//! What is drawn depends on the seed, the epoch, the sample and the image's size alone, and the outlines of packed
-//! images are known: an index has those of a packed dataset, and a cache those of what it packed. All of a sample is
-//! read where anything but a decoder of packed images sees its bytes: fields beside images, whoever wants files
-//! (`decoded=False`, nvJPEG), and the tiers of a cache that are to keep it, because they keep whole samples.
+//! The views of an image depend only on the seed, the epoch, the sample and the image's size. The header summaries
+//! (outlines) of packed images are known: the index has those of a packed dataset, and a cache has those of the images
+//! that it packed. The whole sample is read if anything but a decoder of packed images needs its bytes. That is so for
+//! fields other than images, for consumers of files (`decoded=False`, nvJPEG), and for samples that a cache tier is to
+//! keep, because tiers keep whole samples.
+//!
+//! A slot holds the parts at their places in the sample. Code that takes them for the whole sample panics, and the
+//! decoder refuses rows that were not read.
 
 use super::{context::SampleContext, run::EpochRun};
 use crate::config::{CpuDecode, Device, FieldContent, ImageField};
@@ -13,11 +17,11 @@ use data::dataset::{Extent, MemberBytes};
 use data::schedule::Draw;
 use pixels::decode::packed::PackedOutline;
 
-/// The fewest bytes that are worth leaving out: drives and the page cache give pages of half as many.
+/// The fewest bytes that are worth leaving out. Drives and the page cache deliver pages of half this size.
 const WORTHWHILE: u32 = 8 << 10;
 
-/// The parts of a sample's `extent`, or of its copy in a tier, that all `draws` of it need together by all recipes of a
-/// run; `None` where all of it is to be read.
+/// Returns the parts of a sample's `extent`, or of its copy in a tier, that all `draws` need together in all recipes of
+/// a run. `None` if the whole sample must be read.
 pub(crate) fn wanted_parts(
     run: &EpochRun,
     extent: Extent,
@@ -30,7 +34,7 @@ pub(crate) fn wanted_parts(
     let mut draws = draws.peekable();
     let sample = draws.peek()?.sample;
     let outlined = match context.source.cache.get() {
-        // What comes from the source is kept, and so is read whole.
+        // A sample without a copy comes from the source and will be kept, so it is read whole.
         Some(cache) => cache.outline_of_copy(sample)?,
         None => OutlinedBytes { outline: *context.index.outline(sample)?, length: extent.length },
     };
@@ -40,11 +44,11 @@ pub(crate) fn wanted_parts(
         let config = &run.context.config;
         for (image, ImageField { field, .. }) in config.images.list().iter().enumerate() {
             let member = config.fields.list[*field].member?;
-            // An image that is another member has bytes of its own.
+            // An image that is one of several members has bytes of its own.
             if !matches!(context.index.member(sample, member), MemberBytes::Whole) {
                 return None;
             }
-            // A transform that cannot be done to the image fails where it is decoded.
+            // A transform that does not fit the image fails when the image is decoded.
             let views = run.context.draw_views(&run.keys, image, draw, outline.size(), &[]).ok()?;
             let parts = outline.parts(views.region(), outlined.length)?;
             wanted = Some(wanted.map_or(parts, |others| others.union(parts)));
@@ -54,7 +58,7 @@ pub(crate) fn wanted_parts(
     Some((parts, outlined))
 }
 
-/// Whether nobody sees the bytes of samples but decoders that look at the wanted rows of packed images alone.
+/// Returns whether only decoders that need nothing but the wanted rows of packed images see the bytes of samples.
 fn decodes_rows_alone(context: &SampleContext) -> bool {
     let config = &context.config;
     let is_image = |content| matches!(content, FieldContent::Images { .. });
@@ -63,7 +67,7 @@ fn decodes_rows_alone(context: &SampleContext) -> bool {
     config.decoded
         && match config.device {
             Device::Cpu => are_images(),
-            // Where the CPU may not decode what the kernels do not take, nvJPEG gets the file, which is rebuilt of the
+            // If the CPU may not decode what the kernels do not take, nvJPEG gets the file, which is rebuilt from the
             // whole image.
             Device::Cuda { .. } => config.fields.is_image_alone() && config.cpu_decode != CpuDecode::Never,
         }

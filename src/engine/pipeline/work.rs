@@ -1,4 +1,4 @@
-//! A worker fills places of batches from the bytes of their samples.
+//! A worker thread: fills places of batches from the bytes of their samples.
 
 use super::{
     cpu_share::CpuMeter, engine::ThreadContext, make::PlaceFiller, make::PlaceJob, stopwatch::Stopwatch,
@@ -8,14 +8,14 @@ use base::trace::TraceLane;
 use crossbeam_channel::Receiver;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// While at least this many jobs per worker wait, the reading thread is not woken for each slot that comes free: a
-/// wake-up costs as much as a read.
+/// While at least this many jobs wait per worker, a slot that comes free does not wake the reading thread: a wake-up
+/// costs as much as a read.
 const ENOUGH_JOBS: usize = 8;
 
-/// After this many jobs of one worker the reading thread is woken all the same.
+/// Each worker tries to wake the reading thread at least once in this many jobs.
 const ROUSE_EVERY: usize = 16;
 
-/// Works until no more jobs can come, by a filler that is `new`.
+/// Works until the channel of jobs is closed, with fillers that `new` makes.
 pub(crate) fn run<P, F: PlaceFiller<P>>(
     of: &ThreadContext,
     new: impl Fn() -> F,
@@ -27,7 +27,7 @@ pub(crate) fn run<P, F: PlaceFiller<P>>(
     let mut meter = of.engine.budget.get().cloned().map(CpuMeter::new);
     for (count, job) in jobs.iter().enumerate() {
         let run = job.run.clone();
-        // The time before the epoch does not count as waiting for it.
+        // Do not count the time before the epoch as waiting for it.
         stopwatch.skip_to(run.counters.started);
         stopwatch.lap(&run.counters.idle);
         stopwatch.turn_to(run.epoch, job.open.step);
@@ -35,7 +35,7 @@ pub(crate) fn run<P, F: PlaceFiller<P>>(
             drop(job);
         } else if let Err(panic) = catch_unwind(AssertUnwindSafe(|| filler.fill(job, &mut stopwatch))) {
             run.fail(Error::panicked("decoding", &*panic));
-            // The scratch memory of the old one may be half-written.
+            // The old filler's scratch memory may be half-written.
             filler = new();
         }
         if jobs.len() < ENOUGH_JOBS * of.context.config.threads || count % ROUSE_EVERY == 0 {

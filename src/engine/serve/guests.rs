@@ -1,4 +1,4 @@
-//! The consumers of a producer: their connections, and what they have been lent.
+//! The consumers of a producer (`Guest`): their connections, and the buffers that are leased to them.
 
 use super::maker::{Made, MadeBatch};
 use super::recipes::{RecipeFound, Recipes};
@@ -15,67 +15,66 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The most consumers at a time, and the most connections: whoever comes as one too many hears of it.
+/// Most consumers at a time, and most connections. Further consumers are refused.
 const MOST: usize = 256;
 const MOST_CONNECTIONS: usize = 2 * MOST;
 
-/// The most messages of a consumer that are heard in a row, so that none keeps the others waiting.
+/// Most messages of a consumer that are handled in a row, so that the others need not wait.
 const IN_A_ROW: usize = 64;
 
-/// How long one may be connected before it says hello.
+/// How long a connection may exist before its hello arrives.
 const SHY: Duration = Duration::from_secs(10);
 
-/// How long all others wait at most for one whose recipe is looked at.
+/// How long all others wait at most for a consumer with a recipe that is being checked.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The most notices that are kept for consumers that come later.
+/// Most warnings that are kept for later consumers.
 const NOTICES_KEPT: usize = 100;
 
-/// All consumers, and the window that decides what becomes of them.
+/// All consumers, and the window that decides about them.
 pub(super) struct Guests {
     window: SharedWindow<Made>,
     recipes: Recipes,
-    /// The key that those who share these batches have.
+    /// The key that all these consumers have in common.
     key: String,
     guests: BTreeMap<ConsumerId, Guest>,
     next: ConsumerId,
-    /// The batches that somebody has, by the numbers of their buffers.
+    /// The leased batches, by the numbers of their buffers.
     lent: BTreeMap<u64, Lent>,
     notices: Vec<Notice>,
     has_told_of_waits: bool,
-    /// When the loader was made that was made last of all that were taken.
+    /// When the youngest of the admitted loaders was made.
     youngest: Instant,
 }
 
 struct Guest {
     socket: Socket,
     since: Instant,
-    /// When its loader was made, and the number of the batch that it asked for last.
+    /// When its loader was made, and the number of its latest request.
     made: Instant,
     asked: u64,
-    /// What it waits for after its hello, if it does.
+    /// Its place in the queue while its recipe is being checked.
     waits: Option<WaitingGuest>,
-    /// By which recipe its batches are made, once it said hello and was taken.
+    /// The recipe of its batches, once it was admitted.
     recipe: Option<RecipeNumber>,
-    /// The buffers that it has mapped.
     known: BTreeSet<u64>,
 }
 
-/// A consumer of which it is not known yet whether batches can be made by its recipe.
+/// A consumer with a recipe that is still being checked.
 struct WaitingGuest {
-    /// What the recipe says.
+    /// The text of the recipe.
     recipe: String,
     /// The first batch that it will ask for.
     at: BatchPosition,
     since: Instant,
 }
 
-/// A batch with those who have it.
+/// A batch, and the consumers that hold it.
 struct Lent {
     made: Arc<MadeBatch>,
     at: BatchPosition,
     by: BTreeSet<ConsumerId>,
-    /// Whether a forked child of a consumer may read it for ever.
+    /// Whether a forked child of a consumer may read it without end.
     is_inherited: bool,
 }
 
@@ -94,13 +93,13 @@ impl Guests {
         }
     }
 
-    /// Whether anybody takes part, or soon may.
+    /// Whether there are consumers, or connections that may become consumers soon.
     pub(super) fn are_there(&self) -> bool {
         self.window.consumers() > 0 || self.guests.values().any(|guest| guest.waits.is_some())
     }
 
-    /// Until when batches are not made because of those whose recipes are looked at: they would begin behind all
-    /// others.
+    /// Returns the time until which no batches are made, because recipes of new consumers are being checked. Otherwise
+    /// these consumers would start after all the others.
     pub(super) fn pause(&self) -> Option<Instant> {
         self.guests.values().filter_map(|guest| guest.waits.as_ref()).map(|waits| waits.since + PAUSE).max()
     }
@@ -113,17 +112,17 @@ impl Guests {
         self.window.act(now)
     }
 
-    /// The connections, in the order in which [`Guests::hear`] hears them.
+    /// Returns the connections, in the order that [`Guests::hear`] expects.
     pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.guests.values().map(|guest| guest.socket.as_fd())
     }
 
-    /// Accepts those who connect.
+    /// Accepts new connections.
     ///
     /// # Errors
-    /// Those of [`Listener::accept`].
+    /// The errors of [`Listener::accept`].
     pub(super) fn welcome(&mut self, listener: &Listener, now: Instant) -> io::Result<()> {
-        // There is no hello without a connection, so that those who say nothing are looked for when others come.
+        // Connections without a hello are closed only here: they matter only when others want to connect.
         let is_shy =
             |guest: &Guest| guest.recipe.is_none() && guest.waits.is_none() && guest.since + SHY < now;
         self.guests.retain(|_, guest| !is_shy(guest));
@@ -138,13 +137,13 @@ impl Guests {
         Ok(())
     }
 
-    /// When the loader was made that was made last of all that were taken: what was found out of files before, it does
-    /// not rely on.
+    /// Returns when the youngest of the admitted loaders was made. It must not rely on checks of files from before that
+    /// time.
     pub(super) fn youngest(&self) -> Instant {
         self.youngest
     }
 
-    /// Hears what has come from those that are `ready`.
+    /// Handles the messages of the consumers that are `ready`.
     pub(super) fn hear(&mut self, ready: &[bool], now: Instant) {
         let ready: Vec<_> = self.guests.keys().copied().zip(ready).filter(|(_, ready)| **ready).collect();
         for (id, _) in ready {
@@ -163,7 +162,7 @@ impl Guests {
         }
     }
 
-    /// Does what a consumer says. Returns whether it may stay.
+    /// Handles a message. Returns whether the consumer may stay connected.
     fn heard(&mut self, id: ConsumerId, message: ToProducer, now: Instant) -> bool {
         let number_of_guests = self.guests.len();
         let Some(guest) = self.guests.get_mut(&id) else { return false };
@@ -172,7 +171,7 @@ impl Guests {
                 let is_room = number_of_guests <= MOST && self.window.takes(at);
                 let is_ours = protocol == PROTOCOL && key == self.key && is_room;
                 guest.made = before(now, age);
-                // Nobody of ours says hello twice.
+                // Foreload's own consumers say hello only once.
                 match is_ours && guest.waits.is_none() {
                     true => self.heard_hello(id, &recipe, at, now),
                     false => self.admit(id, None, at),
@@ -198,12 +197,12 @@ impl Guests {
             (ToProducer::Ping, recipe) if recipe.is_some() || guest.waits.is_some() => {
                 guest.socket.send(&ToConsumer::Pong, &[])
             }
-            // Nobody of ours says this.
+            // Foreload's own consumers never send this.
             _ => false,
         }
     }
 
-    /// Looks for the recipe of a consumer that wants batches from `at` on. Returns whether it may stay.
+    /// Looks up the recipe of a consumer that wants batches from `at` on. Returns whether it may stay connected.
     fn heard_hello(
         &mut self,
         id: ConsumerId,
@@ -222,8 +221,8 @@ impl Guests {
         }
     }
 
-    /// Has a consumer take part from `at` on, if there is a recipe and the window is there, or sends it elsewhere.
-    /// Returns whether it takes part.
+    /// Admits a consumer from `at` on if there is a recipe and the window is near `at`; otherwise sends it elsewhere.
+    /// Returns whether it was admitted.
     fn admit(&mut self, id: ConsumerId, recipe: Option<RecipeNumber>, at: BatchPosition) -> bool {
         if let Some(recipe) = recipe.filter(|recipe| self.window.join(id, *recipe, at)) {
             return self.welcomed(id, recipe);
@@ -234,7 +233,7 @@ impl Guests {
         false
     }
 
-    /// Admits those of whose recipes it is known by now whether batches can be made by them.
+    /// Admits the consumers whose recipes have been checked by now.
     pub(super) fn admit_those_looked_at(&mut self) {
         while let Some((seen, recipe)) = self.recipes.seen(|| self.window.in_use()) {
             let is_his = |guest: &Guest| guest.waits.as_ref().is_some_and(|waits| waits.recipe == seen);
@@ -249,7 +248,7 @@ impl Guests {
         }
     }
 
-    /// Tells a consumer that it takes part, and what the others have heard. Returns whether it is there.
+    /// Sends a consumer the welcome and the earlier warnings. Returns whether it is still connected.
     fn welcomed(&mut self, id: ConsumerId, recipe: RecipeNumber) -> bool {
         let Some(guest) = self.guests.get_mut(&id) else { return false };
         guest.recipe = Some(recipe);
@@ -273,7 +272,7 @@ impl Guests {
         }
     }
 
-    /// Forgets a consumer, which has nothing any more.
+    /// Removes a consumer and takes all its buffers back.
     fn remove(&mut self, id: ConsumerId) {
         self.window.leave(id);
         self.guests.remove(&id);
@@ -281,7 +280,7 @@ impl Guests {
         buffers.into_iter().for_each(|buffer| self.give_back(id, buffer, false));
     }
 
-    /// Takes what was made, or tells those who wait that it was not.
+    /// Stores the batches that were made, or reports the failure to the consumers that wait.
     pub(super) fn made(&mut self, outcome: Result<(Made, Instant)>) {
         match outcome {
             Ok((made, since)) => self.window.made(made, since),
@@ -296,7 +295,7 @@ impl Guests {
         }
     }
 
-    /// Lends a consumer the batch that it asked for.
+    /// Leases a consumer the batch that it asked for.
     pub(super) fn lend(&mut self, id: ConsumerId, at: BatchPosition) {
         let consumers = self.window.consumers() as u32;
         let recipes = self.window.recipes().len() as u32;
@@ -327,7 +326,7 @@ impl Guests {
         }
     }
 
-    /// Sends a consumer elsewhere. What it has been lent it may keep.
+    /// Sends a consumer elsewhere. It may keep its leased batches.
     pub(super) fn refuse(&mut self, id: ConsumerId) {
         if let Some(guest) = self.guests.get_mut(&id)
             && !guest.socket.send(&ToConsumer::Elsewhere, &[])
@@ -336,8 +335,8 @@ impl Guests {
         }
     }
 
-    /// Gives up the memory of batches that have left the window and that consumers do not give back, but for the latest
-    /// `reserve` of them; and that of batches which forked children may read.
+    /// Gives up the memory of batches that have left the window and that consumers do not return, except for the latest
+    /// `reserve` of them. Also gives up the memory of batches that forked children may read.
     pub(super) fn give_up_memory(&mut self, reserve: usize) {
         let is_there = |lent: &Lent| {
             let made = self.window.batch(lent.at);
@@ -351,14 +350,14 @@ impl Guests {
             let is_due = number < late
                 || self.lent.get(&buffer).is_some_and(|lent| lent.is_inherited && lent.by.is_empty());
             let lent = is_due.then(|| self.lent.remove(&buffer)).flatten();
-            // The window has dropped it, so nobody else has it.
+            // The window has dropped it, so this is the last reference.
             if let Some(made) = lent.and_then(|lent| Arc::into_inner(lent.made)) {
                 made.batch.abandon();
             }
         }
     }
 
-    /// Has consumers forget the buffers that are gone, so that nobody keeps their memory.
+    /// Makes consumers unmap buffers that no longer exist, so that their memory is freed.
     pub(super) fn forget(&mut self, buffers: Vec<u64>) {
         for buffer in buffers {
             for guest in self.guests.values_mut() {
@@ -369,7 +368,7 @@ impl Guests {
         }
     }
 
-    /// Tells all, once, that they have waited for others for long.
+    /// Warns all consumers, once, that they have waited for others for long.
     pub(super) fn tell_of_long_waits(&mut self, now: Instant) {
         if self.has_told_of_waits || !self.window.waits_for_long(now) {
             return;
@@ -383,7 +382,7 @@ impl Guests {
         self.tell(std::iter::once(Notice { kind: NoticeKind::Warning, message }));
     }
 
-    /// Tells all consumers, also those that come later, what they should hear.
+    /// Sends warnings to all consumers, and keeps them for later ones.
     pub(super) fn tell(&mut self, notices: impl Iterator<Item = Notice>) {
         for notice in notices {
             let message = ToConsumer::Notice { kind: notice.kind, message: notice.message.clone() };
@@ -397,7 +396,7 @@ impl Guests {
     }
 }
 
-/// The time so many microseconds before `now`; what is earlier than all clocks is as early as they go.
+/// Returns the time `microseconds` before `now`, or about the earliest time that the clock can represent.
 fn before(now: Instant, microseconds: u64) -> Instant {
     let mut age = Duration::from_micros(microseconds);
     loop {

@@ -1,4 +1,4 @@
-//! The thread that makes the batches of a producer, one after another as they are asked for.
+//! The thread that makes the batches of a producer, one step after another on request.
 
 use super::tasks::TaskThread;
 use super::window::RecipeNumber;
@@ -11,31 +11,31 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long the thread waits for the batch of one recipe before it looks whether those of others are there.
+/// How long the thread waits for the batch of one recipe before it checks those of the others.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// What was made of the samples of a step: a batch by each recipe.
+/// The batches of one step: one for each recipe.
 pub(super) type Made = BTreeMap<RecipeNumber, Arc<MadeBatch>>;
 
-/// A batch, and what goes along with it.
+/// A batch, and the parcel that is sent with it: values of any length, failures, and notes on damaged images.
 pub(super) struct MadeBatch {
     pub batch: Batch,
     pub parcel: Option<OwnedFd>,
 }
 
-/// The batches at a place by these recipes, which are to be made.
+/// A request for the batches of a step, by these recipes.
 pub(super) struct WantedStep {
     pub at: BatchPosition,
     pub recipes: BTreeSet<RecipeNumber>,
-    /// When the youngest loader was made that was taken for batches.
+    /// When the youngest of the admitted loaders was made.
     pub youngest: Instant,
 }
 
-/// Starts the thread, which rings the `bell` when batches are made. With each step goes a time before which nothing of
-/// it was read.
+/// Starts the thread, which rings the `bell` when batches are made. Each step comes with a time before which none of
+/// its samples was read.
 ///
 /// # Errors
-/// [`Error::Unavailable`] when no thread can be started.
+/// [`Error::Unavailable`] if the thread cannot be started.
 pub(super) fn start(
     pipeline: Arc<Pipeline>,
     place: (u32, u32),
@@ -44,10 +44,11 @@ pub(super) fn start(
     let mut kept = RunningEpochs::default();
     let mut confirmed = Instant::now();
     TaskThread::start("foreload-make", bell, move |wanted: WantedStep| {
-        // Where this fails, nothing runs on.
+        // If making the batches fails, the running epochs are dropped.
         let mut running = std::mem::take(&mut kept);
         if wanted.youngest > confirmed {
-            // A loader of its own would ask anew whether copies are what the dataset has.
+            // A new loader without sharing would verify that cached copies match the dataset, so the copies are
+            // verified again here.
             confirmed = Instant::now();
             if let Some(cache) = pipeline.cache() {
                 running = RunningEpochs::default();
@@ -61,20 +62,22 @@ pub(super) fn start(
     })
 }
 
-/// The epoch that runs, by each recipe.
+/// The running epoch, one per recipe.
 #[derive(Default)]
 struct RunningEpochs {
-    /// The recipe that leads.
+    /// The primary recipe.
     lead: Option<RecipeNumber>,
     epochs: BTreeMap<RecipeNumber, Epoch>,
-    /// When they began, and when each of the latest steps was there.
+    /// When the epochs began, and when each of the latest steps was made.
     times: VecDeque<Instant>,
 }
 
 impl RunningEpochs {
-    /// Notes that a step is there. Returns a time before which nothing of it was read: no more than `ahead` steps have
-    /// buffers at a time, so that the reading of this one began when the step so many before it was given away, which
-    /// was asked for when the one before that was there.
+    /// Records that a step was made. Returns a time before which none of its samples was read.
+    ///
+    /// At most `ahead` steps have buffers at a time. So the step `ahead` before this one had been delivered when the
+    /// reading of this step began. That step was requested after the step before it had been made, and this is the time
+    /// returned.
     fn note_made(&mut self, ahead: usize) -> Instant {
         self.times.push_back(Instant::now());
         while self.times.len() > ahead + 2 {
@@ -84,8 +87,9 @@ impl RunningEpochs {
     }
 }
 
-/// Makes the batches that are wanted, by the epoch that runs if that is there and has these recipes. One that is wanted
-/// no more is dropped; a new one, or the loss of the one that leads, begins the epoch anew at this step.
+/// Makes the requested batches. Continues the running epochs if they are at this step and have all these recipes;
+/// recipes that are no longer wanted are dropped. Otherwise, and if the primary recipe is no longer wanted, restarts
+/// the epoch at this step.
 fn make(
     pipeline: &Pipeline,
     place: (u32, u32),
@@ -101,10 +105,10 @@ fn make(
         running.epochs = kept;
         gone.into_values().for_each(Epoch::release);
     } else {
-        // The former one ends before this one begins.
+        // The old epochs end before the new ones begin.
         *running = RunningEpochs::default();
         running.times.push_back(Instant::now());
-        // Who leads goes on to lead: with another all threads would be others.
+        // The primary recipe stays the primary one, because another one would need new threads.
         let others = recipes.iter().copied().filter(|recipe| Some(*recipe) != lead);
         let numbers: Vec<_> = lead.into_iter().chain(others).collect();
         let epochs = pipeline.epochs(&numbers, at.epoch, place, at.step)?;
@@ -112,7 +116,8 @@ fn make(
         running.epochs.extend(numbers.into_iter().zip(epochs));
     }
     let mut made = Made::new();
-    // All are asked before any is waited for: who is asked may have one more buffer, without which none goes on.
+    // All epochs are polled before any is waited for. Polling gives an epoch one more buffer, and without it none of
+    // them can continue.
     let mut patience = Duration::ZERO;
     while made.len() < running.epochs.len() {
         for (recipe, epoch) in &mut running.epochs {
@@ -127,7 +132,7 @@ fn make(
     Ok(made)
 }
 
-/// The next batch of an epoch, if it is there within so long.
+/// Returns the next batch of an epoch, if it is ready within `patience`.
 fn next_of(epoch: &mut Epoch, patience: Duration) -> Result<Option<MadeBatch>> {
     match epoch.poll_as_made(patience)? {
         Poll::Batch(batch) => {

@@ -1,9 +1,24 @@
-//! The producer of batches that several processes share: it makes each once and lends it to all who ask.
+//! The producer of shared batches: a process that makes each batch once, and leases it to all consumers that ask for
+//! it.
 //!
-//! One thread talks to the consumers and decides ([`window`], pure), another makes batches ([`maker`]) by a pipeline
-//! like any other, of the same samples by as many recipes as consumers have; a third looks at new ones ([`recipes`]).
-//! What consumers say is not trusted: they cannot reach the memory but to read it, what they ask for is bounded, and
-//! who does not listen is given up.
+//! One thread talks to the consumers and decides what to do ([`window`], pure code). One thread makes batches
+//! ([`maker`]) with a normal pipeline, by as many recipes (lists of transforms) as the consumers have. A third thread
+//! checks new recipes ([`recipes`]).
+//!
+//! - Consumers are not trusted. They can only read the memory of batches, their requests are bounded, and a consumer
+//!   that does not read its messages is dropped.
+//! - All recipes of a producer share one set of pipeline threads, which run with the settings of the primary recipe
+//!   (`pipeline/recipes.rs`). A new recipe restarts the epoch at the current step. If the primary recipe is no longer
+//!   wanted, another recipe takes its place, with new threads.
+//! - The producer records for each batch a time before which none of its samples was read. A batch that is too old for
+//!   a consumer is made again, like a batch that lacks the consumer's recipe. If a loader joins that is younger than
+//!   all before, the tiers revalidate their copies, as at a start.
+//! - If a batch leaves the window while a consumer still holds it, the producer gives up the memory and leaves it to
+//!   that consumer. The same applies to memory that a forked child of a consumer may read.
+//!
+//! Each loader gets the same bytes as it would get alone, each batch once, even if other processes are killed, stopped,
+//! slow or hostile. No consumer sees what another writes. → `tests/python/test_shared.py`,
+//! `tests/python/test_shared_kills.py`
 
 mod guests;
 mod maker;
@@ -29,28 +44,29 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use window::{Action, SharedWindow};
 
-/// How many batches may be with consumers while they have left the window, before their memory is given up.
+/// Most batches that consumers may hold after these left the window, before their memory is given up.
 const RESERVE: u32 = 2;
 
-/// How long a producer without consumers waits for new ones, where a loader started it.
+/// How long a producer that a loader started waits for new consumers when there are none.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// How long it waits for the first one.
+/// How long it waits for the first consumer.
 const FIRST: Duration = Duration::from_secs(10);
 
-/// How long nobody is accepted after the process could open no more files: one who connects meanwhile waits.
+/// How long no connection is accepted after the process ran out of file descriptors. New connections wait during that
+/// time.
 const CROWDED: Duration = Duration::from_millis(100);
 
-/// The process that a loader with `shared=` has started: it serves as long as there are consumers.
+/// Runs the producer process that a loader with `shared=` has started. It serves while there are consumers.
 ///
 /// # Errors
-/// [`Error::Unavailable`] for a process that was started by somebody else.
+/// [`Error::Unavailable`] if the process was not started by a loader.
 pub fn started_by_a_loader() -> Result<()> {
     let started = StartedAs::read()?;
     let opened = Producer::open(&started.start);
     match opened.and_then(|producer| Ok((producer.listen(&started.claim)?, producer))) {
         Ok((listener, producer)) => {
-            // The loader has opened the same dataset with the same settings, and has heard this.
+            // The loader has opened the same dataset with the same settings, and has shown these warnings already.
             while producer.notices().next().is_some() {}
             let (start, claim) = started.serves();
             producer.serve(&listener, &start, &claim, Some(LINGER))
@@ -62,21 +78,21 @@ pub fn started_by_a_loader() -> Result<()> {
     }
 }
 
-/// Everything that makes batches, before anybody asks for any.
+/// A producer that is ready to make batches, before any consumer asks.
 pub struct Producer {
     pipeline: Arc<Pipeline>,
     options: LoaderOptions,
     places: ProducerPlaces,
     place: (u32, u32),
-    /// The number of steps of an epoch.
+    /// Number of steps of an epoch.
     steps: u64,
 }
 
 impl Producer {
-    /// Opens the dataset as the loader did that asks for its batches.
+    /// Opens the dataset with the settings of the loader that asks for its batches.
     ///
     /// # Errors
-    /// Those of a loader; [`Error::Unavailable`] where memory cannot be lent.
+    /// The errors of a loader; [`Error::Unavailable`] if memory cannot be leased.
     pub fn open(start: &ProducerStart) -> Result<Self> {
         check_lending()?;
         let options = recipes::options(&start.settings)?;
@@ -105,28 +121,28 @@ impl Producer {
         Ok(Self { pipeline: Arc::new(pipeline), options, places, place, steps })
     }
 
-    /// What the user should hear of.
+    /// Returns the warnings for the user.
     pub fn notices(&self) -> &Notices {
         self.pipeline.index().notices()
     }
 
-    /// Where this producer is found.
+    /// Returns the places where producers of these batches are found.
     pub fn places(&self) -> &ProducerPlaces {
         &self.places
     }
 
-    /// Listens at a claimed place.
+    /// Listens at a locked place.
     ///
     /// # Errors
-    /// Those of [`ProducerPlaces::listen`].
+    /// The errors of [`ProducerPlaces::listen`].
     pub fn listen(&self, claim: &Claim) -> Result<Listener> {
         self.places.listen(claim)
     }
 
-    /// Serves consumers, until there have been none for as long as `linger`, if that is given.
+    /// Serves consumers. Returns when there have been none for `linger`, if that is given.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where the process has no threads or descriptors left.
+    /// [`Error::Unavailable`] if the process has no threads or descriptors left.
     pub fn serve(
         self,
         listener: &Listener,
@@ -151,7 +167,7 @@ impl Producer {
                 guests.made(outcome);
             }
             guests.admit_those_looked_at();
-            // Before batches are lent: who has its last one listens no more.
+            // Warnings go out before batches are leased, because a consumer may stop listening after its last batch.
             guests.tell(std::iter::from_fn(|| self.notices().next()));
             let pause = guests.pause().filter(|until| now < *until);
             let actions = if pause.is_some() { Vec::new() } else { guests.act(now) };

@@ -1,7 +1,8 @@
-//! The recipes by which a producer makes batches of the same samples: its own, and those of consumers that came since.
+//! The recipes (lists of transforms) of a producer, for batches of the same samples: its own recipe, and those of
+//! consumers.
 //!
-//! What a further recipe means is found out on a thread of its own, because the labels of millions of samples may have
-//! to be read for it, and consumers take who does not answer for gone.
+//! A new recipe is checked on a separate thread. The check may have to read the labels of millions of samples, and
+//! consumers treat a producer that does not answer as lost.
 
 use super::tasks::TaskThread;
 use super::window::RecipeNumber;
@@ -13,13 +14,14 @@ use base::notices;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// The most recipes of a producer at a time, and the most that are looked at. Whoever has a further one goes elsewhere.
+/// Most recipes of a producer at a time, and most recipes in the queue to be checked. Consumers with further recipes
+/// are sent to another producer.
 const MOST_RECIPES: usize = 64;
 
-/// The most recipes of which it is remembered that they do not fit.
+/// Most recipes that are remembered as unsuitable.
 const MOST_REFUSED: usize = 256;
 
-/// The number of the pipeline's own recipe.
+/// Number of the pipeline's own recipe.
 const OWN: RecipeNumber = 0;
 
 /// All recipes, and the pipeline that makes batches by them.
@@ -27,31 +29,31 @@ pub(super) struct Recipes {
     pipeline: Arc<Pipeline>,
     /// The settings of the producer, with its own recipe.
     settings: GivenSettings,
-    /// What each recipe says.
+    /// The text of each recipe.
     known: BTreeMap<RecipeNumber, String>,
-    /// What those say that are being looked at, one after another.
+    /// The texts of the recipes that are being checked, in order.
     looked_at: VecDeque<String>,
     looks: TaskThread<GivenSettings, LoaderConfig>,
-    /// What those say that do not fit.
+    /// The texts of unsuitable recipes.
     refused: BTreeSet<String>,
 }
 
-/// What became of looking for a recipe.
+/// Result of looking up a recipe.
 pub(super) enum RecipeFound {
-    /// Batches can be made by it.
+    /// The recipe is usable.
     Number(RecipeNumber),
-    /// It is new. What it says is what [`Recipes::seen`] tells of later.
+    /// The recipe is new, with this text. [`Recipes::seen`] reports it later.
     Later(String),
-    /// Batches are not made by it: it does not fit the settings of this producer, such as its `memory`, or too many are
-    /// looked at.
+    /// The recipe is not usable: it does not fit the settings of this producer, such as its `memory`, or too many
+    /// recipes are being checked.
     Never,
 }
 
 impl Recipes {
-    /// The recipes of a producer with these settings. The `bell` is rung when it is known of a recipe what it means.
+    /// Makes the recipes of a producer with these settings. The `bell` rings when a recipe has been checked.
     ///
     /// # Errors
-    /// [`Error::Config`] for settings that do not fit; [`Error::Unavailable`] when no thread can be started.
+    /// [`Error::Config`] for settings that do not fit; [`Error::Unavailable`] if the thread cannot be started.
     pub(super) fn new(pipeline: Arc<Pipeline>, settings: &GivenSettings, bell: Arc<Bell>) -> Result<Self> {
         let known = BTreeMap::from([(OWN, settings.recipe_text(LoaderKind::Images)?)]);
         let own = pipeline.clone();
@@ -60,7 +62,7 @@ impl Recipes {
         Ok(Self { pipeline, settings, known, looked_at, looks, refused })
     }
 
-    /// Looks for a recipe.
+    /// Looks up a recipe, and queues a new one to be checked.
     pub(super) fn find(&mut self, recipe: &GivenSettings) -> RecipeFound {
         let settings = self.settings.with_recipe(recipe);
         let Ok(text) = settings.recipe_text(LoaderKind::Images) else { return RecipeFound::Never };
@@ -77,8 +79,8 @@ impl Recipes {
         RecipeFound::Later(text)
     }
 
-    /// The next recipe of which it is known by now what it means: what it says, and its number if batches can be made
-    /// by it. Those that are not `in_use` are forgotten then.
+    /// Returns the text of the next recipe that has been checked, and its number if batches can be made by it. Also
+    /// removes the recipes that are not `in_use`.
     pub(super) fn seen(
         &mut self,
         in_use: impl FnOnce() -> BTreeSet<RecipeNumber>,
@@ -104,13 +106,13 @@ impl Recipes {
     }
 }
 
-/// What these settings mean for the producer's pipeline, from whose own they differ by the recipe.
+/// Resolves these settings for the producer's pipeline. They differ from its own settings only by the recipe.
 ///
 /// # Errors
 /// [`Error::Config`] that names the setting.
 fn config(pipeline: &Pipeline, settings: &GivenSettings) -> Result<LoaderConfig> {
     let own = pipeline.config();
-    // The loader that has this recipe hears the same of it, and nobody else needs to.
+    // Warnings are dropped here: the loader with this recipe shows the same ones.
     let config = notices::unheard(|| options(settings)?.validate()?.check(pipeline.index()))?;
     if config.label_columns != own.label_columns {
         let message = "is not what it was when this process began to share its batches";
@@ -120,14 +122,14 @@ fn config(pipeline: &Pipeline, settings: &GivenSettings) -> Result<LoaderConfig>
     Ok(LoaderConfig { selection, label_columns, stretches: own.stretches.clone(), ..config })
 }
 
-/// The options of a producer with these settings.
+/// Returns the options of a producer with these settings.
 ///
 /// # Errors
 /// [`Error::Config`] that names the setting.
 pub(super) fn options(settings: &GivenSettings) -> Result<LoaderOptions> {
     let mut options = settings.options(LoaderKind::Images)?;
     options.progress = false;
-    // The window is what a consumer of this pipeline keeps.
+    // The pipeline must be able to keep all batches of the window.
     options.keep = options.shared_window.saturating_add(super::RESERVE);
     options.device = Device::Cpu.to_string();
     Ok(options)

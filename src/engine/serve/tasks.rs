@@ -1,4 +1,4 @@
-//! A thread of a producer that does one task after another, and rings a bell after each.
+//! A worker thread of a producer: it runs one task after another, and rings a bell after each.
 
 use crate::sharing::Bell;
 use base::error::{Error, Result};
@@ -6,17 +6,17 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// The end of the thread that others hold. The thread ends when this is dropped.
+/// The owner's handle of the thread. The thread ends when the handle is dropped.
 pub(super) struct TaskThread<Task, Outcome> {
     tasks: Sender<Task>,
     outcomes: Receiver<Result<Outcome>>,
 }
 
 impl<Task: Send + 'static, Outcome: Send + 'static> TaskThread<Task, Outcome> {
-    /// Starts a thread of this name, which does its `work` for each task. A panic in it is an error of that task.
+    /// Starts a thread with this name, which runs `work` for each task. A panic becomes the error of that task.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when no thread can be started.
+    /// [`Error::Unavailable`] if the thread cannot be started.
     pub(super) fn start(
         name: &str,
         bell: Arc<Bell>,
@@ -39,12 +39,12 @@ impl<Task: Send + 'static, Outcome: Send + 'static> TaskThread<Task, Outcome> {
         Ok(Self { tasks, outcomes })
     }
 
-    /// Has a task done, after those that were given before.
+    /// Queues a task after the earlier ones.
     pub(super) fn give(&self, task: Task) {
         let _ = self.tasks.send(task);
     }
 
-    /// What came of the next task, if it is done. Outcomes come in the order of their tasks.
+    /// Returns the outcome of the next task, if it is done. Outcomes come in the order of their tasks.
     pub(super) fn take(&self) -> Option<Result<Outcome>> {
         self.outcomes.try_recv().ok()
     }

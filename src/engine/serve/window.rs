@@ -1,58 +1,57 @@
-//! Which batches are kept for consumers that share them, and what is done when some are behind. All of it is pure.
+//! The window of a producer: which batches are kept for the consumers that share them, and what happens to consumers
+//! that fall behind. This code is pure: it does no I/O, and the caller passes the time.
 //!
-//! The window is the latest batches that were made. A consumer takes one after another; who asks for one that has left
-//! the window is told to go elsewhere. Before a batch leaves it for others that some have not taken yet, the fastest
-//! waits for these a little: consumers of the same speed stay together, and one that is slower or stopped is left.
+//! The window holds the latest batches that were made. A consumer that asks for a batch that has left the window is
+//! sent elsewhere. Before the window drops a batch that some consumers have not taken yet, the fastest consumer waits
+//! for them a little. So consumers of the same speed stay together, and one that is slower or stopped is detached.
 //!
-//! Consumers may have recipes of their own. What is in the window was made by those of the consumers that were there,
-//! and may be of bytes that were read too early for one that has come later.
+//! Consumers may have their own recipes. The batches of the window were made by the recipes of the consumers that were
+//! there at that time. Their samples may have been read too early for a consumer that joins later.
 
 use crate::config::SharingPolicy;
 use crate::sharing::BatchPosition;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// The share of time that the fastest waits for others at most, and the most that it waits at once.
+/// Largest share of time that the fastest consumer waits for others, and the longest single wait.
 const GRACE_SHARE: f64 = 0.02;
 const MOST_GRACE: Duration = Duration::from_millis(250);
 
-/// How long a consumer that asks for another place than the next waits for the others to ask for it, too, as they do
-/// where all leave an epoch early.
+/// How long a consumer that jumps to another place waits for the others to jump there, too. All jump if they leave an
+/// epoch early.
 const MOVE: Duration = Duration::from_millis(250);
 
-/// Where everybody waits for the slowest: after so long, somebody should look what is the matter with it.
+/// In lockstep (`shared_policy="wait"`), the wait for the slowest after which users are warned.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// The number of a consumer.
 pub(crate) type ConsumerId = u64;
 
-/// The number of a recipe, by which batches are made of the same samples.
 pub(crate) type RecipeNumber = usize;
 
-/// What is to be done.
+/// What the producer must do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// This consumer gets the batch that it asked for.
+    /// Leases this consumer the batch that it asked for.
     Lend(ConsumerId, BatchPosition),
-    /// This consumer goes elsewhere.
+    /// Sends this consumer elsewhere.
     Refuse(ConsumerId),
-    /// The next batches are to be made, by each of these recipes, and given to [`SharedWindow::made`].
+    /// Makes the batches of this step, one by each of these recipes, for [`SharedWindow::made`].
     Make(BatchPosition, BTreeSet<RecipeNumber>),
 }
 
-/// The window of a producer. `B` is what was made of the samples of a step: a batch by each recipe that was wanted.
+/// The window of a producer. `B` holds the batches of a step: one by each recipe that was wanted.
 pub(crate) struct SharedWindow<B> {
     size: usize,
     policy: SharingPolicy,
     begun: Instant,
-    /// The number of steps of an epoch.
+    /// Number of steps of an epoch.
     steps: u64,
     batches: VecDeque<KeptStep<B>>,
-    /// The batch that is made next.
+    /// The next batch to be made.
     end: BatchPosition,
-    /// By which recipes it is being made, if it is.
+    /// The recipes by which it is being made, while it is.
     making: Option<BTreeSet<RecipeNumber>>,
-    /// Whether the first batch waits for the consumers that begin together, of which there are so many.
+    /// While the first batch waits for the consumers that begin together: their number, and the deadline.
     gathering: Option<(u32, Instant)>,
     consumers: BTreeMap<ConsumerId, Consumer>,
     grace: Grace,
@@ -62,12 +61,12 @@ struct KeptStep<B> {
     at: BatchPosition,
     recipes: BTreeSet<RecipeNumber>,
     batch: B,
-    /// Nothing of it was read before.
+    /// None of its samples was read before this time.
     since: Instant,
 }
 
 impl<B> KeptStep<B> {
-    /// Whether there is a batch in it for a consumer.
+    /// Whether it has a batch that a consumer can use.
     fn suits(&self, consumer: &Consumer) -> bool {
         self.has_recipe_of(consumer) && self.since >= consumer.not_before
     }
@@ -82,13 +81,13 @@ struct Consumer {
     recipe: RecipeNumber,
     /// The batch that it asks for next.
     next: BatchPosition,
-    /// What was read before is too old for it.
+    /// Samples that were read before this time are too old for it.
     not_before: Instant,
-    /// Since when it waits for the batch.
+    /// When it began to wait for the batch, if it waits.
     asks: Option<Instant>,
-    /// Whether it fell behind, so that nobody waits for it.
+    /// Whether it is detached: it fell behind, so the others do not wait for it.
     is_left: bool,
-    /// Whether it has broken its iteration off, so that nobody waits for it until it asks again.
+    /// Whether it has broken off its iteration. The others do not wait for it until it asks again.
     rests: bool,
 }
 
@@ -98,7 +97,7 @@ impl Consumer {
     }
 }
 
-/// How long the fastest may still wait for others.
+/// The remaining time that the fastest consumer may wait for others.
 struct Grace {
     since: Instant,
     spent: Duration,
@@ -113,8 +112,8 @@ impl Grace {
 }
 
 impl<B> SharedWindow<B> {
-    /// A window of `size` batches for epochs of `steps`, which begins at `at` when `consumers` are there, or at
-    /// `patience`.
+    /// Makes a window of `size` batches for epochs of `steps`. It starts at `at` when `consumers` have joined, or at
+    /// the deadline `patience`.
     pub(crate) fn new(
         size: usize,
         policy: SharingPolicy,
@@ -142,7 +141,7 @@ impl<B> SharedWindow<B> {
         self.consumers.len()
     }
 
-    /// The batch at a place of the window.
+    /// Returns the batch at a place of the window.
     pub(crate) fn batch(&self, at: BatchPosition) -> Option<&B> {
         self.kept(at).map(|kept| &kept.batch)
     }
@@ -151,18 +150,18 @@ impl<B> SharedWindow<B> {
         self.batches.iter().find(|kept| kept.at == at)
     }
 
-    /// Whether nobody keeps the window where it is.
+    /// Whether no consumer ties the window to its place.
     fn is_free(&self) -> bool {
         self.making.is_none() && self.consumers.values().all(|consumer| consumer.is_left)
     }
 
-    /// Whether a batch comes before the first one, which nobody has had yet.
+    /// Whether `at` comes before the first batch, which no consumer has taken yet.
     fn begins_with(&self, at: BatchPosition) -> bool {
         self.gathering.is_some() && self.batches.is_empty() && self.ahead(at, self.end).is_some()
     }
 
-    /// Whether all consumers stay where they are, and nobody would be more than a window ahead of `at`. Then what was
-    /// there is made again, rather than by another producer.
+    /// Whether the window can go back to `at`: no consumer waits for a batch, and none would be more than a window
+    /// ahead of `at`. Then this producer makes the batches again, and no other producer is needed.
     fn goes_back_to(&self, at: BatchPosition) -> bool {
         let mut there = self.consumers.values().filter(|consumer| consumer.is_waited_for()).peekable();
         let stays = |consumer: &Consumer| {
@@ -172,18 +171,18 @@ impl<B> SharedWindow<B> {
         self.making.is_none() && there.peek().is_some() && there.all(stays)
     }
 
-    /// Whether a consumer that asks for `at` first would be taken.
+    /// Whether a consumer that starts at `at` can join.
     pub(crate) fn takes(&self, at: BatchPosition) -> bool {
         self.is_free() || self.begins_with(at) || self.is_near(at) || self.goes_back_to(at)
     }
 
-    /// Takes a consumer with this recipe that asks for `at` first. Returns whether it is taken.
+    /// Adds a consumer with this recipe that starts at `at`. Returns whether it could join.
     pub(crate) fn join(&mut self, id: ConsumerId, recipe: RecipeNumber, at: BatchPosition) -> bool {
         if !self.is_near(at) && (self.is_free() || self.goes_back_to(at)) {
-            // Nobody else is here, or nobody minds: the producer goes where it is wanted.
+            // No other consumer is affected, so the window moves to this one.
             self.go_to(at);
         } else if self.begins_with(at) {
-            // Those that begin together begin with the first batch that any of them needs.
+            // Consumers that begin together start with the earliest batch that any of them needs.
             self.end = at;
         }
         let is_taken = self.is_near(at);
@@ -195,12 +194,12 @@ impl<B> SharedWindow<B> {
         is_taken
     }
 
-    /// Forgets a consumer that is gone.
+    /// Removes a consumer that has left.
     pub(crate) fn leave(&mut self, id: ConsumerId) {
         self.consumers.remove(&id);
     }
 
-    /// Notes that a consumer asks for a batch, of what was not read before `not_before`.
+    /// Records that a consumer asks for a batch, with samples not read before `not_before`.
     pub(crate) fn ask(&mut self, id: ConsumerId, at: BatchPosition, not_before: Instant, now: Instant) {
         if let Some(consumer) = self.consumers.get_mut(&id) {
             (consumer.next, consumer.not_before) = (at, not_before);
@@ -208,14 +207,14 @@ impl<B> SharedWindow<B> {
         }
     }
 
-    /// Notes that a consumer has broken its iteration off.
+    /// Records that a consumer has broken off its iteration.
     pub(crate) fn rest(&mut self, id: ConsumerId) {
         if let Some(consumer) = self.consumers.get_mut(&id) {
             (consumer.asks, consumer.rests) = (None, true);
         }
     }
 
-    /// Takes the batch that was to be made, of which nothing was read before `since`.
+    /// Adds the requested batch. None of its samples was read before `since`.
     pub(crate) fn made(&mut self, batch: B, since: Instant) {
         let recipes = self.making.take().unwrap_or_default();
         while self.batches.len() >= self.size {
@@ -225,7 +224,7 @@ impl<B> SharedWindow<B> {
         self.end = self.after(self.end);
     }
 
-    /// Notes that the batch could not be made. Returns those that asked for it, or for a later one.
+    /// Records that the batch could not be made. Removes and returns the consumers that wait for it or for a later one.
     pub(crate) fn failed(&mut self) -> Vec<ConsumerId> {
         self.making = None;
         let asking = self.consumers.iter().filter(|(_, consumer)| consumer.asks.is_some());
@@ -234,7 +233,7 @@ impl<B> SharedWindow<B> {
         asking
     }
 
-    /// What is to be done now.
+    /// Returns the actions that are due now.
     pub(crate) fn act(&mut self, now: Instant) -> Vec<Action> {
         let mut actions = Vec::new();
         if self.gathers_until(now).is_some() {
@@ -243,7 +242,7 @@ impl<B> SharedWindow<B> {
         if self.gathering.is_some() && !self.consumers.is_empty() {
             self.gathering = None;
         }
-        // First, so that nobody is lent what is not there any more.
+        // First, so that no consumer is leased a batch that this step removes.
         self.make_again(&mut actions);
         self.answer(&mut actions);
         if let Some(at) = self.to_move_to() {
@@ -253,7 +252,7 @@ impl<B> SharedWindow<B> {
             self.refuse(id, &mut actions);
         }
         if !self.wants_more() {
-            // Who was held up may be gone.
+            // The consumer that was held up may have left.
             self.unblocked(now);
         } else if self.making.is_none() && self.has_room(now) {
             let recipes = self.recipes();
@@ -263,10 +262,10 @@ impl<B> SharedWindow<B> {
         actions
     }
 
-    /// When [`SharedWindow::act`] is due at the latest, although nothing happens.
+    /// Returns the latest time at which [`SharedWindow::act`] must be called if nothing else happens.
     pub(crate) fn due(&self, now: Instant) -> Option<Instant> {
         if let Some(until) = self.gathers_until(now) {
-            // Until then nothing else is looked at.
+            // Until then [`SharedWindow::act`] does nothing else.
             return Some(until).filter(|_| !self.consumers.is_empty());
         }
         let grace = self.grace.blocked.map(|since| match self.policy {
@@ -280,18 +279,18 @@ impl<B> SharedWindow<B> {
         due.map(|due| due.max(now))
     }
 
-    /// Until when the first batch waits for the consumers that begin together, if it does.
+    /// Returns the time until which the first batch waits for the consumers that begin together, if it waits.
     fn gathers_until(&self, now: Instant) -> Option<Instant> {
         let (count, until) = self.gathering?;
         (self.consumers.len() < count as usize && now < until).then_some(until)
     }
 
-    /// Whether some have waited for others for so long that somebody should look.
+    /// Whether some consumers have waited for others for so long that users should be warned.
     pub(crate) fn waits_for_long(&self, now: Instant) -> bool {
         self.grace.blocked.is_some_and(|since| now >= since + LONG)
     }
 
-    /// Answers those whose batch is there.
+    /// Answers the consumers whose batch is ready.
     fn answer(&mut self, actions: &mut Vec<Action>) {
         let begin = self.batches.front().map_or(self.end, |kept| kept.at);
         let asking = self.consumers.iter().filter(|(_, consumer)| consumer.asks.is_some());
@@ -300,7 +299,7 @@ impl<B> SharedWindow<B> {
             let at = consumer.next;
             if self.kept(at).is_some_and(|kept| kept.suits(&consumer)) {
                 let next = self.after(at);
-                // Who takes a batch of the window has caught up.
+                // A consumer that takes a batch of the window has caught up.
                 self.consumers.insert(id, Consumer { next, asks: None, is_left: false, ..consumer });
                 actions.push(Action::Lend(id, at));
             } else if consumer.is_left || at < begin && self.consumers.len() > 1 {
@@ -314,19 +313,19 @@ impl<B> SharedWindow<B> {
         actions.push(Action::Refuse(id));
     }
 
-    /// The recipes of those for whom batches are made.
+    /// Returns the recipes by which batches must be made: those of all consumers that are not detached.
     pub(crate) fn recipes(&self) -> BTreeSet<RecipeNumber> {
         self.consumers.values().filter(|consumer| !consumer.is_left).map(|consumer| consumer.recipe).collect()
     }
 
-    /// The recipes of all consumers, and those by which batches are being made.
+    /// Returns the recipes of all consumers, and those by which batches are being made.
     pub(crate) fn in_use(&self) -> BTreeSet<RecipeNumber> {
         let making = self.making.iter().flatten().copied();
         self.consumers.values().map(|consumer| consumer.recipe).chain(making).collect()
     }
 
-    /// Has batches made again for those who ask for some that do not suit them, because they came later. Where somebody
-    /// would be too far ahead then, they go elsewhere.
+    /// Makes batches again if consumers ask for batches that they cannot use, because they joined later. If another
+    /// consumer would then be too far ahead, those consumers are sent elsewhere instead.
     fn make_again(&mut self, actions: &mut Vec<Action>) {
         let lacks = |consumer: &Consumer| {
             let kept = self.kept(consumer.next).filter(|_| consumer.asks.is_some() && !consumer.is_left);
@@ -340,7 +339,8 @@ impl<B> SharedWindow<B> {
         let Some(first) = there().min().filter(|_| !lacking.is_empty() && self.making.is_none()) else {
             return;
         };
-        // One that has another recipe could have come earlier; what is only too old may be so for the slowest of all.
+        // A consumer with another recipe gets one step less, because it could have joined earlier. A batch that is only
+        // too old may be so even for the slowest consumer, which could not.
         let lacks_recipe = |id| {
             let consumer = &self.consumers[id];
             self.kept(consumer.next).is_some_and(|kept| !kept.has_recipe_of(consumer))
@@ -353,7 +353,7 @@ impl<B> SharedWindow<B> {
         }
     }
 
-    /// Where all consumers want to go, if that is not where the window is.
+    /// Returns the place that all consumers ask for, if it is outside of the window.
     fn to_move_to(&self) -> Option<BatchPosition> {
         if self.making.is_some() {
             return None;
@@ -366,7 +366,7 @@ impl<B> SharedWindow<B> {
         all.then_some(first)
     }
 
-    /// The consumers that have asked for long for what this producer does not come to.
+    /// Returns the consumers that have asked for some time for a place that this producer does not reach.
     fn strays(&self, now: Instant) -> Vec<ConsumerId> {
         let is_stray = |consumer: &Consumer| {
             !self.is_near(consumer.next) && consumer.asks.is_some_and(|since| now >= since + MOVE)
@@ -374,8 +374,8 @@ impl<B> SharedWindow<B> {
         self.consumers.iter().filter(|(_, consumer)| is_stray(consumer)).map(|(id, _)| *id).collect()
     }
 
-    /// Whether a consumer will ask for the batch that is made next, or for a later one. So one is there before it is
-    /// asked for, but for the first of an epoch: the one before may have been the last.
+    /// Whether a consumer will ask for the next batch or for a later one. If so, it is made ahead, except for the first
+    /// batch of an epoch: the batch before may have been the consumer's last.
     fn wants_more(&self) -> bool {
         let wanted = |consumer: &Consumer| {
             let asks = consumer.asks.is_some() || self.end.step > 0;
@@ -385,8 +385,8 @@ impl<B> SharedWindow<B> {
             && self.consumers.values().any(|consumer| !consumer.is_left && wanted(consumer))
     }
 
-    /// Whether there is room for one more batch: the window is not full, or all have taken its first one. Those that
-    /// have not are left when the others have waited long enough.
+    /// Whether there is space for one more batch: the window is not full, or all consumers have taken its first one.
+    /// Consumers that have not are detached when the others have waited long enough.
     fn has_room(&mut self, now: Instant) -> bool {
         let first = self.batches.front().map(|kept| kept.at);
         let Some(first) = first.filter(|_| self.batches.len() >= self.size) else {
@@ -399,7 +399,7 @@ impl<B> SharedWindow<B> {
         if behind.is_empty() {
             return self.unblocked(now);
         }
-        // While nobody waits for the next batch, nobody is held up.
+        // No consumer is held up while none waits for the next batch.
         let waits = |consumer: &Consumer| consumer.asks.is_some() && consumer.next >= self.end;
         if !self.consumers.values().any(waits) {
             self.unblocked(now);
@@ -417,7 +417,7 @@ impl<B> SharedWindow<B> {
         self.unblocked(now)
     }
 
-    /// Notes that nobody is held up any more. Returns true.
+    /// Records that no consumer is held up any more. Returns true.
     fn unblocked(&mut self, now: Instant) -> bool {
         if let Some(since) = self.grace.blocked.take() {
             self.grace.spent += now - since;
@@ -425,17 +425,18 @@ impl<B> SharedWindow<B> {
         true
     }
 
-    /// Whether a batch is in the window, or comes soon. Before the first one is made, that is whatever a consumer may
-    /// ask for that was a whole window ahead of another when a producer was lost.
+    /// Whether a batch is in the window, or will be soon. Before the first batch is made, this covers all batches that
+    /// consumers may ask for after a producer was lost: these may be a whole window apart.
     fn is_near(&self, at: BatchPosition) -> bool {
-        // What leaves the window for the batch that is being made is nobody's any more.
+        // The batch that leaves the window for the one being made is no longer available.
         let leaving = usize::from(self.making.is_some() && self.batches.len() >= self.size);
         let begin = self.batches.get(leaving).map_or(self.end, |kept| kept.at);
         let room = ((self.batches.len() - leaving).max(1) + self.size) as u64;
         self.ahead(begin, at).is_some_and(|distance| distance < room)
     }
 
-    /// How many steps `at` is ahead of `from`; `None` where it is behind. Steps of the next epoch follow those of one.
+    /// Returns how many steps `at` is ahead of `from`; `None` if it is before `from`. The steps of the next epoch
+    /// follow those of the current one.
     fn ahead(&self, from: BatchPosition, at: BatchPosition) -> Option<u64> {
         match at.epoch.checked_sub(from.epoch)? {
             0 => at.step.checked_sub(from.step),

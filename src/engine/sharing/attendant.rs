@@ -1,5 +1,5 @@
-//! A consumer's way to its batches: it finds a producer that is where it is, or starts one, and goes on with another
-//! when that one is lost.
+//! A consumer's access to its batches (`Attendant`): it finds a producer near its step or starts one, and moves to
+//! another if that one is lost.
 
 use super::key::{SharedKey, Sharing};
 use super::link::{AskOutcome, Attended as Lent, Greeting, Introduction, Link, Patience};
@@ -18,24 +18,24 @@ use std::time::{Duration, Instant};
 
 pub use super::link::Attended;
 
-/// How long a producer that another process starts may take until it listens, and one that looks at a recipe until it
-/// knows it.
+/// Longest wait until a producer that another process starts listens, and until a producer has checked a recipe.
 const START: Duration = Duration::from_secs(30);
 
-/// After so many steps it is looked whether others have come to the same place.
+/// Number of steps after which a consumer checks whether other producers have reached the same step.
 const REJOIN: u64 = 8;
 
-/// How often it is looked for meanwhile.
+/// Interval at which a starting producer is looked for.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// How long a producer may take to say anything to one that needs one, and to one that has another.
+/// Longest wait for a producer's first answer: for a consumer without a producer, and for one that has another.
 const WELCOME: Duration = Duration::from_secs(2);
 const PASSING: Duration = Duration::from_millis(100);
 
-/// How long before an iteration began a batch of it may have been read: others may have begun it a little earlier.
+/// How long before the start of an iteration its samples may have been read. Other consumers may have begun it a little
+/// earlier.
 const EARLIER: Duration = Duration::from_secs(1);
 
-/// What a consumer has had of producers so far.
+/// Counters of a consumer.
 #[derive(Debug, Default)]
 pub struct SharingStats {
     taken: AtomicU64,
@@ -46,7 +46,7 @@ pub struct SharingStats {
 }
 
 impl SharingStats {
-    /// These numbers.
+    /// Returns the current numbers.
     pub fn numbers(&self) -> SharingNumbers {
         let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let latest = *self.latest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,58 +63,58 @@ impl SharingStats {
     }
 }
 
-/// What became of a hello.
+/// Result of a hello.
 #[derive(Debug, PartialEq)]
 enum Greeted {
     Taken,
-    /// The producer is elsewhere, or makes no batches by this recipe yet.
+    /// The producer is at other steps, or does not make batches by this recipe yet.
     NotTaken,
-    /// It does not answer.
+    /// The producer does not answer.
     Silent,
-    /// It has ended meanwhile.
+    /// The producer has exited.
     Gone,
 }
 
-/// A consumer of batches that are shared.
+/// A consumer of shared batches.
 pub struct Attendant {
     sharing: Arc<Sharing>,
     notices: Notices,
     stats: Arc<SharingStats>,
     bell: Arc<Bell>,
     link: Option<(SharedKey, Link)>,
-    /// The places whose producers have sent this consumer elsewhere since it was lent a batch.
+    /// Places whose producers have sent this consumer elsewhere since it last got a batch.
     passed_over: BTreeSet<u32>,
     silent: SilentPlaces,
-    /// What was read before is too old for the iteration that runs.
+    /// Samples that were read before this time are too old for the running iteration.
     not_before: Instant,
-    /// The place of the producer of `link`.
+    /// Number of the place of the producer of `link`.
     number: u32,
-    /// How many consumers there were when a batch came last.
+    /// Number of consumers when the latest batch came.
     consumers: u32,
 }
 
 impl Attendant {
-    /// A consumer that is woken by its `bell`.
+    /// Makes a consumer that its `bell` wakes.
     pub fn new(sharing: Arc<Sharing>, notices: Notices, stats: Arc<SharingStats>, bell: Arc<Bell>) -> Self {
         let (silent, not_before) = (SilentPlaces::default(), sharing.since);
         let (link, passed_over, number, consumers) = (None, BTreeSet::new(), 0, 0);
         Self { sharing, notices, stats, bell, link, passed_over, silent, not_before, number, consumers }
     }
 
-    /// Notes that an iteration begins, which gets what is read from now on, or was just now.
+    /// Records that an iteration begins. It gets samples that are read from now on, or were read just now.
     pub fn begin(&mut self) {
         let earlier = Instant::now().checked_sub(EARLIER);
         self.not_before = earlier.map_or(self.sharing.since, |earlier| earlier.max(self.sharing.since));
     }
 
-    /// Notes that an iteration was broken off.
+    /// Records that an iteration was broken off.
     pub fn rest(&self) {
         if let Some((_, link)) = &self.link {
             link.rest();
         }
     }
 
-    /// Goes over to a producer of a lower number that has come to the same steps, if there is one. So those that fell
+    /// Moves to a producer with a lower number that has reached the same step, if there is one. So consumers that fell
     /// behind and caught up share again.
     fn rejoin(&mut self, place: (u32, u32), at: BatchPosition) -> Result<()> {
         let key = self.sharing.key(place.0, place.1);
@@ -124,7 +124,7 @@ impl Attendant {
                 continue;
             }
             let Connected::To(socket) = places.connect(number)? else { continue };
-            // Where the recipe must be looked at first, it is known when this is tried again.
+            // A recipe that must be checked first will have been checked at the next attempt.
             let patience = Patience { word: PASSING, recipe: Duration::ZERO };
             if self.greet(socket, number, key, at, patience)? == Greeted::Taken {
                 break;
@@ -133,7 +133,7 @@ impl Attendant {
         Ok(())
     }
 
-    /// Says hello to the producer of a place, and is its consumer from now on if that takes it.
+    /// Says hello to the producer of a place, and becomes its consumer if it is admitted.
     fn greet(
         &mut self,
         socket: Socket,
@@ -166,7 +166,7 @@ impl Attendant {
     /// Finds a producer for the batches of `(rank, world_size)` from `at` on, or starts one.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where nothing can be shared; what keeps a producer from its work.
+    /// [`Error::Unavailable`] if nothing can be shared; otherwise the error that a started producer reports.
     pub fn find(&mut self, place: (u32, u32), at: BatchPosition) -> Result<()> {
         let key = self.sharing.key(place.0, place.1);
         let places = ProducerPlaces::open(key)?;
@@ -206,10 +206,10 @@ impl Attendant {
         Err(Error::Unavailable(message))
     }
 
-    /// The batch at `at` of `(rank, world_size)`; `None` when it was `stopped`.
+    /// Returns the batch at `at` of `(rank, world_size)`; `None` if it was `stopped`.
     ///
     /// # Errors
-    /// Those of [`Attendant::find`]; what keeps the producer from making the batch.
+    /// The errors of [`Attendant::find`]; the error that keeps the producer from making the batch.
     pub fn take(
         &mut self,
         place: (u32, u32),
@@ -231,7 +231,7 @@ impl Attendant {
             let outcome = match link.ask((at, self.not_before), &self.bell, stopped, &self.notices) {
                 Ok(outcome) => outcome,
                 Err(error) => {
-                    // The producer has forgotten this consumer, and another iteration finds one anew.
+                    // The producer has removed this consumer. The next iteration finds a producer again.
                     self.link = None;
                     return Err(error);
                 }

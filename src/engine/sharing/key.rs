@@ -1,4 +1,4 @@
-//! What processes that share batches agree on.
+//! The key: a digest of everything that loaders must have in common to share batches.
 
 use super::start::ProducerOrder;
 use crate::config::{Given, GivenSettings, LoaderKind, LoaderOptions};
@@ -10,25 +10,25 @@ use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// How a loader shares its batches.
+/// The parameters by which a loader shares its batches.
 pub struct Sharing {
-    /// What those have in common who share, but for the rank, and for the stamps of shards.
+    /// Digest of what the loaders have in common, except for the rank and the stamps of shards.
     common: [u8; 32],
-    /// The stamps of shards.
+    /// Digest of the stamps of shards. A stamp (size, times, inode) changes with a file.
     stamps: [u8; 32],
-    /// What is made of samples, which those who share may have each their own.
+    /// The transforms of this loader. Loaders that share may have different ones.
     pub recipe: GivenSettings,
-    /// How a producer of them is started.
+    /// The parameters to start a producer of these batches.
     pub order: ProducerOrder,
-    /// When the dataset was open: what is lent was read later.
+    /// When the dataset was opened. Shared batches are of samples that were read later.
     pub since: Instant,
 }
 
 impl Sharing {
-    /// How batches of the datasets at `roots` are shared that have these `settings`; `None` where they are not.
+    /// Returns how batches of the datasets at `roots` with these `settings` are shared; `None` without `shared`.
     ///
     /// # Errors
-    /// [`Error::Config`] for settings that do not fit, which a loader would have refused.
+    /// [`Error::Config`] for settings that do not fit; a loader would have refused them.
     pub fn new(
         roots: &[PathBuf],
         settings: &GivenSettings,
@@ -57,7 +57,7 @@ impl Sharing {
                 Error::config("shared", format!("cannot be told another process: {name}: {error}"))
             })?;
             add(&value);
-            // What a file of labels says may change while its name stays.
+            // A file of labels may change under the same name, so its contents are part of the key.
             if let ("labels", Given::Text(path)) = (name, &given) {
                 add(&std::fs::read(path).unwrap_or_default());
             }
@@ -69,7 +69,7 @@ impl Sharing {
         }
         let order = ProducerOrder {
             command,
-            // Where it is gone, it is as well to be anywhere.
+            // If the working directory no longer exists, any directory will do.
             directory: std::env::current_dir().ok(),
             roots: roots.to_vec(),
             settings: settings.clone(),
@@ -80,8 +80,8 @@ impl Sharing {
         Ok(Some(Self { common, stamps, recipe, order, since: Instant::now() }))
     }
 
-    /// The key of the batches of a rank, under which their producers are found. A producer reads the shards that it has
-    /// opened, so that loaders which opened others do not come to it.
+    /// Returns the key of a rank's batches, under which their producers are found. A producer reads the shards that it
+    /// has opened, so loaders that opened changed shards have another key.
     pub fn key(&self, rank: u32, world_size: u32) -> SharedKey {
         let mut digest = Sha256::new();
         digest.update(self.dataset_key(rank, world_size).0);
@@ -89,7 +89,8 @@ impl Sharing {
         SharedKey(digest.finalize().into())
     }
 
-    /// The same without the stamps of shards, which a loader may find changed, and the samples the same.
+    /// Returns the same key without the stamps of shards. A loader may find the stamps changed and the samples the
+    /// same.
     pub fn dataset_key(&self, rank: u32, world_size: u32) -> SharedKey {
         let mut digest = Sha256::new();
         digest.update(self.common);
@@ -99,27 +100,27 @@ impl Sharing {
     }
 }
 
-/// The path from the root, without links, so that those who call a dataset by other names meet; a URL as it is.
+/// Returns the absolute path without links, so that different names of one dataset give one key; a URL is unchanged.
 fn whole(root: &Path) -> PathBuf {
     std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned())
 }
 
-/// What all processes that share batches have the same: dataset, order, fields, rank and version of the program.
+/// Identifies compatible loaders: same dataset, order, fields, rank and version of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedKey([u8; 32]);
 
 impl SharedKey {
-    /// A key of its own for each text.
+    /// Makes a key from a text.
     #[cfg(test)]
     pub(super) fn of(text: &[u8]) -> Self {
         Self(Sha256::digest(text).into())
     }
 
-    /// A number by which a lock of its own is found, with room for 256 after it.
+    /// Returns the number of the first of 256 bytes of the lock file that belong to this key.
     pub fn first_lock(self) -> u64 {
         let mut raw = [0; 8];
         raw.copy_from_slice(&self.0[..8]);
-        // Locks are on bytes of a file, whose numbers are positive and have a sign.
+        // Offsets of locked bytes are signed and must be positive.
         (u64::from_le_bytes(raw) >> 2) & !0xFF
     }
 }

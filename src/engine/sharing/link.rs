@@ -12,57 +12,57 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// After so long without a word from the producer it is asked whether it is there.
+/// Silence of the producer after which it is pinged.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// How long it may take to answer that. It answers whatever it is busy with, unless it is stopped.
+/// Longest wait for the answer to a ping. A producer answers while it is busy, unless it is stopped.
 const ANSWER: Duration = Duration::from_millis(500);
 
-/// A connection to a producer that takes this consumer.
+/// A connection to a producer that has admitted this consumer.
 pub(super) struct Link {
     socket: Arc<Socket>,
-    /// The buffers that the producer has lent so far, by their numbers.
+    /// The buffers that the producer has leased so far, by number.
     maps: HashMap<u64, Arc<LentMap>>,
-    /// The process of the producer.
+    /// Process id of the producer.
     pub producer: u32,
-    /// How many batches it was asked for.
+    /// Number of batches that it was asked for.
     asked: u64,
 }
 
-/// What became of a greeting.
+/// Result of a hello.
 pub(super) enum Greeting {
     Taken(Link),
-    /// The producer is at other steps, or makes no batches by this recipe.
+    /// The producer is at other steps, or does not make batches by this recipe.
     Elsewhere,
-    /// The producer has ended.
+    /// The producer has exited.
     Gone,
     /// The producer does not answer.
     Silent,
 }
 
-/// A batch as it was lent.
+/// A leased batch.
 pub struct Attended {
     pub memory: LentMemory,
     pub parcel: Parcel,
     pub samples: u32,
-    /// How many consumers share it, and by how many recipes batches are made of its samples.
+    /// Number of consumers that share it, and number of recipes by which batches are made of its samples.
     pub consumers: u32,
     pub recipes: u32,
 }
 
-/// What became of asking for a batch.
+/// Result of asking for a batch.
 pub(super) enum AskOutcome {
     Lent(Attended),
-    /// Nobody wants it any more.
+    /// The batch is no longer wanted.
     Stopped,
     Elsewhere,
-    /// The producer is gone.
+    /// The producer has exited.
     Lost,
     /// The producer does not answer.
     Silent,
 }
 
-/// What a consumer has to say when it comes.
+/// The contents of a hello.
 pub(super) struct Introduction<'a> {
     pub key: SharedKey,
     pub recipe: &'a GivenSettings,
@@ -72,28 +72,28 @@ pub(super) struct Introduction<'a> {
     pub since: Instant,
 }
 
-/// How long a producer may take to answer a hello.
+/// Longest wait for the answer to a hello.
 #[derive(Clone, Copy)]
 pub(super) struct Patience {
-    /// Until it says anything.
+    /// Until any answer.
     pub word: Duration,
-    /// Until it knows the recipe, which it may have to look at first.
+    /// Until the recipe is known; the producer may have to check it first.
     pub recipe: Duration,
 }
 
-/// The socket by which buffers go back.
+/// The socket through which buffers are returned.
 struct GivesBack(Arc<Socket>);
 
 impl Lender for GivesBack {
     fn give_back(&self, buffer: u64, inherited: bool) {
-        // Without the connection the producer counts everything as given back.
+        // When the connection ends, the producer takes all buffers back.
         if !self.0.send(&ToProducer::GiveBack { buffer, inherited }, &[]) {
             self.0.close();
         }
     }
 }
 
-/// Since when nothing was heard of a producer, and whether it was asked for a sign of life.
+/// When the last message of a producer came, and whether it has been pinged since.
 struct Heartbeat {
     heard: Instant,
     pinged: Option<Instant>,
@@ -104,8 +104,8 @@ impl Heartbeat {
         Self { heard: Instant::now(), pinged: None }
     }
 
-    /// Waits a while for a word, or for the `bell`, and asks for one where none has come for long. Returns whether the
-    /// producer may still be there.
+    /// Waits for a message or for the `bell`, and sends a ping after a long silence. Returns whether the producer may
+    /// still be alive.
     fn wait(&mut self, socket: &Socket, bell: Option<&Bell>) -> bool {
         let until = match self.pinged {
             None => self.heard + QUIET,
@@ -125,8 +125,8 @@ impl Heartbeat {
 }
 
 impl Link {
-    /// Greets a producer, to take batches from it. One that looks at the recipe first is waited for as long as
-    /// `patience` allows; it knows the recipe when it is greeted again.
+    /// Says hello to a producer, to take batches from it. If the producer must check the recipe first, waits for at
+    /// most `patience`; the recipe will be known at the next hello.
     pub(super) fn greet(
         socket: Socket,
         Introduction { key, recipe, at, since }: Introduction<'_>,
@@ -185,11 +185,11 @@ impl Link {
         }
     }
 
-    /// Asks for the batch at `at`, of samples that were not read before `not_before`, and waits for it, as long as
-    /// nobody has `stopped` that, of which the `bell` tells.
+    /// Asks for the batch at `at`, of samples not read before `not_before`, and waits for it until `stopped`. The
+    /// `bell` rings when `stopped` changes.
     ///
     /// # Errors
-    /// What keeps the producer from making it.
+    /// The error that keeps the producer from making it.
     pub(super) fn ask(
         &mut self,
         (at, not_before): (BatchPosition, Instant),
@@ -217,7 +217,7 @@ impl Link {
                         Taken::Batch(number, of, attended) if number == self.asked && of == at => {
                             return Ok(AskOutcome::Lent(attended));
                         }
-                        // It was asked for by an iteration that has ended, and goes back.
+                        // An iteration that has ended asked for it; dropping it returns the buffer.
                         Taken::Batch(..) | Taken::Nothing => {}
                         Taken::Elsewhere => return Ok(AskOutcome::Elsewhere),
                     }
@@ -229,13 +229,13 @@ impl Link {
         }
     }
 
-    /// Says that the iteration was broken off, so that nobody waits for this consumer.
+    /// Reports that the iteration was broken off, so that the others do not wait for this consumer.
     pub(super) fn rest(&self) {
-        // A producer that does not hear it is gone, as the next iteration finds out.
+        // If sending fails, the producer has exited; the next iteration detects that.
         self.socket.send(&ToProducer::Rest, &[]);
     }
 
-    /// Takes what the producer said.
+    /// Handles a message of the producer.
     fn take(
         &mut self,
         message: ToConsumer,
@@ -275,19 +275,20 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // The connection lasts as long as somebody has a batch.
+        // The connection stays open until the last batch is dropped.
         self.socket.send(&ToProducer::Leave, &[]);
     }
 }
 
-/// How long ago that was, in microseconds. Clocks of two processes need not agree on what time it is.
+/// Returns the time since `since` in microseconds. The clocks of two processes need not agree, so ages are sent and not
+/// times.
 fn age(since: Instant) -> u64 {
     since.elapsed().as_micros().try_into().unwrap_or(u64::MAX)
 }
 
-/// What a message of a producer brought.
+/// Content of a message of a producer.
 enum Taken {
-    /// The number under which it was asked for, its place, and the batch.
+    /// The number of the request, the place, and the batch.
     Batch(u64, BatchPosition, Attended),
     Elsewhere,
     Nothing,
@@ -299,7 +300,7 @@ mod tests {
     use super::*;
     use base::node::RuntimeDirectory;
 
-    /// What becomes of a hello to a producer that looks at it, and is asked so many times whether it is there.
+    /// Returns the result of a hello to a producer that checks the recipe, after `answers` pings.
     fn greeted(recipe: Duration, answers: u32, welcomes: bool) -> Greeting {
         let place = tempfile::tempdir().unwrap();
         let directory = RuntimeDirectory::within(place.path()).unwrap();

@@ -1,4 +1,4 @@
-//! Where producers are found: sockets in the user's runtime directory, each of a producer that has a lock.
+//! The places of producers: a numbered lock for each producer, and its socket in the user's runtime directory.
 
 use super::key::SharedKey;
 use super::socket::{Connected, Listener, Socket};
@@ -7,22 +7,22 @@ use base::node::{LockKind, RangeLocks, RuntimeDirectory};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-/// The file whose bytes producers lock.
+/// File with one lockable byte for each place.
 const LOCKS: &str = "locks";
 
-/// The end of a socket's name.
+/// Suffix of a socket's name.
 const SOCKET: &str = ".sock";
 
-/// The most producers of the same batches at a time: each serves consumers that are at about the same step.
+/// Most producers of the same batches at a time. Each serves consumers that are at about the same step.
 pub(crate) const MOST_PRODUCERS: u32 = 64;
 
-/// The places of the producers of some batches.
+/// The places of the producers of one key.
 pub struct ProducerPlaces {
     directory: RuntimeDirectory,
     key: SharedKey,
 }
 
-/// The right to be the producer at a place. The kernel takes it back when the process that has it ends.
+/// A lock on a place: the right to be its producer. The kernel releases it when the owning process exits.
 pub struct Claim {
     locks: RangeLocks,
     number: u32,
@@ -30,7 +30,7 @@ pub struct Claim {
 
 impl ProducerPlaces {
     /// # Errors
-    /// [`Error::Unavailable`] where there is no directory that is the user's alone.
+    /// [`Error::Unavailable`] if there is no directory that only this user can access.
     pub fn open(key: SharedKey) -> Result<Self> {
         Ok(Self { directory: RuntimeDirectory::open("shared")?, key })
     }
@@ -50,15 +50,15 @@ impl ProducerPlaces {
     /// Connects to the producer with this number.
     ///
     /// # Errors
-    /// Those of [`Socket::connect`].
+    /// The errors of [`Socket::connect`].
     pub fn connect(&self, number: u32) -> Result<Connected> {
         Socket::connect(&self.directory, &self.name(number))
     }
 
-    /// Claims a place; `None` where another process has it.
+    /// Locks a place; `None` if another process holds it.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where files cannot be locked.
+    /// [`Error::Unavailable`] if files cannot be locked.
     pub fn claim(&self, number: u32) -> Result<Option<Claim>> {
         let locks = self.directory.locks(LOCKS)?;
         let byte = self.lock(number);
@@ -72,15 +72,15 @@ impl ProducerPlaces {
         }
     }
 
-    /// Whether another process has a place, as far as can be said.
+    /// Whether another process holds a place, or its lock cannot be checked.
     pub fn is_claimed(&self, number: u32) -> bool {
         !matches!(self.claim(number), Ok(Some(_)))
     }
 
-    /// Claims the first place that nobody has.
+    /// Locks the first free place.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where there is none.
+    /// [`Error::Unavailable`] if there is none.
     pub fn claim_any(&self) -> Result<Claim> {
         for number in 0..MOST_PRODUCERS {
             if let Some(claim) = self.claim(number)? {
@@ -90,26 +90,26 @@ impl ProducerPlaces {
         Err(Error::Unavailable(format!("{MOST_PRODUCERS} processes share these batches already")))
     }
 
-    /// Takes over the claim that a process was started with.
+    /// Takes over the lock that a process was started with.
     pub fn inherit(claim: OwnedFd, number: u32) -> Claim {
         Claim { locks: RangeLocks::new(File::from(claim)), number }
     }
 
-    /// Listens at a claimed place, in the stead of a producer that is gone.
+    /// Listens at a locked place. Replaces the socket of a producer that no longer exists.
     ///
     /// # Errors
-    /// Those of [`Listener::bind`].
+    /// The errors of [`Listener::bind`].
     pub fn listen(&self, claim: &Claim) -> Result<Listener> {
         self.remove_forsaken();
         Listener::bind(&self.directory, &self.name(claim.number))
     }
 
-    /// Takes the socket at a claimed place away.
+    /// Removes the socket at a locked place.
     pub fn leave(&self, claim: &Claim) {
         self.directory.remove(&self.name(claim.number));
     }
 
-    /// Removes sockets of these batches whose producers are gone.
+    /// Removes the abandoned sockets of this key: those of producers that no longer exist.
     fn remove_forsaken(&self) {
         let Ok(locks) = self.directory.locks(LOCKS) else { return };
         let prefix = format!("{}.", self.key);
@@ -117,7 +117,7 @@ impl ProducerPlaces {
             let number = name.strip_prefix(&prefix).and_then(|rest| rest.strip_suffix(SOCKET));
             let Some(number) = number.and_then(|number| number.parse::<u32>().ok()) else { continue };
             let byte = self.lock(number.min(0xFF));
-            // Who has the lock may remove, and nobody can begin there meanwhile.
+            // With the lock held, no producer can start at this place while its socket is removed.
             if locks.try_lock(byte..byte + 1, LockKind::Exclusive).unwrap_or(false) {
                 self.directory.remove(&name);
                 let _ = locks.unlock(byte..byte + 1);
@@ -131,7 +131,7 @@ impl Claim {
         self.number
     }
 
-    /// The descriptor that holds the claim, for a process that is started with it.
+    /// Returns the descriptor that holds the lock, for a process that is started with it.
     pub fn into_file(self) -> Result<OwnedFd> {
         let file = self.locks.descriptor_above(2);
         file.map_err(|error| Error::Unavailable(format!("no descriptor is left: {error}")))
@@ -154,12 +154,12 @@ mod tests {
         assert_eq!(open(one).claim_any().unwrap().number(), 1);
         let listener = places.listen(&claim).unwrap();
         assert!(matches!(open(one).connect(0).unwrap(), Connected::To(_)));
-        // The producer is another process, which has the open file alone.
+        // The producer is another process, which has only the open file.
         let inherited = ProducerPlaces::inherit(claim.into_file().unwrap(), 0);
         assert!(places.claim(0).unwrap().is_none());
         drop((inherited, listener));
         let again = places.claim(0).unwrap().unwrap();
-        // A name that was left goes when somebody else listens.
+        // An abandoned name is removed when another producer listens.
         let second = places.claim(1).unwrap().unwrap();
         assert_eq!(places.directory.names().iter().filter(|name| name.ends_with(SOCKET)).count(), 1);
         drop(again);

@@ -1,14 +1,14 @@
-//! Producers that did not answer, as one that is stopped does not: they are let alone for a while, each time for
-//! longer, so that nobody waits for them again and again.
+//! Producers that did not answer, for instance because they are stopped. They are skipped for a backoff period, which
+//! doubles each time, so that consumers do not wait for them again and again.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long a producer is let alone at first, and at most.
+/// First and longest backoff period.
 const FIRST: Duration = Duration::from_secs(5);
 const MOST: Duration = Duration::from_secs(60);
 
-/// The places of such producers.
+/// The places of producers that did not answer.
 #[derive(Default)]
 pub(super) struct SilentPlaces(BTreeMap<u32, SilentPlace>);
 
@@ -18,18 +18,18 @@ struct SilentPlace {
 }
 
 impl SilentPlaces {
-    /// Notes that the producer with this number did not answer.
+    /// Records that the producer with this number did not answer.
     pub(super) fn note(&mut self, number: u32, now: Instant) {
         let pause = self.0.get(&number).map_or(FIRST, |place| (2 * place.pause).min(MOST));
         self.0.insert(number, SilentPlace { until: now + pause, pause });
     }
 
-    /// Notes that it answers.
+    /// Records that it answers again.
     pub(super) fn forget(&mut self, number: u32) {
         self.0.remove(&number);
     }
 
-    /// Whether it is let alone.
+    /// Whether it is in its backoff period.
     pub(super) fn has(&self, number: u32, now: Instant) -> bool {
         self.0.get(&number).is_some_and(|place| now < place.until)
     }

@@ -1,4 +1,4 @@
-//! Sockets between a producer and its consumers: Unix sockets that keep messages apart and carry descriptors
+//! Sockets between a producer and its consumers: Unix sockets that keep message boundaries and pass file descriptors
 //! (SOCK_SEQPACKET), between processes of one user.
 
 use base::error::{Error, Result};
@@ -15,47 +15,47 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// The most bytes of a message.
+/// Most bytes of a message.
 const LONGEST: usize = 64 << 10;
 
-/// The most descriptors that come with a message.
+/// Most file descriptors in a message.
 const MOST_FILES: usize = 2;
 
-/// How long is waited at most where the kernel refuses to tell when there is something to read.
+/// Longest wait if the kernel refuses to poll.
 const REFUSED: Duration = Duration::from_millis(100);
 
 /// One end of a connection.
 pub struct Socket(OwnedFd);
 
-/// A socket that listens.
+/// A listening socket.
 pub struct Listener(OwnedFd);
 
-/// What connecting came to.
+/// Result of connecting.
 pub enum Connected {
     To(Socket),
-    /// Nobody listens.
+    /// No process listens.
     Nobody,
-    /// As many as can wait for whoever listens: it is very busy, or stopped.
+    /// The queue of connections is full: the listening process is very busy, or stopped.
     Crowded,
 }
 
-/// A message that came, and the descriptors with it.
+/// A received message, with its file descriptors.
 pub struct IncomingMessage<T> {
     pub message: T,
     pub files: Vec<OwnedFd>,
 }
 
-/// What came of waiting for a message.
+/// Result of receiving a message.
 pub enum Incoming<T> {
     Message(IncomingMessage<T>),
-    /// Nothing is there yet.
+    /// No message has arrived yet.
     Nothing,
-    /// The other end is gone, or sends what no end of ours sends.
+    /// The other end was closed, or it sent something that is not a message of this protocol.
     Closed,
 }
 
 impl Listener {
-    /// Listens at `name` in a directory of this user, in place of whoever did before.
+    /// Listens at `name` in a directory of this user. Replaces an earlier socket of that name.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -63,10 +63,11 @@ impl Listener {
         listen(directory, name, SocketType::SEQPACKET, NEVER_WAITING).map(Self)
     }
 
-    /// The next connection of a process of this user; `None` when there is none now. Others are turned away.
+    /// Returns the next connection of a process of this user; `None` if there is none now. Processes of other users are
+    /// refused.
     ///
     /// # Errors
-    /// That this process can open no more files, for example: who connects waits.
+    /// For example if this process has no file descriptors left: then new connections wait.
     pub fn accept(&self) -> io::Result<Option<Socket>> {
         match accept(&self.0, NEVER_WAITING) {
             Ok(socket) => Ok(Some(Socket(socket))),
@@ -89,10 +90,10 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// Connects to whoever listens at `name` in a directory of this user.
+    /// Connects to the process that listens at `name` in a directory of this user.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for a process of another user, and where this system lacks such sockets.
+    /// [`Error::Unavailable`] for a process of another user, and if this system lacks such sockets.
     pub fn connect(directory: &RuntimeDirectory, name: &str) -> Result<Connected> {
         match connect(directory, name, SocketType::SEQPACKET) {
             Ok(SocketContact::Listens(socket, _)) => Ok(Connected::To(Self(socket))),
@@ -112,13 +113,13 @@ impl Socket {
         }
     }
 
-    /// Whether a message cannot be sent at all.
+    /// Whether a message is too long to be sent.
     pub fn is_too_long(message: &impl Serialize) -> bool {
         serde_json::to_vec(message).is_ok_and(|bytes| bytes.len() > LONGEST)
     }
 
-    /// Sends a message with `files`. Returns whether it went out: no message waits, so the other end is given up where
-    /// it does not take what it is sent.
+    /// Sends a message with `files`. Returns whether it was sent. Messages are not queued here, so a peer that does not
+    /// read its messages is given up.
     pub fn send(&self, message: &impl Serialize, files: &[BorrowedFd<'_>]) -> bool {
         let Ok(bytes) = serde_json::to_vec(message) else { return false };
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
@@ -134,7 +135,7 @@ impl Socket {
         sent.is_ok()
     }
 
-    /// The message that has arrived, if one has.
+    /// Returns the message that has arrived, if any.
     pub fn receive<T: DeserializeOwned>(&self) -> Incoming<T> {
         let mut bytes = vec![0; LONGEST];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
@@ -160,14 +161,14 @@ impl Socket {
         }
     }
 
-    /// Ends the connection for both ends, whoever holds them.
+    /// Ends the connection for both ends, in all processes that hold them.
     pub fn close(&self) {
         let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
     }
 }
 
-/// Waits until one of `files` has something to read, or until `deadline`. Returns which of them have, as far as is
-/// known: reading from any of them must not wait.
+/// Waits until one of `files` is readable, or until `deadline`. Returns which of them are readable. The result may be
+/// wrong, so reading from any of them must not block.
 pub fn wait_for(files: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Vec<bool> {
     let mut polled: Vec<_> = files.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
     loop {
@@ -179,7 +180,7 @@ pub fn wait_for(files: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Vec<bool
         match rustix::event::poll(&mut polled, timeout.as_ref()) {
             Ok(_) => return polled.iter().map(|file| !file.revents().is_empty()).collect(),
             Err(rustix::io::Errno::INTR) => {}
-            // The process may have fewer files by now than these, for example.
+            // For example, the process may open fewer files now than it has.
             Err(_) => {
                 std::thread::sleep(left.unwrap_or(REFUSED).min(REFUSED));
                 return vec![true; files.len()];
@@ -188,12 +189,12 @@ pub fn wait_for(files: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Vec<bool
     }
 }
 
-/// Wakes who waits for it by [`wait_for`].
+/// Wakes a thread that waits for it in [`wait_for`].
 pub struct Bell(OwnedFd);
 
 impl Bell {
     /// # Errors
-    /// [`Error::Unavailable`] where the process has no descriptor left.
+    /// [`Error::Unavailable`] if the process has no file descriptor left.
     pub fn new() -> Result<Self> {
         use rustix::event::EventfdFlags;
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -204,7 +205,7 @@ impl Bell {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Notes that it was heard.
+    /// Resets the bell after it woke this thread.
     pub fn heard(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
@@ -288,7 +289,7 @@ mod tests {
 
     #[test]
     fn who_cannot_wait_for_files_asks_them_all() {
-        // As many as the process may have, and more: poll refuses to look at them.
+        // One more than the process may open: poll refuses them.
         let bell = Bell::new().unwrap();
         let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap();
         let files = vec![bell.as_fd(); most as usize + 1];

@@ -1,4 +1,8 @@
-//! How a producer is started: a process of its own, so that no consumer that is stopped, slow or killed takes it along.
+//! Start of a producer, as a separate process: a consumer that is stopped, slow or killed must not affect it.
+//!
+//! The loader passes a [`ProducerStart`] as JSON on standard input, the lock of the place as standard output, and a
+//! pipe for the answer as standard error. The producer forks and its first process exits at once, so that the loader
+//! keeps no child process. Then it answers `serves`, or with an error.
 
 use super::key::SharedKey;
 use super::places::{Claim, ProducerPlaces};
@@ -16,68 +20,68 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a consumer knows of the producer that it would start.
+/// The parameters of a consumer for the producer that it would start.
 #[derive(Clone)]
 pub struct ProducerOrder {
     /// The program that runs a command of `foreload`, and its first arguments.
     pub command: Vec<OsString>,
-    /// The directory in which its paths are looked up.
+    /// Working directory in which its paths are resolved.
     pub directory: Option<PathBuf>,
     pub roots: Vec<PathBuf>,
     pub settings: GivenSettings,
-    /// The number of consumers that begin together.
+    /// Number of consumers that begin together.
     pub consumers: u32,
 }
 
-/// By what a loader that asks for a producer knows its batches.
+/// The keys of the batches that a loader asks a producer for.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct AskedKeys {
-    /// The key of the batches.
+    /// Key of the batches.
     pub batches: SharedKey,
-    /// The same without the stamps of shards.
+    /// The same key without the stamps of shards.
     pub dataset: SharedKey,
 }
 
-/// What a producer is told at its start, on its standard input.
+/// The parameters that a producer reads from its standard input.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ProducerStart {
     pub roots: Vec<PathBuf>,
     pub settings: GivenSettings,
-    /// The rank whose batches it makes, and the number of ranks.
+    /// Rank of the batches, and number of ranks.
     pub rank: u32,
     pub world_size: u32,
-    /// The keys of these batches where a loader has asked for them: the dataset may be another one by now.
+    /// The keys that the loader asked for, if a loader started this producer. The dataset may have changed since.
     pub keys: Option<AskedKeys>,
-    /// The number of its place.
+    /// Number of its place.
     pub number: u32,
-    /// The first batch that is asked for.
+    /// First batch that is asked for.
     pub at: BatchPosition,
-    /// How many consumers it waits for before it makes the first, and how many milliseconds at most.
+    /// Number of consumers that it waits for before the first batch, and the longest wait in milliseconds.
     pub consumers: u32,
     pub patience: u64,
 }
 
-/// How long those that begin together may take, and those that lost a producer.
+/// Longest wait for consumers that begin together, and for consumers that lost a producer.
 pub const TOGETHER: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_millis(150);
 
-/// The word of the command line that has a process be a producer.
+/// Command of the command line that makes a process a producer.
 const PRODUCE: &str = "produce";
 
-/// What a producer says when it serves.
+/// The answer of a producer that is ready to serve.
 const SERVES: &str = "serves";
 
-/// How long it may take to say that, or what keeps it from its work, and how often is looked whether it is there.
+/// Longest wait for the producer's answer, and the interval at which its lock is checked.
 const START: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_secs(1);
 
 impl ProducerOrder {
-    /// Starts a producer, which takes over the `claim` and begins with the batch at `at`. It lives on when this process
-    /// ends, and has nothing of it but the environment. It waits for the `former` consumers of a producer that was
-    /// lost; where there was none, for those that begin together. `is_there` says whether anybody has the claim.
+    /// Starts a producer, which takes over the lock `claim` and begins with the batch at `at`. The producer outlives
+    /// this process and inherits only the environment. It waits for the `former` consumers of a producer that was lost;
+    /// if there are none, for the consumers that begin together. `is_there` says whether a process holds the lock.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where no process can be started; what keeps the producer from its work.
+    /// [`Error::Unavailable`] if no process can be started; otherwise the error that the producer reports.
     pub fn start(
         &self,
         claim: Claim,
@@ -116,27 +120,27 @@ impl ProducerOrder {
             .stdin(Stdio::from(document))
             .stdout(Stdio::from(claim.into_file()?))
             .stderr(Stdio::from(answers))
-            // Who interrupts this process at a terminal does not mean that one, which others may need.
+            // An interrupt at this process's terminal must not end the producer, because others may need it.
             .process_group(0);
         if let Some(directory) = self.directory.as_ref().filter(|directory| directory.is_dir()) {
             command.current_dir(directory);
         }
-        // Nothing is done between fork and exec, so that large processes need not be copied for it.
+        // No code runs between fork and exec, so the memory of large processes is not copied.
         let mut child = command.spawn().map_err(|error| cannot(&error))?;
-        // The descriptors that it was given are closed here, so that the claim ends with the producer.
+        // The descriptors that were passed are closed here, so that the lock ends with the producer.
         drop(command);
         let said = said(answer, is_there);
         if said.is_err() {
             let _ = child.kill();
         }
-        // The producer is a child of this process, which has ended by now.
+        // The spawned process has forked the producer and exited, so this does not wait for the producer.
         child.wait().map_err(|error| cannot(&error))?;
         said
     }
 }
 
-/// Hears whether a producer serves, or was killed before it said anything. The end of the pipe is not waited for: a
-/// process that was forked meanwhile may hold it.
+/// Waits for the producer's answer, or until it is known to have been killed before it answered. Does not wait for the
+/// end of the pipe, because a process that was forked at the same time may hold the pipe open.
 fn said(mut answer: std::io::PipeReader, is_there: &dyn Fn() -> bool) -> Result<()> {
     let deadline = Instant::now() + START;
     let mut text = Vec::new();
@@ -175,23 +179,23 @@ fn said(mut answer: std::io::PipeReader, is_there: &dyn Fn() -> bool) -> Result<
     Err(Error::Unavailable(format!("the process that shares batches did not start: {tail}")))
 }
 
-/// Has this process live on without its parent, of which no child is left behind.
+/// Detaches this process from its parent: forks, and exits in the first process.
 fn detach() -> std::io::Result<()> {
-    // SAFETY: the process has begun, and has no other threads of ours yet; what the child does not have of other
-    // threads it does not need.
+    // SAFETY: the process has just started and has no other threads of ours yet. The child needs nothing that other
+    // threads hold.
     unsafe {
         match libc::fork() {
             -1 => return Err(std::io::Error::last_os_error()),
             0 => {}
             _ => libc::_exit(0),
         }
-        // The child leads no group, as its parent does, so that this works.
+        // `setsid` works in the child, because the child is not a process group leader as its parent is.
         libc::setsid();
     }
     Ok(())
 }
 
-/// A file without a name that holds `text`, to be read from its beginning.
+/// Makes an unnamed file that holds `text`, positioned at its start.
 fn document(text: &[u8]) -> std::io::Result<OwnedFd> {
     use std::io::Seek;
     let file = rustix::fs::memfd_create(c"foreload start", rustix::fs::MemfdFlags::CLOEXEC)?;
@@ -201,7 +205,7 @@ fn document(text: &[u8]) -> std::io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// The end of a start that a producer sees.
+/// The producer's view of its start: parameters, lock, and the pipe for the answer.
 pub struct StartedAs {
     pub start: ProducerStart,
     pub claim: Claim,
@@ -209,10 +213,10 @@ pub struct StartedAs {
 }
 
 impl StartedAs {
-    /// Reads what this process was started for. Its standard streams lead nowhere from then on.
+    /// Reads the parameters of this process. Then redirects its standard streams to /dev/null.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for a process that was started by somebody else.
+    /// [`Error::Unavailable`] if the process was not started by a loader.
     pub fn read() -> Result<Self> {
         let not_ours = |error: &dyn std::fmt::Display| {
             Error::Unavailable(format!(
@@ -229,7 +233,7 @@ impl StartedAs {
         let nowhere =
             File::options().read(true).write(true).open("/dev/null").map_err(|error| not_ours(&error))?;
         for stream in 0..3 {
-            // SAFETY: the descriptor is this process's standard stream, which nothing here owns.
+            // SAFETY: `stream` is a standard stream of this process, and no object here owns it.
             if unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&nowhere), stream) } < 0 {
                 return Err(not_ours(&std::io::Error::last_os_error()));
             }
@@ -238,14 +242,14 @@ impl StartedAs {
         Ok(Self { start, claim, answers })
     }
 
-    /// Tells who started this process what keeps it from its work.
+    /// Reports to the loader the error that keeps this process from its work.
     pub fn fail(mut self, error: &Error) {
         if let Ok(text) = serde_json::to_string(&CarriedError::from(error)) {
             let _ = writeln!(self.answers, "{text}");
         }
     }
 
-    /// Tells who started this process that it serves.
+    /// Reports to the loader that this process is ready to serve.
     pub fn serves(mut self) -> (ProducerStart, Claim) {
         let _ = writeln!(self.answers, "{SERVES}");
         (self.start, self.claim)

@@ -1,65 +1,64 @@
-//! What a producer and its consumers say to each other.
+//! The messages between a producer and its consumers.
 
 use crate::config::GivenSettings;
 use base::error::CarriedError;
 use base::notices::NoticeKind;
 use serde::{Deserialize, Serialize};
 
-/// The version of the messages. Programs of other versions do not share.
+/// Version of the protocol. Programs of other versions do not share batches.
 pub const PROTOCOL: u32 = 5;
 
-/// The place of a batch among those of all epochs.
+/// The place of a batch: its epoch, and its step in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BatchPosition {
-    /// The epoch.
     pub epoch: u64,
-    /// The step in it.
     pub step: u64,
 }
 
-/// What a consumer says.
+/// Messages of a consumer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ToProducer {
-    /// It wants to take batches from this one on. This is said first, and once.
+    /// The first message, sent once: asks to join.
     Hello {
-        /// The version of the messages.
+        /// Version of the protocol.
         protocol: u32,
-        /// What all who share batches agree on: see [`super::Sharing::key`].
+        /// The key that all these loaders have in common: see [`super::Sharing::key`].
         key: String,
-        /// What is made of samples for it.
+        /// The transforms of this consumer.
         recipe: GivenSettings,
         /// The first batch that it will ask for.
         at: BatchPosition,
-        /// Its process.
+        /// Process id of the consumer.
         process: u32,
-        /// How many microseconds ago its loader was made.
+        /// Microseconds since its loader was made.
         age: u64,
     },
-    /// It wants this batch next, and is answered once. What was read more than `age` microseconds ago is too old. The
-    /// answer has its `number`.
+    /// Asks for a batch, and gets one answer, with the same `number`. Samples that were read more than `age`
+    /// microseconds ago are too old.
     Ask { number: u64, at: BatchPosition, age: u64 },
-    /// It needs this buffer no longer. `inherited`: a forked child may still read it.
+    /// Returns a buffer. `inherited`: a forked child may still read it.
     GiveBack { buffer: u64, inherited: bool },
-    /// It has broken its iteration off and does not want what it asked for: nobody waits for it until it asks again.
+    /// The iteration was broken off, and the requested batch is not needed. The others do not wait for this consumer
+    /// until it asks again.
     Rest,
-    /// It wants no more batches. What it has it may keep, and gives back later.
+    /// Leaves. The consumer may keep its buffers, and returns them later.
     Leave,
-    /// It waits, and wants to know whether anybody is there. After its hello it does so once the producer looks.
+    /// Asks whether the producer is alive. Allowed once the consumer has joined, or after [`ToConsumer::Looks`].
     Ping,
 }
 
-/// What a producer says.
+/// Messages of a producer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ToConsumer {
-    /// The consumer takes part from now on.
+    /// The consumer has joined.
     Welcome {
-        /// The producer's process.
+        /// Process id of the producer.
         process: u32,
     },
-    /// The producer looks whether it can make batches by the consumer's recipe, and says so later.
+    /// The producer checks whether it can make batches by the consumer's recipe, and will answer later.
     Looks,
-    /// The batch that was asked for is in this buffer. The descriptor of the buffer comes first, if the consumer does
-    /// not have it yet; then that of a parcel, if one goes along.
+    /// Leases a buffer with the requested batch. The first descriptor is that of the buffer, if the consumer does not
+    /// have it yet; then comes that of a parcel, if there is one.
     Lend {
         number: u64,
         at: BatchPosition,
@@ -67,19 +66,19 @@ pub enum ToConsumer {
         samples: u32,
         is_new: bool,
         has_parcel: bool,
-        /// How many consumers take part, this one included.
+        /// Number of consumers that share, including this one.
         consumers: u32,
-        /// By how many recipes batches are made of these samples.
+        /// Number of recipes by which batches are made of these samples.
         recipes: u32,
     },
-    /// The batch that was asked for, or said hello for, does not come from here: others have gone on, or are elsewhere.
+    /// The batch does not come from this producer: the others are at other steps.
     Elsewhere,
-    /// The producer cannot go on.
+    /// The producer failed.
     Failed { error: CarriedError },
-    /// A buffer that the consumer had will not be lent again.
+    /// A buffer that the consumer had will not be leased again.
     Forget { buffer: u64 },
-    /// What the user should hear.
+    /// A warning for the user.
     Notice { kind: NoticeKind, message: String },
-    /// The answer to a ping.
+    /// Answer to a ping.
     Pong,
 }

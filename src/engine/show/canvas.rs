@@ -1,15 +1,15 @@
-//! Pictures and text in rows, as a PNG.
+//! Draws rows of pictures with text below each, as a PNG.
 
 use crate::pipeline::PreviewImage;
 use base::error::{Error, Result};
 use font8x8::UnicodeFonts;
 
-/// The pixels of a character's side, and from one line of text to the next.
+/// Pixels of a character's side, and from one line of text to the next.
 const CHARACTER: u32 = 8;
 const LINE: u32 = 10;
-/// The pixels between pictures.
+/// Pixels between pictures.
 const GAP: u32 = 8;
-/// The narrowest column, so that text has room.
+/// Width of the narrowest column, which leaves space for text.
 const NARROWEST: u32 = 160;
 const INK: u8 = 30;
 const PAPER: u8 = 255;
@@ -36,7 +36,7 @@ impl SheetCell {
 }
 
 impl Canvas {
-    /// Adds a row of pictures and their texts, which are broken into lines.
+    /// Adds a row of pictures and their texts, which are wrapped.
     pub(super) fn add_row(&mut self, row: Vec<(PreviewImage, Vec<String>)>) {
         let cell = |(picture, texts): (PreviewImage, Vec<String>)| {
             let room = (picture.width.max(NARROWEST) / CHARACTER) as usize;
@@ -46,10 +46,10 @@ impl Canvas {
         self.rows.push(row.into_iter().map(cell).collect());
     }
 
-    /// Draws everything.
+    /// Draws all rows.
     ///
     /// # Errors
-    /// [`Error::Internal`] if it cannot be encoded.
+    /// [`Error::Internal`] if the PNG cannot be encoded.
     pub(super) fn png(&self) -> Result<Vec<u8>> {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let widest =
@@ -76,7 +76,7 @@ impl Canvas {
     }
 }
 
-/// A text in lines of at most `room` characters, broken between words where that is possible.
+/// Wraps a text into lines of at most `room` characters, between words where possible.
 fn broken(text: &str, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -98,7 +98,7 @@ fn broken(text: &str, room: usize) -> Vec<String> {
     lines
 }
 
-/// R, G and B of each pixel of the sheet.
+/// The pixels of the sheet, RGB.
 struct SheetPage {
     width: u32,
     height: u32,
@@ -118,7 +118,7 @@ impl SheetPage {
         }
     }
 
-    /// Writes a line, which must have room. Characters that the font lacks become question marks.
+    /// Writes a line, which must fit. Characters that the font lacks become question marks.
     fn write(&mut self, line: &str, left: u32, top: u32) {
         let glyph = |c| font8x8::BASIC_FONTS.get(c).or_else(|| font8x8::LATIN_FONTS.get(c));
         for (number, c) in line.chars().enumerate() {

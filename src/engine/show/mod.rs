@@ -1,5 +1,5 @@
-//! A contact sheet: what a network sees of some samples, beside the whole images, with what was drawn under each.
-//! Where images are mixed, it shows the mixed ones.
+//! A contact sheet: the network's input for some samples, next to the whole images, with the random draws as text.
+//! Images are shown mixed if `mix` is set.
 
 mod canvas;
 mod words;
@@ -9,40 +9,38 @@ use base::error::{Error, Result};
 use canvas::Canvas;
 use data::schedule::Draw;
 
-/// What a sheet shows.
+/// Options of a sheet.
 #[derive(Debug, Clone)]
 pub struct SheetRequest {
-    /// The samples, by number; without any, the first that the epoch draws.
+    /// The samples, by number; if empty, the first samples that the epoch draws.
     pub samples: Vec<u64>,
-    /// The number of samples, where they are not named.
+    /// Number of samples, if they are not listed.
     pub rows: u64,
-    /// The first epoch.
     pub epoch: u64,
-    /// The number of epochs, each of which draws the views of a sample anew.
+    /// Number of epochs. Each epoch draws new views of a sample.
     pub epochs: u64,
-    /// The number of ranks whose batches make up an epoch: with `repeats` it says which samples are neighbours.
+    /// Number of ranks that share an epoch. With `repeats` it decides which samples are neighbours.
     pub world_size: u32,
     /// The image field; `None` for the first.
     pub field: Option<String>,
 }
 
 impl Default for SheetRequest {
-    /// The first eight samples of the first epoch.
+    /// Returns a request for the first eight samples of the first epoch.
     fn default() -> Self {
         Self { samples: Vec::new(), rows: 8, epoch: 0, epochs: 1, world_size: 1, field: None }
     }
 }
 
-/// The longest side of a picture, in pixels; larger ones are shown by every second, third ... pixel.
+/// Longest side of a picture, in pixels. Larger ones are shown by every second, third ... pixel.
 const LONGEST: u32 = 256;
-/// The most pictures of a sheet.
 const MOST_PICTURES: u64 = 2000;
 
-/// Draws the sheet as a PNG: a row for each sample, in which the whole image comes first, then its views.
+/// Draws the sheet as a PNG: a row for each sample, first the whole image, then its views.
 ///
 /// # Errors
-/// [`Error::Config`] for a request that makes no sheet, or a sample that there is not; [`Error::Sample`] for one that
-/// cannot be read or decoded.
+/// [`Error::Config`] for a request that makes no sheet, or a sample that does not exist; [`Error::Sample`] for a sample
+/// that cannot be read or decoded.
 pub fn sheet(pipeline: &Pipeline, request: &SheetRequest) -> Result<Vec<u8>> {
     for (setting, number) in [("rows", request.rows), ("epochs", request.epochs)] {
         if number == 0 {
@@ -84,7 +82,7 @@ pub fn sheet(pipeline: &Pipeline, request: &SheetRequest) -> Result<Vec<u8>> {
     canvas.png()
 }
 
-/// The samples that are shown.
+/// Returns the samples to show.
 fn draws(pipeline: &Pipeline, request: &SheetRequest) -> Result<Vec<Draw>> {
     if !request.samples.is_empty() {
         return Ok(request.samples.iter().map(|&sample| Draw { sample, occurrence: 0 }).collect());
@@ -92,7 +90,7 @@ fn draws(pipeline: &Pipeline, request: &SheetRequest) -> Result<Vec<Draw>> {
     pipeline.first_draws(request.epoch, request.world_size, request.rows)
 }
 
-/// The picture by every n-th pixel, so that no side is too long.
+/// Returns every n-th pixel of the picture, so that no side is too long.
 fn thinned(picture: PreviewImage) -> PreviewImage {
     let step = picture.width.max(picture.height).div_ceil(LONGEST);
     if step <= 1 {

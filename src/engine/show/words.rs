@@ -1,4 +1,4 @@
-//! What stands under the pictures: the sample's name, and what was drawn, in torchvision's terms.
+//! The texts under the pictures: the sample's name, and the random draws, in torchvision's terms.
 
 use crate::pipeline::PreviewMix;
 use base::error::{Error, Result};
@@ -7,7 +7,7 @@ use data::schedule::Draw;
 use pixels::augment::{DrawnView, MixRegion};
 use serde_json::{Map, Value};
 
-/// The name of a sample, in lines: its number, its class and its file.
+/// Returns the lines that name a sample: its number, class and file.
 pub(super) fn of_sample(index: &DatasetIndex, draw: Draw) -> Vec<String> {
     let mut lines = vec![format!("sample {}", draw.sample)];
     if index.is_labeled() {
@@ -21,7 +21,7 @@ pub(super) fn of_sample(index: &DatasetIndex, draw: Draw) -> Vec<String> {
     lines
 }
 
-/// What was drawn for a view, in lines: the crop, the flip, and each operation.
+/// Returns the lines that describe a view: the crop, the flip, and each operation.
 pub(super) fn of_view(epoch: u64, number: usize, drawn: &DrawnView) -> Result<Vec<String>> {
     let ([x, y], [width, height]) = (drawn.first_pixel(), drawn.source_pixels());
     let mut lines = vec![format!("epoch {epoch}, view {number}"), format!("crop {x} {y} {width}x{height}")];
@@ -29,7 +29,7 @@ pub(super) fn of_view(epoch: u64, number: usize, drawn: &DrawnView) -> Result<Ve
     if added != [0; 4] {
         lines.push(format!("pad {}", added.map(|n| n.to_string()).join(" ")));
     }
-    // A crop that is resized to the whole output says all.
+    // A crop that is resized to the whole output needs no further line.
     let (x, y) = (&drawn.view.x, &drawn.view.y);
     let (resized, output) = ((x.resized, y.resized), (drawn.width, drawn.height));
     if (x.offset, y.offset) != (0, 0) || output != resized {
@@ -49,8 +49,8 @@ pub(super) fn of_view(epoch: u64, number: usize, drawn: &DrawnView) -> Result<Ve
     Ok(lines)
 }
 
-/// What became of an image by mixing, in lines: the transform with its λ and its rectangle (left, top, right, bottom),
-/// and the partner's lines, as `named` gives them.
+/// Returns the lines that describe the mixing of an image: the transform with its λ and its rectangle (left, top,
+/// right, bottom), and the partner's lines from `named`.
 pub(super) fn of_mix(mixed: &PreviewMix, named: impl Fn(Draw) -> Vec<String>) -> Vec<String> {
     let PreviewMix::With { partner, drawn } = mixed else {
         return vec!["not mixed: this epoch has no partner for it".into()];
@@ -66,10 +66,10 @@ pub(super) fn of_mix(mixed: &PreviewMix, named: impl Fn(Draw) -> Vec<String>) ->
     std::iter::once(line).chain(partner).collect()
 }
 
-/// An operation and its numbers: `adjust_hue 0.05`, with their names where there are several.
+/// Returns an operation with its numbers, such as `adjust_hue 0.05`; with their names if there are several.
 fn of_op(op: &Value) -> String {
     let Value::Object(parameters) = op else { return op.to_string() };
-    // Erasures behind Normalize have no name of their own.
+    // Erasures after Normalize have no name of their own.
     let name = parameters.get("op").and_then(Value::as_str).unwrap_or("erase");
     let given = parameters.iter().filter(|(parameter, value)| *parameter != "op" && !value.is_null());
     let given: Vec<(&String, &Value)> = given.collect();
@@ -90,7 +90,7 @@ fn of_op(op: &Value) -> String {
     words.join(" ")
 }
 
-/// A parameter, its numbers with up to three digits behind the point.
+/// Returns a parameter's value, with at most three decimal places.
 fn number(value: &Value) -> String {
     match value {
         Value::Number(number) if number.is_f64() => rounded(number.as_f64().unwrap_or(f64::NAN)),
@@ -104,7 +104,7 @@ fn rounded(number: f64) -> String {
     ((number * 1000.0).round() / 1000.0).to_string()
 }
 
-/// What erasing writes: `v=0.1,0.2,0.3`, or normal numbers by their mean and deviation.
+/// Returns the fill of an erasure: `v=0.1,0.2,0.3`, or noise with its mean and standard deviation.
 fn written_by_erasing(written: &Map<String, Value>) -> String {
     let noise = written.get("noise").and_then(Value::as_object);
     let numbers = noise.into_iter().flatten().filter(|(name, _)| *name != "key");
@@ -121,7 +121,7 @@ mod tests {
     use pixels::augment::{DrawnMix, Fidelity, MemoryFormat, Recipe, Transforms};
     use serde_json::json;
 
-    /// The lines under the first view that a list draws of an image of 500×375 pixels.
+    /// Returns the lines under the first view that a list draws of an image of 500×375 pixels.
     fn lines(list: &str) -> Vec<String> {
         let request = Transforms::from_json(list).unwrap();
         let recipe = Recipe::new(&request, MemoryFormat::Nchw, Fidelity::Fast).unwrap();

@@ -1,9 +1,14 @@
-//! What the loaders of this user on this node are doing, for whoever looks: `foreload top`.
+//! The state of this user's running loaders on this node, for `foreload top`.
 //!
-//! Each process with a loader that runs has one socket in the runtime directory, behind which a thread sleeps. It
-//! answers each connection with a [`snapshot::ProcessSnapshot`] as JSON, and ends with the last loader ([`show`]).
-//! Hardly anything is counted for that: a snapshot has the numbers that a loader has anyway, since its beginning, and
-//! [`StatusWatch`] takes the differences.
+//! Each process with a running loader has one socket in the runtime directory, and one thread that waits for
+//! connections ([`show`]). The thread answers each connection with a [`snapshot::ProcessSnapshot`] as JSON, and ends
+//! with the last loader. It asks the loaders ([`StatusSource`]) only then, so the state costs nearly nothing: a
+//! snapshot has counters that a loader keeps anyway, from its beginning. The reader, [`StatusWatch`], computes the
+//! differences.
+//!
+//! To show something else that feeds a consumer, write another [`StatusSource`]. To show something that only some
+//! loaders have, add an `Option` to [`LoaderSnapshot`], fill it in `pipeline/status.rs`, and add a line to `details` in
+//! `src/cli/top/view.rs`. The limiting stage is found by the same code as for reports (`trace/limit.rs`).
 
 mod rates;
 mod server;
@@ -17,20 +22,20 @@ use snapshot::ProcessSnapshot;
 pub use snapshot::{LoaderSnapshot, QueueNumbers, SharingNumbers, StageNumbers, StallNumbers, TierNumbers};
 pub use watch::{ProcessState, SeenProcess, StatusWatch};
 
-/// The purpose of the directory in which the sockets are.
+/// Purpose of the directory that holds the sockets.
 const PURPOSE: &str = "top";
 
-/// The version of what is answered. It is raised when a number changes its meaning, not when one is added.
+/// Version of the snapshots. Raise it when the meaning of a number changes, not when a number is added.
 const VERSION: u32 = 1;
 
-/// The number of the process in the name of a socket: `PID-UNIQUE`; `None` for other names.
+/// Returns the process id in the name of a socket, `PID-UNIQUE`; `None` for other names.
 fn process_of(name: &str) -> Option<u32> {
     let (pid, unique) = name.split_once('-')?;
     let fits = !unique.is_empty() && unique.bytes().all(|byte| byte.is_ascii_hexdigit());
     pid.parse().ok().filter(|pid| *pid > 0 && fits)
 }
 
-/// Whether a process of that number is there. It may be another one by now.
+/// Whether a process with this id exists. It may be a different process by now.
 fn exists(pid: u32) -> bool {
     std::path::Path::new("/proc").join(pid.to_string()).exists()
 }

@@ -1,26 +1,26 @@
-//! What happened between two snapshots of a loader.
+//! The rates of a loader between two snapshots.
 
 use super::snapshot::LoaderSnapshot;
 use base::tier_name::TierName;
 use base::trace::{HARDLY, Stage, limit};
 use serde::{Serialize, Serializer};
 
-/// What a loader did in a while.
+/// The rates of a loader over an interval.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LoaderRates {
-    /// The seconds that this is about.
+    /// Length of the interval in seconds.
     pub seconds: f64,
     pub samples_per_second: f64,
     pub bytes_per_second: f64,
-    /// The share of the time in which the consumer waited.
+    /// Share of the time in which the consumer waited.
     pub waiting: f64,
-    /// The stage that is waited for, by its name in reports, `arrivals` of a stream, or `consumer`; `None` where no
-    /// epoch is under way, or nothing tells.
+    /// Name of the limiting stage as in reports, `arrivals` for a stream, or `consumer`; `None` if no epoch is running,
+    /// or the limit is unclear.
     pub limit: Option<String>,
-    /// How busy the stages were: the share of the time that a thread of each was at work, by its name in reports.
+    /// Load of each stage, by its name in reports: the share of the time in which a thread of it worked.
     #[serde(serialize_with = "by_name")]
     pub loads: Vec<(String, f64)>,
-    /// The share of the samples that came from each tier, by name.
+    /// Share of the samples that came from each tier, by name.
     #[serde(serialize_with = "by_name")]
     pub tiers: Vec<(String, f64)>,
 }
@@ -29,17 +29,17 @@ fn by_name<S: Serializer>(shares: &[(String, f64)], to: S) -> Result<S::Ok, S::E
     to.collect_map(shares.iter().map(|(name, share)| (name, share)))
 }
 
-/// What limits when the consumer hardly waits.
+/// The limit if the consumer hardly waits.
 const CONSUMER: &str = "consumer";
 
-/// What limits when samples of a stream arrive more slowly than they are used.
+/// The limit if samples of a stream arrive more slowly than they are used.
 const ARRIVALS: &str = "arrivals";
 
 impl LoaderRates {
-    /// What happened up to `now` since `before`, or else since the loader began.
+    /// Returns the rates from `before` to `now`; without `before`, since the loader began.
     pub fn between(before: Option<&LoaderSnapshot>, now: &LoaderSnapshot) -> Self {
         let beginning = LoaderSnapshot::default();
-        // A snapshot that is no earlier one of the same loader tells nothing.
+        // A snapshot that is not an earlier one of the same loader is ignored.
         let is_earlier = |before: &&LoaderSnapshot| {
             before.number == now.number && before.seconds < now.seconds && before.samples <= now.samples
         };
@@ -64,12 +64,12 @@ impl LoaderRates {
         let arrived: f64 = tiers.iter().map(|(_, samples, _)| *samples as f64).sum();
         let mut loads: Vec<(Stage, f64)> = Vec::new();
         for (name, _, latency) in &tiers {
-            // Reads of a tier were in flight for no longer than any were, and than all of them took one by one.
+            // Reads of a tier were in flight for at most the time of all reads, and at most the sum of their own times.
             let load = latency.min(reading);
             loads.extend(TierName::new(name).map(|name| (Stage::Read(name), load)));
         }
         if arrived == 0.0 && now.queue.in_flight > 0 {
-            // Nothing has arrived, so it is not known from where: a tier that hangs, and mostly it is the source.
+            // Nothing has arrived, so it is unknown which tier hangs. Usually it is the source.
             loads.retain(|(stage, _)| !matches!(stage, Stage::Read(_)));
             loads.push((Stage::Read(TierName::SOURCE), 1.0));
         }
@@ -84,7 +84,7 @@ impl LoaderRates {
             true => Some(ARRIVALS.to_owned()),
             false => limit(waiting, &loads).map(Stage::name),
         };
-        // It may be busy with one batch for longer than this time.
+        // The consumer may be busy with one batch for longer than this interval.
         let is_fed = waiting <= HARDLY && (now.samples > before.samples || now.queue.ready > 0);
         Self {
             seconds,
@@ -137,7 +137,8 @@ mod tests {
         let load = |name: &str| rates.loads.iter().find(|(of, _)| of == name).map_or(0.0, |(_, load)| *load);
         assert_eq!((load("read source"), load("decode"), load("augment")), (1.0, 0.375, 0.125));
         assert!((load("read nvme") - 0.05).abs() < 1e-9, "at most what its reads took");
-        // Without an earlier one they are means; one of another loader, or of the same moment, counts as none.
+        // Without an earlier snapshot, rates are means since the beginning. A snapshot of another loader, or of the
+        // same moment, is ignored.
         let mean = LoaderRates::between(None, &now);
         assert_eq!(mean.samples_per_second, 1100.0 / 12.0);
         for other in [LoaderSnapshot { number: 7, ..before.clone() }, now.clone()] {
@@ -157,7 +158,7 @@ mod tests {
         assert_eq!(LoaderRates::between(Some(&now), &long).limit.as_deref(), Some("consumer"));
         let idle = LoaderSnapshot { running: false, ..now.clone() };
         assert_eq!(LoaderRates::between(Some(&before), &idle).limit, None);
-        // Nothing comes: the workers did a little before, and reads are in flight.
+        // Nothing arrives: the workers did a little before, and reads are in flight.
         let waits = StageNumbers { decoding: 1.01, waiting: 1.0, ..Default::default() };
         let mut hangs = loader(3.0, 200, waits, now.tiers.clone());
         hangs.queue = QueueNumbers { in_flight: 4, ..Default::default() };

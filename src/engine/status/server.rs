@@ -1,7 +1,7 @@
-//! The thread that tells of this process's loaders to whoever connects.
+//! The thread that sends the state of this process's loaders to each process that connects.
 //!
-//! Loaders do without it where it cannot be had. A forked child has neither the thread nor the loaders of its parent,
-//! and perhaps a lock that nobody will ever release.
+//! Loaders work without this thread if it cannot be started. A forked child has neither the thread nor the loaders of
+//! its parent, and may have inherited a lock that is never released.
 
 use super::snapshot::{LoaderSnapshot, ProcessSnapshot};
 use super::{PURPOSE, VERSION, exists, process_of};
@@ -12,25 +12,25 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-/// The variable that keeps loaders from being seen, if it is `0` or `off`.
+/// Environment variable that hides loaders if it is `0` or `off`.
 const VARIABLE: &str = "FORELOAD_TOP";
 
-/// How long whoever connected may take to read the answer.
+/// Longest time that a peer may take to read the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long the thread sleeps after it could not accept, because the process has too many files open, for example.
+/// Pause after a failed accept, for example because the process has too many files open.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How often, and after which pauses, a lock is tried that others only have for an instant.
+/// Number of attempts, and the pause between them, to take a lock that others hold only for an instant.
 const TRIES: (u32, Duration) = (50, Duration::from_micros(100));
 
-/// Something that can be asked for its numbers at any time, by another thread.
+/// A source of numbers that another thread may ask for at any time.
 pub trait StatusSource: Send + Sync {
-    /// The numbers now; `None` where there are none any more. The loader's number is given by who asks.
+    /// Returns the current numbers; `None` if the loader no longer exists. The caller sets the loader's number.
     fn snapshot(&self) -> Option<LoaderSnapshot>;
 }
 
-/// The loaders that are shown, and the socket behind which that is done.
+/// The loaders that are shown, and the socket that serves them.
 struct Shown {
     /// The process that they belong to.
     process: u32,
@@ -47,16 +47,16 @@ struct StatusSocket {
 
 static SHOWN: Mutex<Shown> = Mutex::new(Shown { process: 0, next: 0, sources: Vec::new(), socket: None });
 
-/// A loader that is shown as long as this lives.
+/// A loader that is shown while this value lives.
 pub struct ShownLoader {
     process: u32,
     number: u64,
 }
 
-/// Shows a loader to this user's processes, unless the environment says not to.
+/// Shows a loader to this user's processes, unless the environment forbids it.
 ///
 /// # Errors
-/// [`Error::Unavailable`] where nobody could find it; what to do is for whoever looks.
+/// [`Error::Unavailable`] if the loader cannot be shown. The process that looks reports what to do.
 pub fn show(source: Arc<dyn StatusSource>) -> Result<Option<ShownLoader>> {
     if std::env::var_os(VARIABLE).is_some_and(|value| value == "0" || value == "off") {
         return Ok(None);
@@ -66,7 +66,7 @@ pub fn show(source: Arc<dyn StatusSource>) -> Result<Option<ShownLoader>> {
         return Err(Error::Unavailable("this process was forked while its parent was looked at".into()));
     };
     if shown.process != process {
-        // What a child has of its parent is not the child's to give back.
+        // A child must not release what belongs to its parent.
         std::mem::forget(std::mem::take(&mut shown.sources));
         std::mem::forget(shown.socket.take());
         shown.process = process;
@@ -81,7 +81,7 @@ pub fn show(source: Arc<dyn StatusSource>) -> Result<Option<ShownLoader>> {
 }
 
 impl ShownLoader {
-    /// Whether this is the process that shows it, and not one forked from it.
+    /// Whether this process shows it, and not a parent that forked this one.
     pub fn is_of_this_process(&self) -> bool {
         self.process == std::process::id()
     }
@@ -100,7 +100,7 @@ impl Drop for ShownLoader {
     }
 }
 
-/// What is shown; `None` where the lock was taken when this process was forked.
+/// Returns the shown loaders; `None` if the lock was held when this process was forked.
 fn shown() -> Option<MutexGuard<'static, Shown>> {
     for _ in 0..TRIES.0 {
         match SHOWN.try_lock() {
@@ -117,7 +117,8 @@ impl StatusSocket {
         let directory = RuntimeDirectory::open(PURPOSE)?;
         remove_former(&directory);
         let mut unique = [0; 8];
-        // Without random bytes, a name that a process of this number had before is replaced, which is as well.
+        // Without random bytes, the socket may replace one that an earlier process with this id left behind, which does
+        // no harm.
         let _ = rustix::rand::getrandom(&mut unique, rustix::rand::GetRandomFlags::NONBLOCK);
         let name = format!("{}-{:016x}", std::process::id(), u64::from_ne_bytes(unique));
         let listener = Arc::new(UserListener::bind(&directory, &name)?);
@@ -137,8 +138,8 @@ impl Drop for StatusSocket {
     }
 }
 
-/// Removes the names that processes left behind. Whether one lives is asked by connecting, because its number may be
-/// that of another container; who is here is not disturbed by that.
+/// Removes the sockets that exited processes left behind. Connects to find out whether a process lives, because its id
+/// may belong to another container. Living processes of this container are not contacted.
 fn remove_former(directory: &RuntimeDirectory) {
     for name in directory.names() {
         let Some(pid) = process_of(name.strip_suffix(".new").unwrap_or(&name)) else { continue };
@@ -149,7 +150,7 @@ fn remove_former(directory: &RuntimeDirectory) {
     }
 }
 
-/// Answers whoever connects until the socket is closed.
+/// Answers all connections until the socket is closed.
 fn serve(listener: &UserListener) {
     loop {
         match listener.accept() {
@@ -161,9 +162,9 @@ fn serve(listener: &UserListener) {
     }
 }
 
-/// Sends a snapshot of all loaders. Whoever does not read it in time does not get it.
+/// Sends a snapshot of all loaders. A peer that does not read it in time does not get it.
 fn answer(stream: &UnixStream) {
-    // The lock is free again before loaders are asked: whoever begins or ends one does not wait for that.
+    // The lock is released before loaders are asked, so that other loaders can begin and end during that time.
     let Some(sources) = shown().map(|shown| shown.sources.clone()) else { return };
     let snapshot = |(number, source): &(u64, Arc<dyn StatusSource>)| {
         source.snapshot().map(|snapshot| LoaderSnapshot { number: *number, ..snapshot })
@@ -179,7 +180,7 @@ fn answer(stream: &UnixStream) {
         if patience.is_zero() || stream.set_write_timeout(Some(patience)).is_err() {
             return;
         }
-        // Whoever hung up must not end this process by a signal.
+        // A peer that hung up must not end this process by SIGPIPE.
         match rustix::net::send(stream, left, SendFlags::NOSIGNAL) {
             Ok(sent) => left = &left[sent..],
             Err(rustix::io::Errno::INTR) => {}
@@ -188,13 +189,14 @@ fn answer(stream: &UnixStream) {
     }
 }
 
-/// The name of this process's program, of Python what it runs. Arguments are left out, because they may be secret.
+/// Returns the name of this process's program; for Python, of the script or module. Arguments are left out, because
+/// they may be secret.
 fn program() -> String {
     let words: Vec<_> = std::env::args_os().take(8).map(|word| word.to_string_lossy().into_owned()).collect();
     name_of(&words)
 }
 
-/// The name of the program whose command line begins with `words`.
+/// Returns the name of the program with a command line that begins with `words`.
 pub(super) fn name_of(words: &[String]) -> String {
     let base = |word: &str| word.rsplit('/').next().unwrap_or(word).to_owned();
     let mut words = words.iter();
@@ -254,7 +256,7 @@ mod tests {
         remove_former(&directory);
         let mut names = directory.names();
         names.sort();
-        // The third is of a process in another container, and the fourth of one that is here.
+        // The third socket belongs to a process in another container, the fourth to a process of this one.
         let mut expected = [left[2].clone(), left[3].clone(), "lock".to_owned()];
         expected.sort();
         assert_eq!(names, expected);

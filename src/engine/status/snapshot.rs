@@ -1,7 +1,7 @@
-//! What a process tells of its loaders. Counters count since the first epoch of a loader began.
+//! The snapshot that a process sends of its loaders. Counters count since the first epoch of a loader began.
 //!
-//! A loader of another kind, or something else that feeds a consumer, says so in `kind` and leaves out what it has
-//! not. A section that only some have is one more `Option` of [`LoaderSnapshot`].
+//! A loader of another kind, or another source for a consumer, names itself in `kind` and leaves out fields that it
+//! does not have. A section that only some loaders have is one more `Option` of [`LoaderSnapshot`].
 
 use serde::{Deserialize, Serialize};
 use stream::StreamAccount;
@@ -10,22 +10,22 @@ use stream::StreamAccount;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ProcessSnapshot {
-    /// The version of what is answered.
+    /// Version of the snapshot.
     pub version: u32,
-    /// The program: of Python, the script or module that it runs.
+    /// Name of the program; for Python, the script or module that it runs.
     pub program: String,
     pub loaders: Vec<LoaderSnapshot>,
 }
 
-/// What a loader is and has done.
+/// State and counters of a loader.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LoaderSnapshot {
-    /// The number of the loader in its process.
+    /// Number of the loader in its process.
     pub number: u64,
     /// `images`, `files` or `stream`.
     pub kind: String,
-    /// The dataset's place, or the streams' names.
+    /// Path or URL of the dataset, or the names of the streams.
     pub dataset: String,
     pub rank: u32,
     pub world_size: u32,
@@ -34,55 +34,55 @@ pub struct LoaderSnapshot {
     /// Whether an epoch is under way.
     pub running: bool,
     pub epoch: u64,
-    /// The number of steps whose batches were delivered in this epoch.
+    /// Number of steps whose batches were delivered in this epoch.
     pub step: u64,
-    /// The number of steps of the epoch; of a stream there is none.
+    /// Number of steps of the epoch; `None` for a stream.
     pub steps: Option<u64>,
-    /// The seconds since the first epoch began.
+    /// Seconds since the first epoch began.
     pub seconds: f64,
-    /// The samples of the batches that were delivered.
+    /// Samples in delivered batches.
     pub samples: u64,
-    /// The bytes of samples that were read, from all tiers.
+    /// Bytes of samples that were read, from all tiers.
     pub bytes: u64,
-    /// The samples that failed in this epoch.
+    /// Samples that failed in this epoch.
     pub failed: u64,
     pub stages: StageNumbers,
     pub stalls: StallNumbers,
     /// The tiers that samples came from, the source first.
     pub tiers: Vec<TierNumbers>,
     pub queue: QueueNumbers,
-    /// The processors that the loader may keep busy on average, where it has a share of them.
+    /// Number of processors that the loader may keep busy on average, if `cpu=` limits it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cores: Option<f64>,
-    /// How batches are had of the process that makes them for several.
+    /// Counters of shared batches, if a producer makes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sharing: Option<SharingNumbers>,
-    /// What became of the samples of a stream.
+    /// Counters of the samples of a stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamAccount>,
 }
 
-/// How long the stages were busy, in seconds, summed over their threads.
+/// Busy time of the stages in seconds, summed over their threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StageNumbers {
-    /// The number of threads that decode and augment.
+    /// Number of threads that decode and augment.
     pub threads: u32,
-    /// The number of lanes of a GPU.
+    /// Number of lanes of a GPU.
     pub lanes: u32,
-    /// Reads were in flight.
+    /// Time with reads in flight.
     pub reading: f64,
-    /// None were, because too few samples of a stream had arrived.
+    /// Time without reads in flight because too few samples of a stream had arrived.
     pub arrivals: f64,
     pub decoding: f64,
     pub augmenting: f64,
-    /// The GPU was given planes, decoded and augmented.
+    /// Time in which lanes copied planes to the GPU, decoded and augmented.
     pub gpu: f64,
-    /// The consumer waited.
+    /// Time in which the consumer waited.
     pub waiting: f64,
 }
 
-/// How long the consumer waited for each batch of this epoch, in seconds.
+/// Waiting time of the consumer for each batch of this epoch, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StallNumbers {
@@ -92,51 +92,51 @@ pub struct StallNumbers {
     pub max: f64,
 }
 
-/// What a tier gave.
+/// Counters of a tier.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TierNumbers {
     pub name: String,
-    /// The samples that came from it.
+    /// Samples that came from it.
     pub samples: u64,
-    /// The seconds from asking for these samples to having them, summed.
+    /// Sum over these samples of the seconds from request to arrival.
     pub latency: f64,
-    /// The bytes of the dataset that it holds, and the most that it may hold; 0 for the source.
+    /// Bytes of the dataset that it holds, and the most that it may hold; 0 for the source.
     pub held_bytes: u64,
     pub quota_bytes: u64,
 }
 
-/// How full the queues are.
+/// Fill levels of the queues.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QueueNumbers {
-    /// The reads in flight, and the most that may be.
+    /// Reads in flight, and the most that may be in flight.
     pub in_flight: u64,
     pub depth: u64,
-    /// The batches that are ready for the consumer, and the most that the pipeline has at a time.
+    /// Batches that are ready for the consumer, and the most that the pipeline has at a time.
     pub ready: u64,
     pub prefetch: u64,
 }
 
-/// How batches are shared.
+/// Counters of shared batches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SharingNumbers {
-    /// The process that makes the batches, for how many loaders, and by how many recipes.
+    /// Process id of the producer, the number of its consumers, and the number of its recipes.
     pub producer: u64,
     pub consumers: u64,
     pub recipes: u64,
-    /// The batches that were lent, and by how many processes, one after another.
+    /// Batches that were leased, and the number of producers that they came from, one after another.
     pub batches: u64,
     pub producers: u64,
-    /// Those of the processes that were lost.
+    /// Producers that were lost.
     pub lost: u64,
-    /// How often the others had gone on.
+    /// How often this loader fell behind the others.
     pub left_behind: u64,
 }
 
 impl SharingNumbers {
-    /// These numbers by the names that statistics have for them.
+    /// Returns these numbers, each with its name in statistics.
     pub fn by_name(&self) -> [(&'static str, u64); 7] {
         [
             ("batches", self.batches),

@@ -1,4 +1,4 @@
-//! Whoever looks, and processes of all sorts.
+//! Tests of the status watch with processes of all sorts.
 
 use super::watch::StatusWatch;
 use super::*;
@@ -55,7 +55,7 @@ fn all_are_asked_at_once_and_nobody_is_believed_or_waited_for() {
         br#"{"version":1,"loaders":[{"samples":-1}]}"#.to_vec(),
     ];
     let listeners: Vec<_> = (0..answers.len() as u32).map(bind).collect();
-    // These never answer: one is not looked at, as if it were stopped, and one has nobody behind it.
+    // These four listen and never answer, as if they were stopped. Socket 30 is abandoned.
     let silent: Vec<_> = (20..24).map(bind).collect();
     drop(bind(30));
     std::fs::write(directory.place_of(&format!("{pid}-31")), "no socket").unwrap();
@@ -123,7 +123,7 @@ fn who_is_silent_is_asked_once_and_seen_when_it_goes_on() {
 fn the_kernel_says_who_listens() {
     let place = tempfile::tempdir().unwrap();
     let directory = RuntimeDirectory::within(place.path()).unwrap();
-    // The number in the name is not believed where the kernel knows another.
+    // The process id of the kernel takes precedence over the one in the name.
     let listener = UserListener::bind(&directory, "4194311-1").unwrap();
     let mut watch = StatusWatch::within(RuntimeDirectory::within(place.path()).unwrap());
     let seen = watch.look(Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! Whoever looks at the loaders: asks all processes at once, waits for none of them for long, and believes nothing.
+//! The reader of loader states: asks all processes at once, waits for none of them for long, and trusts no answer.
 
 use super::server::name_of;
 use super::snapshot::{LoaderSnapshot, ProcessSnapshot};
@@ -13,48 +13,46 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The most bytes of an answer, and how many are read of one before it is the others' turn.
+/// Most bytes of an answer, and of one read, so that the other answers are read in turn.
 const LONGEST: usize = 4 << 20;
 const PIECE: usize = 64 << 10;
 
-/// The most processes that are looked at, and the most loaders and tiers of each.
+/// Most processes that are asked, and most loaders and tiers of each.
 const MOST_PROCESSES: usize = 1000;
 const MOST_LOADERS: usize = 1000;
 const MOST_TIERS: usize = 16;
 
-/// The most characters of a text.
 const LONGEST_TEXT: usize = 1000;
 
-/// A process with loaders, or with a socket that looks as if.
+/// A process with loaders, or with a socket that looks like one of a loader.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeenProcess {
     pub pid: u32,
-    /// The name of its program.
     pub program: String,
     pub state: ProcessState,
 }
 
-/// What became of the question to a process.
+/// Result of asking a process.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ProcessState {
-    /// It answered: its loaders, and what each did since the answer before.
+    /// It answered: its loaders, and the rates of each since the previous answer.
     Answered(Vec<(LoaderSnapshot, LoaderRates)>),
-    /// It does not answer, for so long.
+    /// It has not answered for this long.
     Silent(Duration),
-    /// Its answer is not to be used, for this reason.
+    /// Its answer is unusable, for this reason.
     Unreadable(String),
 }
 
-/// Looks at all processes of this user, time and again.
+/// Asks all processes of this user repeatedly.
 pub struct StatusWatch {
     directory: RuntimeDirectory,
-    /// The processes that were asked and have not answered, by the names of their sockets.
+    /// Processes that have not answered yet, by the names of their sockets.
     asked: BTreeMap<String, Question>,
-    /// The latest answers, by the names of the sockets.
+    /// Latest answers, by the names of the sockets.
     answers: BTreeMap<String, Vec<LoaderSnapshot>>,
 }
 
-/// A question on its way. Nobody is asked a second one before the first is answered.
+/// A pending question. A process is asked again only after it has answered.
 struct Question {
     stream: UnixStream,
     peer: PeerProcess,
@@ -62,7 +60,7 @@ struct Question {
     answer: Vec<u8>,
 }
 
-/// What is known of an answer so far.
+/// State of an answer.
 enum Heard {
     Incomplete,
     Complete,
@@ -71,10 +69,10 @@ enum Heard {
 }
 
 impl StatusWatch {
-    /// Looks from now on.
+    /// Makes a watch.
     ///
     /// # Errors
-    /// [`base::error::Error::Unavailable`] where no process can be found, with what to do.
+    /// [`base::error::Error::Unavailable`] if no process can be found; it says what to do.
     pub fn new() -> Result<Self> {
         Ok(Self::within(RuntimeDirectory::open(PURPOSE)?))
     }
@@ -83,13 +81,13 @@ impl StatusWatch {
         Self { directory, asked: BTreeMap::new(), answers: BTreeMap::new() }
     }
 
-    /// The directory in which processes are found.
+    /// Returns the directory that holds the sockets.
     pub fn place(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Asks all processes, and waits for those that answer within `patience`. Who was silent before is not waited for
-    /// again. They come in the order of their numbers.
+    /// Asks all processes, and waits for answers for `patience`. Does not wait again for processes that were silent
+    /// before. Returns the processes in the order of their ids.
     pub fn look(&mut self, patience: Duration) -> Vec<SeenProcess> {
         let now = Instant::now();
         let mut names: Vec<(u32, String)> =
@@ -132,7 +130,7 @@ impl StatusWatch {
         seen
     }
 
-    /// Reads what the processes that were asked answer, until all whom it is worth waiting for have.
+    /// Reads the answers of the processes that were asked, until all that are worth waiting for have answered.
     fn listen(&mut self, asked: Instant, patience: Duration) -> BTreeMap<String, Heard> {
         let deadline = asked + patience;
         let mut heard = BTreeMap::new();
@@ -168,14 +166,14 @@ impl StatusWatch {
         }
     }
 
-    /// What is to be said of the process behind `name`, which was asked; `None` of one that was not, or is gone.
+    /// Returns the state of the process that was asked at `name`; `None` if it was not asked or has exited.
     fn judge(&mut self, pid: u32, name: &str, heard: &BTreeMap<String, Heard>) -> Option<SeenProcess> {
         let question = self.asked.get(name)?;
-        // The kernel knows better than the name, except of what is in another container.
+        // The kernel's process id is more reliable than the name, but it is 0 for processes in other containers.
         let pid = if question.peer.pid == 0 { pid } else { question.peer.pid };
         let state = match heard.get(name) {
             None if question.peer.pid != 0 && !exists(pid) => {
-                // Its child has the socket, and will never answer.
+                // A child of the process holds the socket and will never answer.
                 self.asked.remove(name);
                 self.directory.remove(name);
                 return None;
@@ -204,7 +202,7 @@ impl StatusWatch {
                 let loaders = answer.loaders.into_iter().map(rates).collect();
                 Some(SeenProcess { pid, program: answer.program, state: ProcessState::Answered(loaders) })
             }
-            // It ended just now, or closed its socket.
+            // The process exited just now, or closed its socket.
             Err(_) if broke_off && self.is_gone(name) => None,
             Err(why) => {
                 Some(SeenProcess { pid, program: program(pid), state: ProcessState::Unreadable(why) })
@@ -212,7 +210,7 @@ impl StatusWatch {
         }
     }
 
-    /// Whether nobody listens behind `name` any more. Then it is removed.
+    /// Whether no process listens at `name`. Removes the socket then.
     fn is_gone(&self, name: &str) -> bool {
         match connect(&self.directory, name, SocketType::STREAM) {
             Ok(SocketContact::Nobody) => self.directory.remove(name),
@@ -224,7 +222,7 @@ impl StatusWatch {
 }
 
 impl Question {
-    /// Reads a piece of what is there.
+    /// Reads some of the available bytes.
     fn read(&mut self) -> Heard {
         let mut piece = [0; PIECE];
         match self.stream.read(&mut piece) {
@@ -242,7 +240,7 @@ impl Question {
     }
 }
 
-/// The answer that these bytes are, within bounds.
+/// Parses an answer, and truncates it to the bounds.
 fn parse(bytes: &[u8]) -> std::result::Result<ProcessSnapshot, String> {
     let parsed: serde_json::Result<ProcessSnapshot> = serde_json::from_slice(bytes);
     let mut answer =
@@ -264,7 +262,7 @@ fn parse(bytes: &[u8]) -> std::result::Result<ProcessSnapshot, String> {
     Ok(answer)
 }
 
-/// The place of an error, without what stands there.
+/// Returns the kind and place of an error, without the text found there.
 fn error_words(error: &serde_json::Error) -> String {
     format!("{:?} error at byte {} of line {}", error.classify(), error.column(), error.line()).to_lowercase()
 }
@@ -276,7 +274,7 @@ fn shorten(text: &mut String) {
     }
 }
 
-/// The name of the program of a process that does not tell.
+/// Returns the program name of a process that does not answer.
 fn program(pid: u32) -> String {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words: Vec<String> = line

@@ -1,5 +1,6 @@
-//! Images that are padded before they are resized: where such an image lies on its canvas, and how the part of the
-//! canvas that is resized is painted. A painted canvas is an image itself, so that what resizes knows nothing of it.
+//! Canvases, for images that are padded before they are resized: where the image is on its canvas, and how the canvas
+//! is painted. Only the part that the views need is painted. A painted canvas is an ordinary image, so that the resize
+//! has no special case for it.
 
 use super::kernels;
 use super::upsample::{PADDING, Upsampler};
@@ -9,33 +10,33 @@ use crate::decode::{ColorModel, Planes, Region};
 use base::simd::Level;
 use std::ops::Range;
 
-/// An image on the canvas that a view resizes.
+/// The position of an image on the canvas that a view resizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PaddedCanvas {
     /// The columns.
     pub x: CanvasAxis,
     /// The rows.
     pub y: CanvasAxis,
-    /// What the canvas shows outside of the image.
+    /// How the canvas continues the image.
     pub padding: Padding,
-    /// The grey levels of R, G and B there, for [`Padding::Constant`].
+    /// The grey levels of R, G and B outside of the image, for [`Padding::Constant`].
     pub fill: [u8; 3],
 }
 
-/// One axis of a canvas, whose pixels are counted from the first one that the view resizes.
+/// One axis of a canvas. Its pixels are counted from the first one that the view resizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CanvasAxis {
     /// The first pixel of the image that is on the canvas.
     pub first: u32,
     /// The number of pixels of the image that are on it.
     pub length: u32,
-    /// The pixel of the canvas that shows the first of them. It is negative where the canvas was cut there, but shows
-    /// the image mirrored on its other side.
+    /// The canvas pixel that shows image pixel `first`. It is negative if the canvas begins inside of the image and the
+    /// padding is not constant: mirrored padding at the other end may show the pixels that were cut off.
     pub at: i32,
 }
 
 impl PaddedCanvas {
-    /// What `region` of the canvas shows of the image; a single pixel where it shows nothing of it.
+    /// Returns the part of the image that `region` of the canvas shows, or a single pixel if it shows none.
     pub(super) fn of_image(&self, region: &Region) -> Region {
         let along = |axis: &CanvasAxis, first: u32, n: u32| {
             axis.sources(self.padding, &(first..first + n)).unwrap_or(axis.first..axis.first + 1)
@@ -46,8 +47,8 @@ impl PaddedCanvas {
 }
 
 impl CanvasAxis {
-    /// The axis with only those pixels of the image that are on a canvas of `length` pixels itself. The same where
-    /// none is.
+    /// Returns the axis without the image pixels that are outside of a canvas of `length` pixels. Returns the same axis
+    /// if they all are.
     pub(super) fn trimmed(self, length: u32) -> Self {
         let Range { start, end } = self.inside(&(0..length));
         if start == end {
@@ -57,26 +58,26 @@ impl CanvasAxis {
         Self { first: self.first + cut, length: end - start, at: start as i32 }
     }
 
-    /// The pixel of the image that `pixel` of the canvas shows; `None` where the fill is.
+    /// Returns the image pixel that canvas pixel `pixel` shows, or `None` for the fill.
     pub(super) fn source(&self, padding: Padding, pixel: u32) -> Option<u32> {
         let pixel = i64::from(pixel) - i64::from(self.at);
         padding.source(pixel, self.length).map(|pixel| self.first + pixel)
     }
 
-    /// The range of the image's pixels that these pixels of the canvas show; `None` if they are all filled.
+    /// Returns the range of image pixels that these canvas pixels show, or `None` if all of them show the fill.
     pub(super) fn sources(&self, padding: Padding, pixels: &Range<u32>) -> Option<Range<u32>> {
         let shown = || pixels.clone().filter_map(|pixel| self.source(padding, pixel));
         Some(shown().min()?..shown().max()? + 1)
     }
 
-    /// Those of these pixels of the canvas that show the image itself, and not what pads it.
+    /// Returns those of these canvas pixels that show the image itself, not its padding.
     pub(super) fn inside(&self, pixels: &Range<u32>) -> Range<u32> {
         let clip = |edge: i64| edge.clamp(i64::from(pixels.start), i64::from(pixels.end)) as u32;
         clip(self.at.into())..clip(i64::from(self.at) + i64::from(self.length))
     }
 
-    /// The number of pixels at the beginning and at the end of `axis`, which resizes the canvas, in which a `filter`
-    /// sees nothing of the image.
+    /// Returns how many pixels at the beginning and at the end of `axis`, which resizes the canvas by `filter`, show
+    /// nothing of the image.
     pub(super) fn filled(&self, filter: Filter, axis: &Axis) -> [u32; 2] {
         let resize = Resize::new(filter, axis.length, axis.resized);
         let (first, end) = (i64::from(self.at), i64::from(self.at) + i64::from(self.length));
@@ -86,7 +87,8 @@ impl CanvasAxis {
     }
 }
 
-/// The first number below `n` of which `holds` holds, which does of all that follow; `n` if there is none.
+/// Returns the first number below `n` for which `holds` is true, or `n` if there is none. `holds` must be true for all
+/// numbers after it, too.
 fn first_that(n: u32, holds: impl Fn(u32) -> bool) -> u32 {
     let (mut low, mut high) = (0, n);
     while low < high {
@@ -96,7 +98,7 @@ fn first_that(n: u32, holds: impl Fn(u32) -> bool) -> u32 {
     low
 }
 
-/// Paints canvases, one after another; owns scratch memory. Each thread has one.
+/// Paints canvases. It owns scratch memory; each thread has one.
 #[derive(Debug)]
 pub struct CanvasPainter {
     rows: ColourRows,
@@ -112,15 +114,15 @@ struct ColourRows {
 }
 
 impl CanvasPainter {
-    /// A painter with the instructions of `level`, or the best below it that this processor has.
+    /// Creates a painter with the instructions of `level`, or of the best level below it that this processor supports.
     pub fn new(level: Level) -> Self {
         let (upsamplers, converted) = Default::default();
         Self { rows: ColourRows { level: level.lowered(), upsamplers, converted }, canvas: Planes::default() }
     }
 
-    /// Replaces `planes`, which hold [`DrawnViews::region`] of an image, by the canvas of which the views are, if they
-    /// are of one: R, G and B at the image's own resolution, so that no colour of the fill runs into the image or out
-    /// of it before the resize.
+    /// Replaces `planes`, which hold [`DrawnViews::region`] of an image, by the canvas of the views, if they have one.
+    /// The canvas is R, G and B at the image's own resolution, so that the fill colour and the image do not run into
+    /// each other before the resize.
     pub fn paint(&mut self, planes: &mut Planes, drawn: &DrawnViews) {
         let Some((region, parts)) = drawn.canvas() else { return };
         self.canvas.shape_rgb(region);
@@ -133,7 +135,7 @@ impl CanvasPainter {
         std::mem::swap(planes, &mut self.canvas);
     }
 
-    /// Paints the `part` that a view needs, which begins at the pixel `corner` of the view's own canvas.
+    /// Paints the `part` of the canvas that a view needs. It begins at pixel `corner` of the view's own canvas.
     fn paint_part(&mut self, planes: &Planes, canvas: &PaddedCanvas, [left, top]: [u32; 2], part: &Region) {
         let PaddedCanvas { x, y, padding, fill } = canvas;
         let columns = left..left + part.width;
@@ -166,7 +168,7 @@ impl CanvasPainter {
 }
 
 impl ColourRows {
-    /// R, G and B of the pixels of `region`, which is one row of the image.
+    /// Returns R, G and B of the pixels of `region`, which is one row of the image.
     fn row<'a>(&'a mut self, planes: &'a Planes, region: &Region) -> [&'a [u8]; 3] {
         let (level, [first, second, third]) = (self.level, &mut self.upsamplers);
         let first = first.row(level, &planes.planes[0], region, region.y);
@@ -192,7 +194,7 @@ impl ColourRows {
 mod tests {
     use super::*;
 
-    /// The image lies where the padding puts it, and is continued as `Padding` says.
+    /// The image is where the padding puts it, and `Padding` continues it.
     #[test]
     fn a_pixel_of_the_canvas_shows_the_image_or_what_pads_it() {
         let axis = CanvasAxis { first: 10, length: 4, at: 2 };
@@ -217,7 +219,7 @@ mod tests {
         assert_eq!(of(9), CanvasAxis { first: 10, length: 20, at: 9 });
     }
 
-    /// Only pixels whose filter sees the image are computed, one by one compared with what each filter sees.
+    /// Exactly the pixels whose filter covers the image are computed. Checks the filter of each pixel.
     #[test]
     fn what_shows_no_image_is_filled() {
         for filter in

@@ -1,8 +1,8 @@
 //! Plain loops, each written once and compiled for every level of vector instructions.
 
-/// Defines a function that takes the [`Level`](base::simd::Level) before its other arguments, and runs its body in
-/// the build for that level. What the body calls in loops must be `#[inline(always)]`, so that it is compiled for the
-/// level, too. All builds give the same bits: a compiler neither reorders nor fuses arithmetic of floats.
+/// Defines a function that takes the [`Level`](base::simd::Level) as its first argument, and runs its body in the build
+/// for that level. Functions that the body calls in loops must be `#[inline(always)]`, so that they are compiled for
+/// the level, too. All builds give the same bits: a compiler neither reorders nor fuses floating-point arithmetic.
 macro_rules! vectorised {
     (
         $(#[$attribute:meta])*
@@ -27,7 +27,8 @@ macro_rules! vectorised {
             }
 
             match level {
-                // SAFETY: `Augmenter::new`, `PixelPass::new` and `erase` lower the level to what this processor has.
+                // SAFETY: `Augmenter::new`, `PixelPass::new` and `erase` lower the level to one that this processor
+                // supports.
                 #[cfg(target_arch = "x86_64")]
                 base::simd::Level::Avx512 => unsafe { avx512($($argument),*) },
                 // SAFETY: as above.

@@ -1,11 +1,11 @@
-//! Renders masks by the view of an image: the nearest value, never one that is not in the mask.
+//! Renders a mask by the view of its image. Each output value is the nearest value of the mask, never a mixture.
 
 use super::ops::PixelOp;
 use super::weights::Resize;
 use super::{Axis, CanvasAxis, DrawnView, Filter, View};
 
-/// Finds for each output pixel of an axis the source pixel that it shows; `None` if it shows the fill. `image` says
-/// where the image is if the axis is one of a canvas.
+/// For each output pixel of an axis, returns the source pixel that it shows, or `None` if it shows the fill. `image` is
+/// the position of the image if the axis is one of a canvas.
 fn sources(
     (axis, image): (&Axis, Option<&CanvasAxis>),
     view: &View,
@@ -18,7 +18,7 @@ fn sources(
     let source = |o: u32| {
         let o = if mirror { n - 1 - o } else { o };
         let pixel = view.padding.source(i64::from(o) + i64::from(axis.offset), axis.resized)?;
-        // Without a resize torch copies, which is what the filter would do.
+        // Without a resize torch copies pixels; the filter would give the same.
         let first = match is_resized_mirrored {
             _ if axis.length == axis.resized => pixel,
             false => resize.bounds(pixel).start,
@@ -32,9 +32,9 @@ fn sources(
     (0..n).map(source).collect()
 }
 
-/// Calls `put` with each output pixel's place and value. The value comes from the `values` (`width` a row) of a whole
-/// mask, seen as the image that was `drawn` is, by [`Filter::Nearest`] or [`Filter::NearestExact`], and moved with its
-/// pixels. It is `fill` where the image shows padding by a colour, or what lies outside of it.
+/// Calls `put` with the place and the value of each output pixel. `values` is a whole mask of `width` values a row. It
+/// is shown as the image that was `drawn` is, but by [`Filter::Nearest`] or [`Filter::NearestExact`], and moves with
+/// the image's pixels. Where the image shows constant padding, or nothing of itself, the value is `fill`.
 pub fn render_mask(
     values: &[u16],
     width: u32,
@@ -107,7 +107,7 @@ mod tests {
         out
     }
 
-    /// Mirrored and then resized, a mask has the nearest values of the mirrored one, as torchvision has it.
+    /// A mask that is mirrored before the resize has the nearest values of the mirrored mask, as in torchvision.
     #[test]
     fn a_mask_that_is_mirrored_first_is_sampled_mirrored() {
         let long = Axis { start: 1, length: 10, resized: 5, offset: 0, filled: [0; 2] };
@@ -125,7 +125,8 @@ mod tests {
                 render_mask(&values, mask_width, &drawn, Filter::Nearest, 0, |at, value| line[at] = value);
                 line
             };
-            // The first takes every other of 1 to 10, then backwards; the second every other of 10 to 1.
+            // The first samples every second value of 1 to 10, then mirrors. The second samples every second value of
+            // 10 to 1.
             assert_eq!(seen([false; 2]), [9, 7, 5, 3, 1]);
             assert_eq!(seen([true; 2]), [10, 8, 6, 4, 2]);
         }
@@ -140,15 +141,15 @@ mod tests {
             offset: window,
             filled: [0; 2],
         };
-        // These are columns 1 and 2 of rows 0 and 1, as they are, and mirrored.
+        // Columns 1 and 2 of rows 0 and 1, as they are, and mirrored.
         let crop = [axis(1, 2, 2, 0), axis(0, 2, 2, 0)];
         assert_eq!(render(crop, false, Padding::Constant, Filter::Nearest, (2, 2)), [1, 2, 5, 6]);
         assert_eq!(render(crop, true, Padding::Constant, Filter::Nearest, (2, 2)), [2, 1, 6, 5]);
-        // Three columns are made of four: pixels 0, 1.33, 2.67, or with halves 0.67, 2, 3.33.
+        // Three columns are resized from four: pixels 0, 1.33, 2.67, or with halves 0.67, 2, 3.33.
         let resized = [axis(0, 4, 3, 0), axis(2, 1, 1, 0)];
         assert_eq!(render(resized, false, Padding::Constant, Filter::Nearest, (3, 1)), [8, 9, 10]);
         assert_eq!(render(resized, false, Padding::Constant, Filter::NearestExact, (3, 1)), [8, 10, 11]);
-        // Here the padding is at the left.
+        // The padding is at the left.
         let padded = [axis(0, 4, 4, -2), axis(0, 1, 1, 0)];
         assert_eq!(render(padded, false, Padding::Constant, Filter::Nearest, (4, 1)), [99, 99, 0, 1]);
     }

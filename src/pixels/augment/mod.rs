@@ -1,5 +1,12 @@
-//! From pixels to the network's input: a recipe of transforms draws from (seed, epoch, sample) which part of an image
-//! is shown; then one fused pass resizes with antialiasing, converts colours, normalises, casts and stores.
+//! Augmentation: turns decoded planes into the tensors that a network takes.
+//!
+//! A recipe of transforms (`recipe/`) draws from (seed, epoch, sample) which part of an image becomes the output: a
+//! view. One fused pass (`render.rs`) then resizes with antialiasing, converts colours, normalises, casts and stores.
+//! Operations on grey levels (`ops/`) run after the resize and before the normalisation. `mix/` mixes finished images
+//! of a batch (MixUp, CutMix).
+//!
+//! `cuda/` describes the same work to the GPU kernels in the repository's `cuda/` folder. Tests also compile these
+//! kernels with a C compiler and compare them with the CPU, bit for bit.
 
 mod canvas;
 pub mod cuda;
@@ -50,7 +57,7 @@ pub enum DType {
 named!(DType: "float32" => F32, "float16" => F16, "bfloat16" => Bf16, "uint8" => U8);
 
 impl DType {
-    /// The bytes of an element.
+    /// Returns the size of an element in bytes.
     pub fn size(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -92,10 +99,11 @@ pub enum Fidelity {
     /// The planes are resized, and colours are converted at output size.
     #[default]
     Fast,
-    /// The arithmetic of PIL and torchvision: chroma is upsampled, colours are converted and clamped at source
-    /// resolution, and then resized, columns before rows, with whole grey levels between. (Pillow 13 resizes rows first
-    /// where the height shrinks by more than twice as many pixels as the width. There a fifth of the values differ by
-    /// one level, and with wider filters more where black and white meet, since overshoots are clamped there.)
+    /// The arithmetic of PIL and torchvision. Chroma is upsampled, and colours are converted and clamped at source
+    /// resolution. Then columns are resized before rows, with whole grey levels in between. (Pillow 13 resizes rows
+    /// first where the height shrinks by more than twice as many pixels as the width. There a fifth of the values
+    /// differ by one level. Wider filters differ by more where black and white meet, because overshoots are clamped
+    /// between the passes.)
     Exact,
 }
 
@@ -123,12 +131,12 @@ pub struct Output {
 }
 
 impl Output {
-    /// The bytes of one image.
+    /// Returns the size of one image in bytes.
     pub fn bytes(&self) -> usize {
         3 * self.height as usize * self.width as usize * self.dtype.size()
     }
 
-    /// The grey levels that the values of a finished image stand for: R, G and B of each pixel, row by row.
+    /// Converts the values of a finished image back to grey levels: R, G and B of each pixel, row by row.
     pub fn levels_of(&self, image: &[u8]) -> Vec<u8> {
         let (size, pixels) = (self.dtype.size(), self.width as usize * self.height as usize);
         let level = |at: usize| {
@@ -147,7 +155,7 @@ impl Output {
                     half::bf16::from_ne_bytes(value.try_into().expect("two bytes")).to_f32()
                 }
             };
-            // The conversion to integers cuts what lies outside of 0..=255, as noise may.
+            // The cast saturates: values may be outside of 0..=255, for example noise.
             ((f64::from(value) * self.std[channel] + self.mean[channel]) * 255.0).round() as u8
         };
         (0..3 * pixels).map(level).collect()

@@ -1,5 +1,22 @@
-//! The pass over one image: source rows go through the horizontal resize into a ring, and each output row is finished
-//! as soon as the rows under it are there. Nothing larger than a few rows is ever held.
+//! The pass over one image: resizes planes, converts colours, normalises, casts and stores.
+//!
+//! Columns are resized before rows. Source rows go through the horizontal resize into a ring buffer, and each output
+//! row is finished as soon as the resized rows under it are there. So only a few rows are in memory at a time. An
+//! output row is summed, converted and normalised in registers, block by block. Types other than float32 and the order
+//! NHWC are cast from a row of floats.
+//!
+//! One family of integer kernels (`kernels/`) serves all filters. The weights (`taps.rs`) are those of PIL's
+//! antialiased bilinear, bicubic and Lanczos filters, or a single weight for the nearest pixel, as torch chooses it.
+//! Padding is a map of indices in the tables of weights; only a constant fill is written afterwards.
+//!
+//! - `exact` resizes upsampled, converted and clamped RGB, and rounds where PIL rounds.
+//! - `fast` resizes the decoded planes at their own resolution with a finer intermediate, and converts colours at
+//!   output size.
+//!
+//! Filters with negative weights overshoot. Their results are clamped between the two passes, as PIL does, by kernels
+//! that are compiled separately, so that other filters do not pay for it. Images of 256 KiB and more are written past
+//! the caches, which a batch of them would leave anyway: then no cache line is read from memory only to be overwritten.
+//! Images that are mixed in the batch stay in the caches. All SIMD levels give the same bits; the tests compare them.
 
 use super::kernels::{self, Colour, ColumnTaps, Finish, ResizedRows, RowTaps};
 use super::upsample::{PADDING, Upsampler};
@@ -7,9 +24,9 @@ use super::{Fidelity, Output, View};
 use crate::decode::{ColorModel, Plane, Planes, Region, Upsampling};
 use base::simd::Level;
 
-/// The most bits of a column's weight: 255 · 2^20 leaves room in 32 bits.
+/// The most bits after the binary point of a column's weight: 255 · 2^20 leaves headroom in 32 bits.
 const COLUMN_BITS: u32 = 20;
-/// The most bits of a row's weight: rows of the `fast` pass have 15 bits of their own.
+/// The most bits after the binary point of a row's weight: rows of the `fast` pass have 15 bits themselves.
 const ROW_BITS: u32 = 15;
 
 /// Runs the pass. It owns the weights' tables and scratch memory; each thread has one.
@@ -18,7 +35,7 @@ pub struct Augmenter {
     output: Output,
     level: Level,
     finish: Finish,
-    /// The filters of each component. Components that are sampled alike share the first.
+    /// The filters of each component. Components with the same upsampling share those of the first of them.
     filters: [Filters; 3],
     rings: [RowRing; 3],
     /// The values of an output row before they are cast.
@@ -28,16 +45,16 @@ pub struct Augmenter {
     pixels: [[Vec<u8>; 3]; 2],
 }
 
-/// The two filters of a component.
+/// The horizontal and the vertical filters of a component.
 #[derive(Debug, Default)]
 struct Filters {
     columns: ColumnTaps,
     rows: RowTaps,
-    /// The upsampling that they were built for in this image.
+    /// The upsampling that the filters were built for in this image.
     sampling: Option<(Upsampling, Upsampling)>,
 }
 
-/// Rows that went through the horizontal resize, two to a word.
+/// A ring buffer of horizontally resized rows, two rows to a word.
 #[derive(Debug, Default)]
 struct RowRing {
     words: Vec<i32>,
@@ -47,8 +64,8 @@ struct RowRing {
 }
 
 impl Augmenter {
-    /// Makes an augmenter that writes `output`, with the instructions of `level`, or the best below it that this
-    /// processor has.
+    /// Makes an augmenter that writes `output` with the instructions of `level`, or of the best level below it that
+    /// this processor supports.
     pub fn new(output: Output, level: Level) -> Self {
         Self {
             finish: Finish::new(&output),
@@ -62,18 +79,18 @@ impl Augmenter {
         }
     }
 
-    /// Says whether images are read again at once, so that they should stay in the caches. Otherwise large ones are
-    /// written past them.
+    /// Sets whether images stay in the caches because they are read again soon. Otherwise large images are written past
+    /// the caches.
     pub(super) fn keep_in_caches(&mut self, kept: bool) {
         self.finish.streamed = !kept;
     }
 
-    /// What is written.
+    /// The format of the images that are written.
     pub(super) fn output(&self) -> &Output {
         &self.output
     }
 
-    /// Makes the augmenter write images of this size from now on.
+    /// Sets the size of the images that are written from now on.
     pub(super) fn set_size(&mut self, height: u32, width: u32) {
         if (self.output.height, self.output.width) != (height, width) {
             (self.output.height, self.output.width) = (height, width);
@@ -83,8 +100,8 @@ impl Augmenter {
         }
     }
 
-    /// Normalises, casts and stores an image of this size whose grey levels are there already: R, G and B, each a plane
-    /// of `levels`. The result is as by [`Augmenter::render`].
+    /// Normalises, casts and stores an image whose grey levels at output size are given: `levels` has the planes of R,
+    /// G and B. The result has the same format as that of [`Augmenter::render`].
     ///
     /// # Panics
     /// If `out` or `levels` have another size.
@@ -122,7 +139,7 @@ impl Augmenter {
         if view.vertical_flip {
             rows = height - rows.end..height - rows.start;
         }
-        // Padding is rare and small, so it is written over what the kernels put there.
+        // Padding is rare and small, so it overwrites what the kernels wrote there.
         let finish = &self.finish;
         kernels::fill(finish, 0..rows.start, 0..width, out);
         kernels::fill(finish, rows.end..height, 0..width, out);
@@ -131,7 +148,7 @@ impl Augmenter {
         self.settle(out);
     }
 
-    /// Makes the image visible to the thread that it is handed to.
+    /// Makes stores past the caches visible to the thread that receives the image.
     fn settle(&self, out: &[u8]) {
         if self.finish.streams(out) {
             kernels::fence(self.level);
@@ -251,7 +268,7 @@ impl Filters {
 }
 
 impl RowRing {
-    /// Makes room for `depth` pairs of rows of `width` words.
+    /// Makes space for `depth` pairs of rows of `width` words.
     fn start(&mut self, depth: usize, width: usize) {
         self.capacity = depth.next_power_of_two();
         self.words.resize(self.capacity * width, 0);
@@ -266,7 +283,7 @@ impl RowRing {
         &mut self.words[slot * width..][..width]
     }
 
-    /// What output row `row` of an image that is not mirrored is made of.
+    /// Returns the resized rows under output row `row`, which is counted before a vertical flip.
     fn source<'a>(&'a self, filters: &'a Filters, row: usize) -> ResizedRows<'a> {
         ResizedRows {
             ring: &self.words,
@@ -293,7 +310,7 @@ fn assert_holds(plane: &Plane, columns: std::ops::Range<u32>, rows: std::ops::Ra
     );
 }
 
-/// Panics unless `plane` stores what the pixels of `region` are upsampled from.
+/// Panics unless `plane` stores the samples that the pixels of `region` are upsampled from.
 fn assert_covers(plane: &Plane, region: &Region) {
     let span = |start: u32, length: u32, method: Upsampling| match method {
         Upsampling::None => start..start + length,

@@ -1,4 +1,4 @@
-//! The size of an image, by the names of its sides: settings and tensors have the height first, files the width.
+//! The size of an image with named sides, because settings and tensors give the height first, and files the width.
 
 /// The size of an image in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! What each pixel of a resized axis is made of: the filters of a resize as 16-bit weights, with libjpeg's upsampling
-//! folded in for subsampled components.
+//! Taps: the samples that each pixel of a resized axis is computed from, and their 16-bit weights. For subsampled
+//! components the weights include libjpeg's chroma upsampling.
 
 use std::array::from_fn;
 use std::ops::Range;
@@ -11,48 +11,51 @@ use super::weights::{Resize, cubic, lanczos, triangle, truncated};
 use crate::decode::Upsampling;
 use base::simd::Level;
 
-/// The fewest bits after the binary point of weights. All weights are below 2, which fits 16 signed bits with these.
+/// The fewest bits after the binary point of weights. With 14, weights below 2 fit 16 signed bits, and all weights are.
 pub(super) const MIN_BITS: u32 = 14;
 
-/// For every output pixel of an axis, the samples that it is made of and their weights, in fixed point.
+/// For every output pixel of an axis, the samples that it is computed from and their weights, in fixed point.
 ///
 /// The weights of a pixel sum to exactly 2^bits, so flat areas keep their value; if no weight is negative, no result
-/// leaves the range of the samples. They are rounded along the running sum: an error never exceeds one unit, and
-/// neighbours cancel.
+/// leaves the range of the samples. Weights are differences of the rounded running sum, so that no error exceeds one
+/// unit and the errors of neighbours cancel.
 #[derive(Debug, Default)]
 pub(super) struct Taps {
     /// The first sample of each output pixel.
     pub start: Vec<u32>,
-    /// The number of samples that each output pixel is made of; 0 in padding.
+    /// The number of samples of each output pixel; 0 in padding.
     pub count: Vec<u32>,
     /// The weights: `stride` for each output pixel, zero after the last one used.
     pub weights: Vec<i16>,
     /// The number of weights kept for each pixel, a multiple of 16.
     pub stride: usize,
-    /// The most samples that any pixel has.
+    /// The largest number of samples of any output pixel.
     pub longest: usize,
     /// The bits after the binary point.
     pub bits: u32,
     /// The range of all samples that are read.
     pub reach: Range<u32>,
-    /// The weights of samples before rounding: a row for each sample under the filters of some pixels.
+    /// The weights of samples before rounding. Each group of [`LANES`] output pixels has one row for each sample under
+    /// its filters.
     exact: Vec<Lanes<f64>>,
-    /// The weights of pixels that samples become. The first row is before all of them, and stays 0.
+    /// The weights of the pixels that samples are upsampled to, for one group. Row 0 precedes the first pixel and stays
+    /// 0.
     pixels: Vec<Lanes<f64>>,
     rounded: Vec<Lanes<i32>>,
     spans: Vec<WeightSpans>,
 }
 
-/// The output pixels that are computed together: so many that compilers keep the loops over them, and vectorise those.
+/// The number of output pixels that are computed together. It is large enough that compilers keep the loops over these
+/// pixels and vectorise them.
 const LANES: usize = 32;
 
-/// The most rows of numbers of a kind that are kept for the next image: 8 MB of them.
+/// The most rows of one scratch buffer that are kept for the next image: 8 MiB of `f64`.
 const MOST_KEPT: usize = 1 << 15;
 
-/// A value for each of them.
+/// One value for each output pixel of a group.
 type Lanes<T> = [T; LANES];
 
-/// The weights of pixels before rounding: the samples that they belong to, and the factor that makes their sum 1.
+/// The unrounded weights of a group: the samples that they belong to, and the factor that makes their sum 1.
 #[derive(Debug, Clone, Copy)]
 struct WeightSpans {
     first: Lanes<u32>,
@@ -62,7 +65,8 @@ struct WeightSpans {
 
 impl Taps {
     /// Computes the taps of the pixels of `line` over the samples that `upsampling` turns into pixels. Samples are
-    /// numbered from the image's first. Weights have at most `max_bits`. All levels give the same.
+    /// numbered from the image's first. Weights have at most `max_bits` bits after the binary point. All SIMD levels
+    /// give the same taps.
     pub(super) fn build(&mut self, level: Level, line: &ViewAxis, upsampling: Upsampling, max_bits: u32) {
         let (n, room) = (line.pixels as usize, line.resize().widest() + 2);
         self.exact.resize(n.div_ceil(LANES) * room, [0.0; LANES]);
@@ -81,7 +85,7 @@ impl Taps {
         self.weights.resize(self.stride * n, 0);
         round(level, self, n, room, line.filter.overshoots());
         self.measure();
-        // Only extreme reductions need so much memory, which nobody should keep who met one.
+        // Only extreme reductions need so much scratch memory, so it is not kept for the next image.
         for rows in [&mut self.exact, &mut self.pixels] {
             if rows.len() > MOST_KEPT {
                 *rows = Vec::new();
@@ -92,7 +96,7 @@ impl Taps {
         }
     }
 
-    /// Notes the longest filter, and what samples are read.
+    /// Sets `longest` and `reach`.
     fn measure(&mut self) {
         self.longest = 1;
         let (mut lowest, mut end) = (u32::MAX, 0);
@@ -104,7 +108,7 @@ impl Taps {
             }
         }
         self.reach = lowest.min(end)..end;
-        // Pixels of padding have no weights; let them start where others do.
+        // Padding pixels have no weights, but their start must be within the reach, too.
         for (start, &count) in self.start.iter_mut().zip(&self.count) {
             if count == 0 {
                 *start = self.reach.start;
@@ -125,8 +129,9 @@ impl Taps {
 }
 
 vectorised! {
-    /// Computes the weights of the samples under all filters of `line`, not yet normalised: some rows of `exact` for
-    /// each [`LANES`] of them. Row 0 of `pixels`, which is scratch, is 0. Returns the largest normalised weight.
+    /// Computes the weights of the samples under all filters of `line`, not yet normalised. Each group of [`LANES`]
+    /// filters fills some rows of `exact`. `pixels` is scratch; its row 0 must be 0. Returns the largest normalised
+    /// weight.
     fn weigh(
         line: &ViewAxis,
         upsampling: Upsampling,
@@ -145,7 +150,7 @@ vectorised! {
     }
 }
 
-/// As [`weigh`], by the filter's weight at a distance from its centre.
+/// Does the work of [`weigh`]. `weight` is the filter's weight at a distance from its centre.
 #[inline(always)]
 fn weigh_with(
     weight: impl Fn(f64) -> f64 + Copy,
@@ -164,11 +169,11 @@ fn weigh_with(
         let sums = match upsampling {
             Upsampling::None => filters.weigh(weight, &[0; LANES], exact),
             Upsampling::Linear { samples } => {
-                // By this many pixels the filter begins behind those of the first sample.
+                // The filter begins this many pixels after the first pixel of the first sample.
                 let behind = from_fn(|lane| filters.first[lane] - 2 * first[lane]);
                 let sums = filters.weigh(weight, &behind, &mut pixels[1..][..2 * exact.len() + 1]);
                 gather_linear(pixels, &count, exact);
-                // The image's first and last pixels have one neighbour and count it twice.
+                // The first and the last pixel of the image have one neighbour; libjpeg counts their own sample twice.
                 for lane in 0..LANES {
                     let (begin, end) = (filters.first[lane], filters.first[lane] + filters.count[lane]);
                     if count[lane] > 0 && begin == 0 {
@@ -211,8 +216,8 @@ fn weigh_with(
     largest.into_iter().fold(0.0, f64::max)
 }
 
-/// Turns the weights of pixels into those of samples: sample i gives ¾ to pixels 2i and 2i + 1 and ¼ to their
-/// neighbours. Row 0 of `pixels` is before the first of them.
+/// Turns the weights of pixels into those of samples: sample i gives ¾ to pixels 2i and 2i + 1, and ¼ to the pixels
+/// before and after these. Row 0 of `pixels` precedes the first pixel.
 #[inline(always)]
 fn gather_linear(pixels: &[Lanes<f64>], count: &Lanes<u32>, samples: &mut [Lanes<f64>]) {
     for (i, sample) in samples.iter_mut().enumerate() {
@@ -224,20 +229,20 @@ fn gather_linear(pixels: &[Lanes<f64>], count: &Lanes<u32>, samples: &mut [Lanes
     }
 }
 
-/// The filters of some output pixels, over pixels of the source.
+/// The filters of a group of [`LANES`] output pixels, over pixels of the source.
 struct PixelFilters {
     /// The first pixel under each filter.
     first: Lanes<u32>,
-    /// The number of pixels under it; 0 where the output shows none.
+    /// The number of pixels under it; 0 if the output pixel shows no pixel of the image.
     count: Lanes<u32>,
     /// The distance of the first pixel from the filter's centre.
     offset: Lanes<f64>,
-    /// What distances are multiplied by.
+    /// The factor from distances in source pixels to the argument of the filter function.
     inverse: f64,
 }
 
 impl PixelFilters {
-    /// Those of the output pixels from `first` on.
+    /// Computes the filters of the group of output pixels that begins at `first`.
     #[inline(always)]
     fn new(resize: &Resize, line: &ViewAxis, first: usize) -> Self {
         let (mut shown, mut is_shown) = ([0; LANES], [0; LANES]);
@@ -268,7 +273,7 @@ impl PixelFilters {
         Self { first, count, offset, inverse: resize.inverse }
     }
 
-    /// The samples that `upsampling` makes the pixels of: the first, and how many.
+    /// Returns the samples that `upsampling` makes the pixels from: the first sample, and the number of samples.
     #[inline(always)]
     fn samples(&self, upsampling: Upsampling) -> (Lanes<u32>, Lanes<u32>) {
         let (mut first, mut count) = (self.first, self.count);
@@ -285,7 +290,8 @@ impl PixelFilters {
         (first, count)
     }
 
-    /// Writes the weights of the pixels, each filter's first into row `behind`; other rows are 0. Returns the sums.
+    /// Writes the weights of the pixels. Each filter's first weight goes into row `behind`; rows outside of the filter
+    /// become 0. Returns the sum of each filter.
     #[inline(always)]
     fn weigh(&self, weight: impl Fn(f64) -> f64, behind: &Lanes<u32>, rows: &mut [Lanes<f64>]) -> Lanes<f64> {
         let mut sums = [0.0; LANES];
@@ -301,7 +307,7 @@ impl PixelFilters {
     }
 }
 
-/// The largest number.
+/// Returns the largest number.
 #[inline(always)]
 fn most(counts: &Lanes<u32>) -> usize {
     counts.iter().fold(0, |most, &count| if count > most { count } else { most }) as usize
@@ -328,7 +334,7 @@ fn round_all<const SIGNED: bool>(taps: &mut Taps, pixels: usize, room: usize) {
     for ((vector, (spans, exact)), lines) in vectors.enumerate().zip(lines) {
         let unit = spans.normalise.map(|normalise| normalise * one);
         let (mut running, mut before, mut now) = ([0.0; LANES], [0; LANES], [0; LANES]);
-        // Zeros at the front move the start; zeros at the end do not count.
+        // Leading zero weights move the start; trailing ones are not counted.
         let (mut skipped, mut end) = ([0u32; LANES], [0u32; LANES]);
         let exact = &exact[..most(&spans.count)];
         for ((i, weights), rounded) in (1..).zip(exact).zip(&mut taps.rounded) {
@@ -360,7 +366,7 @@ fn round_all<const SIGNED: bool>(taps: &mut Taps, pixels: usize, room: usize) {
     }
 }
 
-/// The largest integer that is not above `value`; not every processor has an instruction for it.
+/// Returns the largest integer that is not above `value`. Not every processor has an instruction for it.
 #[inline(always)]
 fn floor(value: f64) -> i32 {
     let whole = truncated(value);
@@ -408,7 +414,7 @@ mod tests {
                     let weights = || t.of(o).iter().map(|&w| i32::from(w));
                     assert_eq!(weights().sum::<i32>(), 1 << t.bits, "{context}");
                     assert!(filter.overshoots() || weights().all(|w| w >= 0), "{context}");
-                    // The sums must fit 32 bits, and those of the centred chroma, too.
+                    // The sums must fit 32 bits, also those of the centred chroma.
                     assert!(weights().map(i32::abs).sum::<i32>() * 5 < 8 << t.bits, "{context}");
                 }
             }
@@ -439,7 +445,7 @@ mod tests {
 
     #[test]
     fn linear_upsampling_is_folded_in_as_libjpeg_does_it() {
-        // The expected weights treat each pixel by itself: ¾ and ¼, with the edges repeated.
+        // Expected: each pixel is ¾ of its sample and ¼ of the neighbouring one, with the edges repeated.
         for filter in FILTERS {
             let axis = Axis { start: 0, length: 6, resized: 6, offset: 0, filled: [0; 2] };
             let t = taps(line(axis, 6, filter), Upsampling::Linear { samples: 3 });
@@ -453,8 +459,8 @@ mod tests {
         }
     }
 
-    /// Expected is Pillow's `precompute_coeffs` for a cubic enlargement by two: pixels 0 and 5 of 6 lack what lies
-    /// outside.
+    /// Expected values are those of Pillow's `precompute_coeffs` for a cubic enlargement by two. At the border the
+    /// weights outside of the image are missing, and the others are normalised.
     #[test]
     fn cubic_weights_are_keys() {
         let t = taps(

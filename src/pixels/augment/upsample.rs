@@ -5,7 +5,7 @@ use super::kernels::{self, Blend};
 use crate::decode::{Plane, Region, Upsampling};
 use base::simd::Level;
 
-/// The bytes that may be read after the last sample of a row, as for [`Plane::data`].
+/// The number of bytes that may be read after the last sample of a row, as for [`Plane::data`].
 pub(super) const PADDING: usize = 64;
 
 /// Upsamples rows of one component.
@@ -50,7 +50,7 @@ impl Upsampler {
                 &self.row
             }
             Upsampling::Linear { samples } => {
-                // These are the sums of samples first-1 ..= last+1, with the image's edges repeated.
+                // The sums of samples first-1 ..= last+1, with the image's edges repeated.
                 let first = region.x / 2;
                 let last = (region.x + region.width - 1) / 2;
                 let count = (last - first + 1) as usize;
@@ -62,7 +62,7 @@ impl Upsampler {
                 let (stored_sums, room) = ((to - from + 1) as usize, count.next_multiple_of(PADDING));
                 self.sums.resize(self.sums.len().max(room + 2 * PADDING), 0);
                 self.row.resize(self.row.len().max(2 * room + PADDING), 0);
-                // Here sums[1 + i] is the sum of sample first + i.
+                // sums[1 + i] is the sum of sample first + i.
                 let at = 1 - (first - from) as usize;
                 kernels::sum_rows(level, near_row, next_row, stored_sums, &mut self.sums[at..]);
                 if from == first {

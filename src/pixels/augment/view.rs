@@ -7,9 +7,9 @@ use super::weights::Resize;
 use crate::decode::Region;
 use base::names::named;
 
-/// One axis of a view. The source pixels `start..start+length` are resized to `resized` pixels, of which the output
-/// is `offset..offset+n` (n is the output's size). Random crops have `resized = n, offset = 0`; a centre crop shows the
-/// middle of a resized whole. Output pixels outside `0..resized` show what [`View::padding`] says.
+/// One axis of a view. The source pixels `start..start+length` are resized to `resized` pixels. The output shows pixels
+/// `offset..offset+n` of these, where n is the output's size. A random crop has `resized = n, offset = 0`; a centre
+/// crop shows the middle of a resized whole. Output pixels outside of `0..resized` show [`View::padding`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Axis {
     /// The first source pixel.
@@ -20,12 +20,12 @@ pub struct Axis {
     pub resized: u32,
     /// The first resized pixel that the output shows.
     pub offset: i32,
-    /// The number of resized pixels at the beginning, and at the end, that show no image but a single colour: those far
-    /// from an image that was padded before the resize. They are not computed, but filled as padding is.
+    /// The number of resized pixels at the beginning and at the end whose filter covers nothing of the image, but only
+    /// constant padding: the image was padded before the resize. They are filled instead of computed.
     pub filled: [u32; 2],
 }
 
-/// How the pixels of an image are resampled.
+/// The filter of a resize.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Filter {
     /// The pixel at ⌊o · length / resized⌋ for output pixel o, computed in f32 as torch's `nearest` does.
@@ -66,19 +66,19 @@ pub enum Padding {
 named!(Padding: "constant" => Constant, "edge" => Edge, "reflect" => Reflect, "symmetric" => Symmetric);
 
 impl Filter {
-    /// Whether pixels are made of several, by their distance.
+    /// Returns whether an output pixel is a weighted sum of several pixels.
     pub(super) fn interpolates(self) -> bool {
         !matches!(self, Self::Nearest | Self::NearestExact)
     }
 
-    /// Whether results can leave the range of the samples, because some weights are negative.
+    /// Returns whether results can leave the range of the samples, because some weights are negative.
     pub(super) fn overshoots(self) -> bool {
         matches!(self, Self::Bicubic | Self::Lanczos)
     }
 }
 
 impl Padding {
-    /// The pixel of `0..resized` that is shown at `pixel`; `None` where the fill is. `resized` is at most 2^30.
+    /// Returns the pixel of `0..resized` that is shown at `pixel`, or `None` for the fill. `resized` is at most 2^30.
     #[inline]
     pub(super) fn source(self, pixel: i64, resized: u32) -> Option<u32> {
         if (0..i64::from(resized)).contains(&pixel) {
@@ -90,7 +90,8 @@ impl Padding {
 
     fn outside(self, pixel: i64, resized: u32) -> Option<u32> {
         let last = resized - 1;
-        // The image repeats with this period, there and back again; its ends are shown once or twice.
+        // The padding repeats the image and its mirror image with this period. `twice` is 1 if border pixels are
+        // repeated.
         let (period, twice) = match self {
             Self::Constant => return None,
             Self::Reflect if last > 0 => (2 * last, 0),
@@ -113,14 +114,14 @@ pub struct View {
     pub flip: bool,
     /// Whether top and bottom are mirrored, after padding.
     pub vertical_flip: bool,
-    /// How pixels are resampled, along both axes.
+    /// The filter of the resize along both axes.
     pub filter: Filter,
     /// What output pixels outside of the image show.
     pub padding: Padding,
 }
 
 impl Axis {
-    /// The resized pixels that are made of the image.
+    /// Returns the resized pixels that are computed from the image.
     #[inline]
     fn image(&self) -> Range<u32> {
         self.filled[0]..self.resized - self.filled[1]
@@ -128,20 +129,20 @@ impl Axis {
 }
 
 impl View {
-    /// The source pixels that the output depends on, which the decoder is asked for. For a random crop that is its box;
-    /// for a centre crop it reaches as far outside what is shown as the resize's filter does.
+    /// Returns the source pixels that the output depends on: the region to decode. For a random crop it is the crop's
+    /// box. For a centre crop it exceeds the shown part by the reach of the resize's filter.
     pub fn region(&self, output: &Output) -> Region {
         let (x, width) = self.columns(output).support();
         let (y, height) = self.rows(output).support();
         Region { x, y, width, height }
     }
 
-    /// How the output's columns are made.
+    /// Returns how the output's columns map to source pixels.
     pub(super) fn columns(&self, output: &Output) -> ViewAxis {
         self.line(self.x, output.width, self.flip)
     }
 
-    /// How the output's rows are made, from the top of the view: where it is mirrored, that is the output's last row.
+    /// Returns how the output's rows map to source pixels, counted before a vertical flip.
     pub(super) fn rows(&self, output: &Output) -> ViewAxis {
         self.line(self.y, output.height, false)
     }
@@ -151,13 +152,13 @@ impl View {
     }
 }
 
-/// One axis of a view: how each of the output's pixels along it is made.
+/// One axis of a view: how the output's pixels along it map to source pixels.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ViewAxis {
     pub axis: Axis,
     /// The number of the output's pixels.
     pub pixels: u32,
-    /// Whether the last pixel comes first.
+    /// Whether the output's pixels are in reverse order.
     pub mirror: bool,
     pub filter: Filter,
     pub padding: Padding,
@@ -169,7 +170,7 @@ impl ViewAxis {
         Resize::new(self.filter, self.axis.length, self.axis.resized)
     }
 
-    /// The output pixels that are made of the image, before they are mirrored. The others are filled.
+    /// Returns the output pixels that are computed from the image, before a flip. The others are filled.
     pub(super) fn shown(&self) -> Range<u32> {
         if self.padding != Padding::Constant {
             return 0..self.pixels;
@@ -181,19 +182,19 @@ impl ViewAxis {
         first..end.max(first)
     }
 
-    /// The pixel of the resized axis that output pixel `o` shows before it is mirrored, if it shows one.
+    /// Returns the pixel of the resized axis that output pixel `o` shows before a flip, if it shows one.
     #[inline]
     pub(super) fn pixel(&self, o: u32) -> Option<u32> {
         let pixel = self.padding.source(i64::from(o) + i64::from(self.axis.offset), self.axis.resized);
         pixel.filter(|pixel| self.axis.image().contains(pixel))
     }
 
-    /// The first source pixel and the number of them that the output depends on; at least one.
+    /// Returns the first source pixel that the output depends on, and the number of pixels from there; at least one.
     fn support(&self) -> (u32, u32) {
         let shown = self.shown();
         let pixels = || shown.clone().filter_map(|o| self.pixel(o));
         let ends = match self.padding {
-            // The shown pixels come in order.
+            // The shown pixels are in ascending order.
             Padding::Constant | Padding::Edge => {
                 (self.pixel(shown.start), self.pixel(shown.end.saturating_sub(1)))
             }
@@ -227,7 +228,7 @@ mod tests {
         assert_eq!(support(half, Filter::Lanczos), (27, 458));
         assert_eq!(support(half, Filter::Nearest), (32, 447));
         assert_eq!(support(half, Filter::NearestExact), (33, 447));
-        // There is nothing but padding.
+        // The view shows only padding.
         assert_eq!(support(Axis { offset: 300, ..half }, Filter::Bilinear), (0, 1));
     }
 
@@ -242,7 +243,7 @@ mod tests {
         assert_eq!(line(axis, 16, Padding::Edge).shown(), 0..16);
     }
 
-    /// Expected is `numpy.pad(numpy.arange(n), …)`, and what it says of a single pixel.
+    /// Expected values are those of `numpy.pad(numpy.arange(n), …)`, also for an image of a single pixel.
     #[test]
     fn paddings_continue_the_image_as_numpy_does() {
         let shown = |resized, offset, n, padding| {
@@ -260,7 +261,7 @@ mod tests {
         assert_eq!(shown(1, -2, 5, Padding::Symmetric), [0; 5]);
     }
 
-    /// The region holds what mirrored padding shows, however little of the image itself.
+    /// The region contains the pixels that mirrored padding shows, even if the view shows little of the image itself.
     #[test]
     fn padding_needs_what_it_mirrors() {
         let axis = Axis { start: 100, length: 50, resized: 50, offset: 45, filled: [0; 2] };

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::Filter;
 
 /// The filter of a resize from `length` to `full` pixels. The antialiased filters are those of PIL's
-/// `precompute_coeffs`: as wide as the larger of a source and an output pixel needs, centred on the output pixel,
+/// `precompute_coeffs`: scaled to the larger of a source and an output pixel, centred on the output pixel, and
 /// normalised to sum 1.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Resize {
@@ -13,7 +13,7 @@ pub(super) struct Resize {
     length: u32,
     scale: f64,
     support: f64,
-    /// What distances from the centre are multiplied by.
+    /// The factor from distances in source pixels to the argument of the filter function.
     pub(super) inverse: f64,
 }
 
@@ -47,7 +47,7 @@ impl Resize {
         first..first + 1
     }
 
-    /// As [`Resize::bounds`], of a filter that interpolates.
+    /// Does the work of [`Resize::bounds`] for filters that interpolate.
     #[inline(always)]
     pub(super) fn window(&self, j: u32) -> Range<u32> {
         let centre = self.centre(j);
@@ -58,18 +58,19 @@ impl Resize {
         first..last.max(first + 1)
     }
 
-    /// The source pixel that holds the point `at` of the resized axis.
+    /// Returns the source pixel that contains the point `at` of the resized axis.
     fn nearest(&self, at: f32) -> u32 {
         ((at * self.scale as f32) as u32).min(self.length - 1)
     }
 
-    /// An upper limit on the width of `bounds`.
+    /// Returns an upper limit on the width of `bounds`.
     pub(super) fn widest(&self) -> usize {
         self.support.ceil() as usize * 2 + 2
     }
 }
 
-/// The number of source pixels that an output pixel spans. If a single one is chosen, torch computes in 32 bits.
+/// Returns the number of source pixels that an output pixel spans. For the nearest filters torch computes it in
+/// float32.
 pub(super) fn scale(filter: Filter, length: u32, full: u32) -> f64 {
     match filter {
         Filter::Nearest | Filter::NearestExact => f64::from(length as f32 / full as f32),
@@ -77,14 +78,14 @@ pub(super) fn scale(filter: Filter, length: u32, full: u32) -> f64 {
     }
 }
 
-/// A value without what is behind its point, and within ±(2^31 - 1).
+/// Truncates a value towards zero and saturates it at ±(2^31 - 1).
 #[inline(always)]
 pub(super) fn truncated(value: f64) -> i32 {
     const MOST: f64 = i32::MAX as f64;
-    // Both comparisons fail for what is no number.
+    // NaN fails the comparison and becomes the lower bound.
     let value = if value > -MOST { value } else { -MOST };
     let value = if value < MOST { value } else { MOST };
-    // SAFETY: the value fits. The checks of `as` would keep compilers from vectorising loops.
+    // SAFETY: the value fits an `i32`. The checks of `as` would keep compilers from vectorising loops.
     unsafe { value.to_int_unchecked() }
 }
 
@@ -108,8 +109,8 @@ pub(super) fn cubic(distance: f64) -> f64 {
     }
 }
 
-/// The polynomial in x² whose value is sinc(x / 3) = sin(πx/3) / (πx/3) for x from 0 to 3, the highest power first:
-/// Chebyshev's approximation, which is nowhere off by more than 7·10⁻¹². Weights have 20 bits after the point at most.
+/// The polynomial in x² whose value is sinc(x / 3) = sin(πx/3) / (πx/3) for x from 0 to 3, from the highest power. It
+/// is a Chebyshev approximation with an error below 7·10⁻¹². Weights have at most 20 bits after the binary point.
 const SINC: [f64; 8] = [
     -1.260695612291763e-12,
     2.764675948253526e-10,
@@ -124,8 +125,8 @@ const SINC: [f64; 8] = [
 /// 4π²/27.
 const LOBES: f64 = 1.4621636149762012;
 
-/// The sinc function windowed by its own middle lobe, sinc(x) · sinc(x / 3). A polynomial stands for the sine, so that
-/// a GPU computes the same bits: with s = sinc(x / 3), and sin 3α = 3 sin α − 4 sin³ α, it is s² (1 − 4π²/27 · s² x²).
+/// The sinc function windowed by its own middle lobe, sinc(x) · sinc(x / 3). A polynomial replaces the sine, so that a
+/// GPU computes the same bits. With s = sinc(x / 3) and sin 3α = 3 sin α − 4 sin³ α, it is s² (1 − 4π²/27 · s² x²).
 #[inline(always)]
 pub(super) fn lanczos(distance: f64) -> f64 {
     let square = distance * distance;

@@ -1,31 +1,31 @@
-//! The orientation that metadata of an image file gives, by which viewers turn the image. Nothing is decoded for it.
+//! The orientation in an image file's metadata, by which viewers rotate the image. No pixels are decoded to read it.
 
 use super::Format;
 use base::names::named;
 
-/// The treatment of images that are stored turned or mirrored, by their metadata.
+/// Policy for images that are stored rotated or mirrored, according to their metadata.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Orientation {
-    /// They are decoded as they are stored.
+    /// Decode them as they are stored.
     #[default]
     Ignore,
-    /// The same, and the first one is reported.
+    /// Decode them as they are stored, and warn about the first one.
     Warn,
 }
 
 named!(Orientation: "ignore" => Ignore, "warn" => Warn);
 
-/// The metadata of a file that may give its orientation.
+/// Metadata of a file that may contain its orientation.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Metadata<'a> {
-    /// A TIFF file without an image, which may follow the word `Exif`.
+    /// A TIFF structure without an image, with or without the prefix `Exif`.
     pub exif: Option<&'a [u8]>,
-    /// XMP, a text in XML.
+    /// XMP, an XML text.
     pub xmp: Option<&'a [u8]>,
 }
 
-/// The EXIF orientation of an image file, 2 to 8, where its metadata give one in the places where Pillow's `getexif`
-/// looks; `None` for an image that is stored upright.
+/// The EXIF orientation of an image file, 2 to 8, from the places where Pillow's `getexif` looks. `None` for an image
+/// that is stored upright.
 pub fn orientation(bytes: &[u8]) -> Option<u8> {
     let metadata = (Format::of(bytes).ok()?.metadata)(bytes);
     let orientation = metadata.exif.and_then(of_exif).or_else(|| metadata.xmp.and_then(of_xmp))?;
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!((of_exif(little), of_exif(big)), (Some(6), Some(8)));
         assert_eq!(of_xmp(br#"<x tiff:Orientation="3"/>"#), Some(3));
         assert_eq!(of_xmp(b"<tiff:Orientation>5</tiff:Orientation>"), Some(5));
-        // Whatever is cut or flipped is read without a panic.
+        // Truncated and damaged metadata must not cause a panic.
         for exif in [&little[..], big] {
             for length in 0..exif.len() {
                 of_exif(&exif[..length]);

@@ -1,5 +1,7 @@
-//! The forms in which the file of an image may be kept. Only decoders know what is in them: whoever else is handed
-//! bytes of a sample learns here which form they have, and gets the file itself, checked.
+//! The storage formats of an image file: as it is, indexed or packed. This module recognises them, converts a file to
+//! them, and restores the file, verified by its checksum.
+//!
+//! Only decoders interpret the bytes of a storage format. All other code uses this module.
 
 use super::jpeg::packed::{self, Packer, Restorer};
 use super::jpeg::{
@@ -10,23 +12,23 @@ use base::error::DecodeError;
 use base::names::named;
 use std::ops::Range;
 
-/// Scratch memory beyond this many bytes is given back before a file that needs less.
+/// Scratch memory beyond this many bytes is freed before a file that needs less.
 const LARGE: usize = 4 << 20;
 
-/// A form in which the file of an image is kept.
+/// A storage format of an image file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileForm {
-    /// The file as it is.
+    /// The original file.
     AsIs,
-    /// The file behind an index of its entropy-coded data, by which decoders jump to the rows that they want.
+    /// The original file after an index of its entropy-coded data, with which decoders jump to the rows that they need.
     Indexed,
-    /// What the file codes, without its entropy coder.
+    /// The coefficients of a JPEG without its entropy coder.
     Packed,
 }
 
 named!(FileForm: "as-is" => AsIs, "indexed" => Indexed, "packed" => Packed);
 
-/// A form that has to be made of a file.
+/// A storage format that has to be made from the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MadeForm {
     /// [`FileForm::Indexed`].
@@ -36,7 +38,7 @@ pub enum MadeForm {
 }
 
 impl FileForm {
-    /// What has to be made of a file to keep it in this form; `None` if the file itself is that.
+    /// How to convert a file to this format; `None` if the file itself is in it.
     pub const fn made(self) -> Option<MadeForm> {
         match self {
             Self::AsIs => None,
@@ -55,19 +57,18 @@ impl From<MadeForm> for FileForm {
     }
 }
 
-/// The reason for which a file stays as it is.
+/// Why a file is kept as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kept {
-    /// It is no JPEG.
+    /// It is not a JPEG.
     NotJpeg,
-    /// It is damaged, or was cut short.
+    /// It is damaged or truncated.
     Damaged,
-    /// It is of a kind that is not packed: CMYK, uneven sampling, arithmetic coding, 12 bits and so on.
+    /// It is a JPEG of a kind that is not converted: CMYK, uneven sampling, arithmetic coding, 12 bits and so on.
     Kind,
-    /// Its bytes do not follow from its coefficients.
+    /// Its bytes cannot be reproduced from its coefficients.
     NotRestorable,
-    /// It is so large an image that packing would take more memory than there is for it, or it codes so much in so few
-    /// bytes that other forms would take far more of them.
+    /// Converting the image would take more memory than allowed, or the result would be far larger than the file.
     Large,
 }
 
@@ -79,8 +80,8 @@ named!(Kept:
     "large" => Large,
 );
 
-/// The form of `bytes`, by their signature alone. A file may begin like any of the forms: ask this only of bytes that
-/// are known to be an image, or known to be made.
+/// The storage format of `bytes`, by their signature alone. Any file may begin with such a signature: call this only
+/// for bytes that are known to be an image or a converted file.
 pub fn form_of(bytes: &[u8]) -> FileForm {
     if packed::is_packed(bytes) {
         FileForm::Packed
@@ -91,15 +92,15 @@ pub fn form_of(bytes: &[u8]) -> FileForm {
     }
 }
 
-/// The bytes at the start of a file, or of what was made of it, by which it is known.
+/// The number of bytes at the start of a file, in any storage format, that identify it.
 pub const SIGNATURE: usize = 8;
 
-/// Whether bytes that begin so may have another form, or have one already.
+/// Whether a file that begins with `start` is a JPEG in any storage format, so that it may have another one.
 pub fn is_convertible(start: &[u8]) -> bool {
     jpeg::is(start) || form_of(start) != FileForm::AsIs
 }
 
-/// The number of bytes of the file that `bytes` of any form were made of.
+/// The length in bytes of the original file of `bytes`, which may be in any storage format.
 ///
 /// # Errors
 /// [`DecodeError::Corrupt`] for a damaged head; [`DecodeError::Unsupported`] for a file of 4 GiB or more.
@@ -112,7 +113,8 @@ pub fn original_length(bytes: &[u8]) -> Result<u32, DecodeError> {
     }
 }
 
-/// The range of `bytes` of any form in which the file lies as it is, unchecked; `None` if it has to be rebuilt.
+/// The range of `bytes`, in any storage format, that is the original file, unverified. `None` if the file has to be
+/// rebuilt.
 ///
 /// # Errors
 /// [`DecodeError::Corrupt`] for a damaged head.
@@ -124,7 +126,7 @@ pub fn file_within(bytes: &[u8]) -> Result<Option<Range<usize>>, DecodeError> {
     }
 }
 
-/// Brings one file after another into a form. It owns the scratch memory; each thread has one.
+/// Converts one file after another to a storage format. It owns the scratch memory; each thread has its own.
 #[derive(Debug, Default)]
 pub struct FormMaker {
     indexer: Indexer,
@@ -132,16 +134,16 @@ pub struct FormMaker {
 }
 
 impl FormMaker {
-    /// Makes one that keeps an image as it is where its form would take more than about so many bytes of memory.
+    /// Makes a converter that keeps an image as it is if packing would take more than about this many bytes of memory.
     pub fn with_memory(bytes: usize) -> Self {
         Self { packer: Packer::default().with_memory(bytes), indexer: Indexer::default() }
     }
 
-    /// Writes `file` in the form `form` to `out`, whose old bytes are dropped. It gives the file back byte for byte,
-    /// and decodes to the same samples.
+    /// Converts `file` to the storage format `form`, into `out`, whose old bytes are dropped. The result restores to
+    /// the same bytes and decodes to the same samples.
     ///
     /// # Errors
-    /// The reason for which the file is better kept as it is; `out` then holds nothing.
+    /// The reason to keep the file as it is; `out` is then empty.
     pub fn make(&mut self, form: MadeForm, file: &[u8], out: &mut Vec<u8>) -> Result<(), Kept> {
         match form {
             MadeForm::Indexed => self.indexer.index(file, out),
@@ -150,17 +152,16 @@ impl FormMaker {
     }
 }
 
-/// Where the file is that bytes were made of.
+/// The location of a restored file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RestoredFile<'a> {
-    /// It is this range of the bytes.
+    /// This range of the input bytes.
     Within(Range<usize>),
-    /// It was rebuilt from the bytes and lies apart from them.
+    /// A separate buffer, in which the file was rebuilt.
     Apart(&'a [u8]),
 }
 
-/// Gives back the files that bytes of any form were made of, one after another. It owns the scratch memory; each thread
-/// has one.
+/// Restores the original files of bytes in any storage format. It owns the scratch memory; each thread has its own.
 #[derive(Debug, Default)]
 pub struct FileRestorer {
     restorer: Restorer,
@@ -168,11 +169,11 @@ pub struct FileRestorer {
 }
 
 impl FileRestorer {
-    /// Finds the file that `bytes` of this form were made of, or rebuilds it, and checks it. A file that is kept as it
-    /// is has nothing to be checked by.
+    /// Finds or rebuilds the original file of `bytes`, which are in this storage format, and verifies it. A file that
+    /// is kept as it is has no checksum to verify.
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] for damaged bytes, and those of another form.
+    /// [`DecodeError::Corrupt`] for damaged bytes, and for bytes in another format.
     pub fn find(&mut self, form: FileForm, bytes: &[u8]) -> Result<RestoredFile<'_>, DecodeError> {
         Ok(match form {
             FileForm::AsIs => RestoredFile::Within(0..bytes.len()),
@@ -188,10 +189,10 @@ impl FileRestorer {
         })
     }
 
-    /// The file that `bytes` of this form were made of, like [`FileRestorer::find`].
+    /// The original file of `bytes`, as by [`FileRestorer::find`].
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] for damaged bytes, and those of another form.
+    /// [`DecodeError::Corrupt`] for damaged bytes, and for bytes in another format.
     pub fn restore<'a>(&'a mut self, form: FileForm, bytes: &'a [u8]) -> Result<&'a [u8], DecodeError> {
         Ok(match self.find(form, bytes)? {
             RestoredFile::Within(range) => &bytes[range],

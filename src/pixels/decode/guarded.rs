@@ -1,12 +1,12 @@
-//! Keeps panics of decoders that are not ours to the file at hand.
+//! Turns a panic in a third-party decoder into an error of the file that it decoded.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use base::error::DecodeError;
 
-/// Runs a decoder that is not ours. If it panics on a file, that file is damaged, and nothing else happens.
+/// Runs a third-party decoder. If it panics, the file counts as damaged, and nothing else is affected.
 ///
-/// `run` must leave nothing behind that a panic could leave half done.
+/// `run` must not modify outside state that a panic could leave half updated.
 pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T, DecodeError>) -> Result<T, DecodeError> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let message = panic.downcast_ref::<&str>().copied();

@@ -1,10 +1,10 @@
-//! The headers of an image file, read before any of it is decoded: they decide who can decode it.
+//! The headers of an image file, which are read before decoding: they decide which decoder can handle the file.
 
 use super::codecs::not_an_image;
 use super::{ColorModel, Region, jpeg, planes::Sampling};
 use base::error::DecodeError;
 
-/// How a JPEG file codes its samples.
+/// The coding process of a JPEG file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Process {
     /// Baseline DCT (SOF0).
@@ -13,7 +13,7 @@ pub enum Process {
     Extended,
     /// Progressive DCT with Huffman coding (SOF2).
     Progressive,
-    /// Lossless, hierarchical or arithmetic coding, which no decoder here knows.
+    /// Lossless, hierarchical or arithmetic coding, which no decoder here supports.
     Other,
 }
 
@@ -28,7 +28,7 @@ pub enum JpegColorSpace {
     Rgb,
     /// Cyan, magenta, yellow, black.
     Cmyk,
-    /// Cyan, magenta and yellow transformed as if they were red, green and blue; black as it is.
+    /// Cyan, magenta and yellow transformed like red, green and blue; black untransformed.
     Ycck,
 }
 
@@ -39,27 +39,28 @@ pub struct JpegHeader {
     pub width: u32,
     /// The height of the image in pixels, at least 1.
     pub height: u32,
-    /// How the samples are coded.
+    /// The coding process.
     pub process: Process,
-    /// The bits of a sample; 8 in nearly every file.
+    /// The bits per sample; 8 in nearly every file.
     pub precision: u8,
-    /// The meaning of the components, which follows from the Adobe transform, the JFIF marker and the names of the
-    /// components.
+    /// The meaning of the components. It follows from the Adobe transform, the JFIF marker and the component
+    /// identifiers.
     pub color_space: JpegColorSpace,
     /// The number of components.
     pub components: u8,
-    /// The sampling factors (horizontal, vertical; 1..=4) of the first four components; (0, 0) beyond the last.
+    /// The sampling factors (horizontal, vertical; 1..=4) of the first four components; (0, 0) for missing ones.
     pub factors: [(u8, u8); 4],
     /// The MCUs between restart markers; 0 if there are none.
     pub restart_interval: u32,
     /// Whether the first scan holds all components, as the only scan of nearly every baseline file does.
     pub interleaved: bool,
-    /// Whether the CPU's decoder can decode the file, as far as its headers say.
+    /// Whether the headers allow the CPU's decoder to decode the file.
     pub region_decodable: bool,
 }
 
 impl JpegHeader {
-    /// The meaning of the planes of this image if they are decoded as they are coded; `None` if they cannot be.
+    /// The meaning of the planes if the components are decoded to planes without conversion; `None` if that is not
+    /// possible.
     pub fn color(&self) -> Option<ColorModel> {
         match (self.color_space, self.components) {
             (JpegColorSpace::Gray, 1) => Some(ColorModel::Gray),
@@ -69,7 +70,7 @@ impl JpegHeader {
         }
     }
 
-    /// How the component `index` samples the image; `None` if that is not one sample for 1, 2 or 4 pixels each way.
+    /// The sampling of component `index`. `None` unless a sample spans 1, 2 or 4 pixels along each axis.
     pub(super) fn sampling(&self, index: usize) -> Option<Sampling> {
         let factors = &self.factors[..usize::from(self.components).min(4)];
         let step = |factor: u8, max: u8| {
@@ -86,18 +87,18 @@ impl JpegHeader {
         })
     }
 
-    /// The region of the whole image.
+    /// The region that covers the whole image.
     pub fn whole(&self) -> Region {
         Region { x: 0, y: 0, width: self.width, height: self.height }
     }
 }
 
-/// Reads the headers of a JPEG file; decodes nothing.
+/// Reads the headers of a JPEG file without decoding it.
 ///
 /// # Errors
-/// [`DecodeError::NotAnImage`] if `bytes` are no JPEG, even if they are a PNG, [`DecodeError::Corrupt`] if the headers
-/// contradict themselves, end too early, or promise more pixels than so many bytes can hold. A kind that no decoder
-/// knows is no error here, nor are more pixels than `max_pixels`.
+/// [`DecodeError::NotAnImage`] if `bytes` are not a JPEG, even if they are a PNG. [`DecodeError::Corrupt`] if the
+/// headers are contradictory or truncated, or state more pixels than the file can contain. An unsupported kind of JPEG
+/// is no error here, nor are more pixels than `max_pixels`.
 pub fn parse_header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
     if !jpeg::is(bytes) {
         return Err(not_an_image(bytes));

@@ -1,25 +1,25 @@
-//! The layout of an image's planes in device memory: which samples they hold, and where.
+//! The layout of an image's planes in device memory: which samples they hold, and at which offsets.
 
 use super::planes::Sampling;
 use super::{ColorModel, JpegHeader, Planes, Region};
 use std::ops::Range;
 
-/// Planes, and their rows, begin at multiples of this many bytes.
+/// Planes and their rows begin at multiples of this many bytes.
 const ALIGNMENT: u64 = 64;
 
-/// The samples of one plane that will be written.
+/// The layout of one plane, for decoders that write it.
 ///
-/// Sample (x, y) of the whole component lies at `(y - y0) * stride + (x - x0)` behind the plane's first byte, for x in
+/// Sample (x, y) of the whole component is `(y - y0) * stride + (x - x0)` bytes after the plane's first byte, for x in
 /// x0..x0+width and y in y0..y0+height.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlaneLayout {
-    /// The bytes from the beginning of the image's memory to that of the plane.
+    /// The bytes from the start of the image's memory to the start of the plane.
     pub offset: u64,
     /// The bytes from one row to the next.
     pub stride: u32,
-    /// The column in the component of the first stored sample.
+    /// The column, in the component, of the first stored sample.
     pub x0: u32,
-    /// The row in the component of the first stored sample.
+    /// The row, in the component, of the first stored sample.
     pub y0: u32,
     /// The number of stored columns.
     pub width: u32,
@@ -36,8 +36,8 @@ pub struct PlaneLayout {
 }
 
 impl PlaneLayout {
-    /// A plane that begins its memory and holds these columns and rows of a component, as far as the component goes.
-    /// Each of its rows has room for all columns.
+    /// A plane at offset 0 that holds these columns and rows of a component, within the component's bounds. The stride
+    /// has room for all columns.
     pub(super) fn new(sampling: &Sampling, columns: Range<u32>, rows: Range<u32>) -> Self {
         let (full_width, full_height) =
             (sampling.image_width.div_ceil(sampling.step_x), sampling.image_height.div_ceil(sampling.step_y));
@@ -55,7 +55,7 @@ impl PlaneLayout {
         }
     }
 
-    /// The pixels of an image of this size that its samples span.
+    /// The pixels that the plane's samples span, in an image of this size.
     pub(super) fn region(&self, image_width: u32, image_height: u32) -> Region {
         let (x, y) = (self.x0 * self.step_x, self.y0 * self.step_y);
         Region {
@@ -72,8 +72,7 @@ impl PlaneLayout {
 pub struct PlanesLayout {
     /// The meaning of the planes; [`ColorModel::Gray`] uses only the first.
     pub color: ColorModel,
-    /// The rectangle of image pixels that is decoded: the whole image, or one that begins at an MCU and ends at one or
-    /// at the image's edge.
+    /// The rectangle of image pixels that the planes hold.
     pub decoded: Region,
     /// The components.
     pub planes: [PlaneLayout; 3],
@@ -82,11 +81,12 @@ pub struct PlanesLayout {
 }
 
 impl PlanesLayout {
-    /// Lays out an image of which at least `region` is decoded, with what chroma upsampling needs around it. `None` for
-    /// images that are not decoded to planes as they are coded.
+    /// Lays out an image of which at least `region` is decoded, with the margin that chroma upsampling needs. The
+    /// decoded rectangle begins at an MCU, and ends at one or at the image's edge. Returns `None` if the coded
+    /// components cannot be used as planes.
     ///
     /// # Panics
-    /// If the region is empty or leaves the image.
+    /// Panics if the region is empty or exceeds the image.
     pub(super) fn of(header: &JpegHeader, region: Region) -> Option<Self> {
         let color = header.color()?;
         let end = |start: u32, length: u32, full: u32| {
@@ -104,7 +104,7 @@ impl PlanesLayout {
             *sampling = header.sampling(index)?;
         }
         let samplings = &samplings[..count];
-        // This is what all components together need, in MCUs, so that every component begins and ends between samples.
+        // The union of the components' needs, in whole MCUs, so that every component begins and ends between samples.
         let along = |x: bool| {
             let mcu = 8 * samplings.iter().map(|s| if x { s.step_x } else { s.step_y }).max().unwrap_or(1);
             let full = if x { header.width } else { header.height };
@@ -126,7 +126,7 @@ impl PlanesLayout {
         Some(Self::stacked(color, Region { x, y, width, height }, planes))
     }
 
-    /// Lays out planes, one behind the other, of which `decoded` is what they hold.
+    /// Lays out planes one after another. Together they hold the pixels `decoded`.
     pub(super) fn stacked(
         color: ColorModel,
         decoded: Region,
@@ -140,7 +140,7 @@ impl PlanesLayout {
         layout
     }
 
-    /// The layout of planes that the CPU decoded, if their bytes are copied as they are: `stride * height` of each.
+    /// The layout of planes that the CPU decoded, if their bytes are copied unchanged: `stride * height` of each plane.
     pub fn staged(planes: &Planes) -> Self {
         let count = if planes.color == ColorModel::Gray { 1 } else { 3 };
         let mut layout = [PlaneLayout::default(); 3];
@@ -164,7 +164,7 @@ impl PlanesLayout {
         Self { color: planes.color, decoded, planes: layout, bytes }
     }
 
-    /// The planes that hold something.
+    /// The planes that the colour model uses.
     pub fn used(&self) -> &[PlaneLayout] {
         &self.planes[..if self.color == ColorModel::Gray { 1 } else { 3 }]
     }
@@ -189,7 +189,7 @@ mod tests {
         let header = JpegHeader::baseline([(2, 2), (1, 1), (1, 1), (0, 0)], 3);
         let region = Region { x: 32, y: 17, width: 16, height: 14 };
         let layout = PlanesLayout::of(&header, region).unwrap();
-        // The chroma sample to the left of column 32 lies in the MCU before; rows 15..33 touch three MCUs.
+        // The chroma sample to the left of column 32 is in the previous MCU; rows 15..33 touch three MCUs.
         assert_eq!(layout.decoded, Region { x: 16, y: 0, width: 48, height: 48 });
         assert_eq!((layout.planes[1].x0, layout.planes[1].width, layout.planes[1].full_width), (8, 24, 50));
         let edge = PlanesLayout::of(&header, Region { x: 99, y: 79, width: 1, height: 1 }).unwrap();

@@ -1,5 +1,5 @@
-//! Masks, which are PNG files whose values are class numbers. Palette indices and 16-bit values keep their values,
-//! where a decoder of pictures would turn them into colours and shades.
+//! Masks: PNG files whose values are class numbers. Palette indices and 16-bit values stay unchanged, while an image
+//! decoder would turn them into colours and 8-bit shades.
 
 use super::codecs::beginning;
 use super::codecs::png::{decoder, is as is_png, with_ended};
@@ -18,11 +18,11 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// Decodes a PNG of one channel, gray or with a palette, of 1, 2, 4, 8 or 16 bits.
+    /// Decodes a PNG of one channel, grey or with a palette, of 1, 2, 4, 8 or 16 bits.
     ///
     /// # Errors
-    /// [`DecodeError::NotAnImage`] for what is no PNG, [`DecodeError::Unsupported`] for several channels,
-    /// [`DecodeError::TooLarge`] for more than `max_pixels`, [`DecodeError::Corrupt`] for a damaged file.
+    /// [`DecodeError::Unsupported`] if the file is not a PNG or has several channels, [`DecodeError::TooLarge`] for
+    /// more than `max_pixels`, [`DecodeError::Corrupt`] for a damaged file.
     pub fn decode(bytes: &[u8], max_pixels: u64) -> Result<Self, DecodeError> {
         if !is_png(bytes) {
             let message = format!("a mask must be a PNG: this {}", beginning(bytes));
@@ -51,7 +51,7 @@ fn decode(bytes: &[u8], max_pixels: u64) -> Result<Mask, DecodeError> {
     let size = reader.output_buffer_size();
     let mut packed = vec![0; size.ok_or_else(|| DecodeError::Corrupt("PNG: does not fit in memory".into()))?];
     reader.next_frame(&mut packed).map_err(corrupt)?;
-    // The rest is read so that a truncated file is noticed.
+    // Read the rest, so that a truncated file is detected.
     reader.finish().map_err(corrupt)?;
     let row = packed.len() / height.max(1) as usize;
     let rows = packed.chunks_exact(row.max(1)).take(height as usize);
@@ -59,7 +59,7 @@ fn decode(bytes: &[u8], max_pixels: u64) -> Result<Mask, DecodeError> {
     Ok(Mask { width, height, values })
 }
 
-/// The values of a row. Values of less than a byte are unpacked, the first from the highest bits.
+/// The values of a row. Values smaller than a byte are unpacked, starting with the highest bits.
 fn unpacked(row: &[u8], depth: BitDepth) -> Box<dyn Iterator<Item = u16> + '_> {
     let small = |bits: u8| {
         let mask = (1u16 << bits) - 1;
@@ -119,7 +119,7 @@ mod tests {
         let sound = file(ColorType::Grayscale, BitDepth::Eight, &[1; 6]);
         assert!(error(&sound, 5).contains("limit of 5 pixels"));
         assert!(error(&sound[..sound.len() - 30], 6).contains("corrupt"));
-        // The file lacks nothing but its end.
+        // Only the end chunk is missing.
         assert_eq!(Mask::decode(&sound[..sound.len() - 12], 6).unwrap().values, [1; 6]);
     }
 }

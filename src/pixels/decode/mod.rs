@@ -1,4 +1,12 @@
-//! From compressed bytes to pixels: our region decoder for JPEG, and well-kept decoders for other formats.
+//! From the bytes of an image file to planes of samples: a region decoder for JPEG, and third-party decoders for PNG
+//! and WebP.
+//!
+//! - One table (`codecs/mod.rs`) lists the file formats and their decoders.
+//! - `jpeg/` decodes only the wanted region of baseline and progressive files. Two storage formats of a JPEG make that
+//!   cheaper: `jpeg/packed/` stores it without its entropy coder, `jpeg/indexed/` puts an index of its rows in front of
+//!   the file.
+//! - `forms.rs` is the only module that distinguishes storage formats, converts a file to them, and restores it.
+//! - On a GPU, `cuda/` launches Foreload's own kernels for packed and indexed images, and `nvjpeg/` decodes others.
 
 mod codecs;
 pub mod cuda;
@@ -54,7 +62,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// The smallest rectangle that holds both regions.
+    /// The smallest rectangle that contains both regions.
     pub fn union(self, other: Self) -> Self {
         let along = |start: u32, length: u32, start_b: u32, length_b: u32| {
             let first = start.min(start_b);
@@ -78,9 +86,9 @@ pub enum ColorModel {
     Rgb,
 }
 
-/// The 8-bit samples of one component over at least the requested region.
+/// The 8-bit samples of one component, which cover at least the requested region.
 ///
-/// Sample (x, y) of the whole component lies at `data[(y - y0) * stride + (x - x0)]` for x in x0..x0+width and y in
+/// Sample (x, y) of the whole component is at `data[(y - y0) * stride + (x - x0)]` for x in x0..x0+width and y in
 /// y0..y0+height. At least 64 bytes after the last sample may be read.
 #[derive(Debug, Clone, Default)]
 pub struct Plane {
@@ -88,9 +96,9 @@ pub struct Plane {
     pub data: Vec<u8>,
     /// The bytes from one row to the next.
     pub stride: usize,
-    /// The column in the component of the first stored sample.
+    /// The column, in the component, of the first stored sample.
     pub x0: u32,
-    /// The row in the component of the first stored sample.
+    /// The row, in the component, of the first stored sample.
     pub y0: u32,
     /// The number of stored columns.
     pub width: u32,
@@ -106,10 +114,10 @@ pub struct Plane {
     pub step_y: u32,
 }
 
-/// The decoded region of an image, in buffers that the owner reuses from image to image.
+/// The decoded region of an image, in buffers that the owner reuses for each image.
 ///
-/// The planes cover the requested region. Subsampled components have one more sample on each side where the image has
-/// it, which chroma upsampling needs.
+/// The planes cover the requested region. Subsampled components have one more sample on each side within the image,
+/// because chroma upsampling reads it.
 #[derive(Debug, Clone, Default)]
 pub struct Planes {
     /// The width of the whole image in pixels.
@@ -122,13 +130,13 @@ pub struct Planes {
     pub planes: [Plane; 3],
 }
 
-/// The treatment of a JPEG whose entropy-coded data is damaged.
+/// Policy for JPEGs whose entropy-coded data is damaged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Damaged {
-    /// The file is refused.
+    /// Refuse the file.
     Refuse,
-    /// The file gives the samples that libjpeg-turbo gives as Pillow and torchvision call it. What they refuse is
-    /// refused, above all files that are cut short; and so are files with damaged headers.
+    /// Decode the samples that libjpeg-turbo gives when Pillow and torchvision call it. Files that they refuse are
+    /// refused, above all truncated ones; so are files with damaged headers.
     #[default]
     Conceal,
 }
@@ -140,32 +148,32 @@ named!(Damaged: "refuse" => Refuse, "conceal" => Conceal);
 pub struct Decoded {
     /// The requested region.
     pub region: Region,
-    /// The decoder that decoded it.
+    /// The decoder that was used.
     pub backend: Backend,
-    /// What is damaged and was concealed, if there was damage in the region or in what had to be read before it.
+    /// A description of the damage that was concealed, in the region or in the data that had to be read before it.
     pub concealed: Option<String>,
-    /// Whether the file has 16 bits of gray, of which the upper 8 were kept: mostly such values are no shades.
+    /// Whether the file has 16-bit grey values, of which the upper 8 bits were kept. Such values are rarely shades, so
+    /// loaders warn.
     pub narrowed: bool,
-    /// Whether decoding began where [`RowStarts`] said.
+    /// Whether decoding started at a position from [`RowStarts`].
     pub by_rows: bool,
 }
 
 impl Decoded {
-    /// Makes the result for a region that `backend` decoded, of an image without damage.
+    /// The result for `region` of an image without damage, decoded by `backend`.
     fn by(backend: Backend) -> impl Fn(Region) -> Self {
         move |region| Self { region, backend, concealed: None, narrowed: false, by_rows: false }
     }
 }
 
-/// Decodes one image after another. It owns the tables and scratch memory; each thread has one.
+/// A decoder with its tables and scratch memory, for one image after another. Each thread has its own.
 ///
-/// Its scratch memory and that of [`Planes`] grow with the images, outside of the pools that the setting `memory`
-/// bounds. They take a few MB, or up to about twice the size of a huge image, and give that back with the next image of
-/// normal size. The working memory of decoders for other formats, or the coefficients of a damaged image of several
-/// scans, come on top.
+/// Its scratch memory and that of [`Planes`] grow with the images, outside the pools that the setting `memory` bounds.
+/// They take a few MB, or up to about twice the size of a huge image; the next image of normal size frees the excess.
+/// The working memory of third-party decoders, and the coefficients of a damaged image with several scans, are
+/// additional.
 ///
-/// EXIF orientation is ignored, as Pillow and torchvision ignore it by default; [`Orientation`] says what loaders
-/// report.
+/// EXIF orientation is ignored, as Pillow and torchvision do by default; [`Orientation`] says what loaders report.
 #[derive(Debug)]
 pub struct Decoder {
     max_pixels: u64,
@@ -180,14 +188,17 @@ impl Decoder {
         Self::with_level(max_pixels, Level::detect())
     }
 
-    /// Makes a decoder like [`Decoder::new`] that uses the instructions of `level`, which the processor must have.
-    /// Tests and benchmarks compare levels with it.
+    /// Makes a decoder like [`Decoder::new`] that uses the instructions of `level`, for tests and benchmarks that
+    /// compare levels.
+    ///
+    /// # Panics
+    /// Panics if the processor lacks these instructions.
     pub fn with_level(max_pixels: u64, level: Level) -> Self {
         assert!(Level::available().any(|available| available == level), "{} is not available", level.name());
         Self { max_pixels, level, damaged: Damaged::Refuse, jpeg: jpeg::Jpeg::default() }
     }
 
-    /// Returns this decoder, which from now on treats damaged JPEGs like this.
+    /// Sets the policy for damaged JPEGs.
     pub fn with_damaged(self, damaged: Damaged) -> Self {
         Self { damaged, ..self }
     }
@@ -195,14 +206,14 @@ impl Decoder {
     /// Decodes the region that `choose` picks from the image's (width, height) into `out`.
     ///
     /// `choose` is called once, after the header was parsed. Its region must lie inside the image. The result depends
-    /// on `bytes` and the region alone. A file must be whole, up to its end marker, whatever the region; damage inside
-    /// its entropy-coded data is noticed where the region, or what must be read before it, is damaged.
+    /// only on `bytes` and the region. A file must be complete, up to its end marker, whatever the region. Damage in
+    /// its entropy-coded data is detected only in the region, or in the data that must be read before it.
     ///
     /// # Errors
     /// [`DecodeError`]; `out` then holds no meaningful pixels.
     ///
     /// # Panics
-    /// If the region is empty or leaves the image.
+    /// Panics if the region is empty or exceeds the image.
     pub fn decode(
         &mut self,
         bytes: &[u8],
@@ -212,15 +223,15 @@ impl Decoder {
         self.decode_read(bytes, None, choose, out)
     }
 
-    /// Decodes like [`Decoder::decode`] from an image of which only these `parts` were read, where there are some. The
-    /// other bytes may be anything, and are not looked at.
+    /// Decodes like [`Decoder::decode`], but if `parts` are given, only these bytes of the image were read. The other
+    /// bytes may have any value and are not used.
     ///
     /// # Errors
-    /// The errors of [`Decoder::decode`]; [`DecodeError::Corrupt`] where more bytes are needed than were read. Only
-    /// packed images can be decoded from parts.
+    /// The errors of [`Decoder::decode`]; [`DecodeError::Corrupt`] if more bytes are needed than were read. Only packed
+    /// images can be decoded from parts.
     ///
     /// # Panics
-    /// If the region is empty or leaves the image.
+    /// Panics if the region is empty or exceeds the image.
     pub fn decode_read(
         &mut self,
         bytes: &[u8],
@@ -240,14 +251,15 @@ impl Decoder {
         }
     }
 
-    /// Decodes like [`Decoder::decode`] a file of which `rows` are known, and leaves there those that this shows: none
-    /// where it is no JPEG whose rows can be known, or is damaged. The rows may be another file's.
+    /// Decodes like [`Decoder::decode`], starting at the first wanted row if `rows` has its position. Afterwards `rows`
+    /// has the positions that decoding found; `None` if the file is damaged, or is no JPEG whose rows can be found.
+    /// `rows` may be of another file: a checksum detects that.
     ///
     /// # Errors
     /// The errors of [`Decoder::decode`].
     ///
     /// # Panics
-    /// If the region is empty or leaves the image.
+    /// Panics if the region is empty or exceeds the image.
     pub fn decode_again(
         &mut self,
         bytes: &[u8],
@@ -269,7 +281,7 @@ impl Decoder {
         self.decode(bytes, choose, out)
     }
 
-    /// Makes a function that asks `choose` once, and refuses images that are too large.
+    /// Makes a function that calls `choose` once, and refuses images that are too large.
     fn checked<C: FnOnce(u32, u32) -> Region>(
         &self,
         choose: C,
@@ -317,10 +329,10 @@ impl Decoder {
     }
 }
 
-/// Reads the columns and rows of an image from its header.
+/// Reads the width and height of an image from its header.
 ///
 /// # Errors
-/// [`DecodeError`] if there is no header that can be read.
+/// [`DecodeError`] if no header can be read.
 pub fn image_size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
     (Format::of(bytes)?.size)(bytes)
 }

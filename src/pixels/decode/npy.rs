@@ -1,8 +1,8 @@
-//! NumPy's `.npy` files, each of which holds one array of numbers, as "numpy.lib.format" of NumPy's manual describes
-//! them, versions 1 to 3.
+//! NumPy's `.npy` files, each with one array of numbers, as described in "numpy.lib.format" of NumPy's manual, versions
+//! 1 to 3.
 //!
-//! This reader is our own, because the crates that read such files bring a general parser of Python's literals and a C
-//! compiler along. The header is one dictionary of three known keys.
+//! The existing crates for such files bring a general parser of Python literals and a C compiler as dependencies. The
+//! header is one dictionary of three known keys, so this module parses it itself.
 
 use base::error::DecodeError;
 
@@ -11,7 +11,7 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 /// The type of an array's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Number {
-    /// Booleans of a byte each.
+    /// Booleans of one byte each.
     Bool,
     /// Signed integers of 1, 2, 4 or 8 bytes.
     Signed(u8),
@@ -45,8 +45,9 @@ pub struct NpyArray {
 impl NpyArray {
     /// Reads a whole file.
     ///
-    /// # Errors [`DecodeError::Damaged`] if the file is not of this kind, ends too early or too late, or has an array
-    /// of anything but numbers.
+    /// # Errors
+    /// [`DecodeError::Damaged`] if the file is not a `.npy` file, ends too early or too late, or has an array of
+    /// anything but numbers.
     pub fn decode(file: &[u8]) -> Result<Self, DecodeError> {
         let (header, data) =
             parted(file).ok_or_else(|| corrupt("it does not begin as one, or is cut short"))?;
@@ -74,8 +75,8 @@ impl NpyArray {
 }
 
 impl NpyArray {
-    /// The elements as single-precision floats; `None` for booleans, for floats of two bytes, and where an element is
-    /// finite and more than such floats hold.
+    /// The elements as single-precision floats. `None` for booleans, for two-byte floats, and if a finite element
+    /// exceeds the range of `f32`.
     pub fn floats(&self) -> Option<Vec<f32>> {
         macro_rules! read {
             ($type:ty) => {
@@ -108,7 +109,7 @@ fn corrupt(message: &str) -> DecodeError {
     DecodeError::Damaged(format!("not a .npy file: {message}"))
 }
 
-/// Splits a file into its header and the data behind it.
+/// Splits a file into its header and the data after it.
 fn parted(file: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = file.strip_prefix(MAGIC)?;
     let (&[major, _], rest) = rest.split_first_chunk()?;
@@ -126,17 +127,17 @@ fn parted(file: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(length)
 }
 
-/// Returns what follows a key of the header's dictionary.
+/// Returns the text after a key of the header's dictionary.
 fn value<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     let quoted = [format!("'{key}'"), format!("\"{key}\"")];
     let rest = quoted.iter().find_map(|quoted| header.split_once(quoted.as_str()))?.1;
     rest.trim_start().strip_prefix(':').map(str::trim_start)
 }
 
-/// Returns the type of the elements, and whether their bytes are in the other order than this machine's.
+/// Returns the type of the elements, and whether their byte order is not this machine's.
 fn number(descr: &str) -> Result<(Number, bool), DecodeError> {
     let unsupported = || {
-        // A type is written as a text, or as a list of the parts of a record.
+        // A type is a string, or the list of fields of a structured type.
         let end = match descr.chars().next() {
             Some(quote @ ('\'' | '"')) => descr[1..].find(quote).map(|end| end + 2),
             _ => descr.find("'fortran_order'"),
@@ -172,7 +173,7 @@ fn shape(tuple: &str) -> Option<Vec<u64>> {
     lengths.map(|length| length.trim_end_matches('L').parse().ok()).collect()
 }
 
-/// Reorders the elements of an array whose first index runs fastest, so that its last one does.
+/// Reorders the elements of an array from column-major (first index fastest) to row-major.
 fn rows_first(data: &[u8], shape: &[u64], size: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(data.len());
     let mut index = vec![0u64; shape.len()];
@@ -215,7 +216,7 @@ mod tests {
             assert_eq!((array.number, &array.shape[..]), (Number::Signed(2), &[2, 3][..]));
             assert_eq!(array.bytes, data);
         }
-        // The array is stored columns first, with the bytes of each number in the other order.
+        // Stored in column-major order, with the opposite byte order.
         let header = "{'descr': '>i2', 'fortran_order': True, 'shape': (2, 3), }";
         let data: Vec<u8> = [0i16, 3, 1, 4, 2, 5].into_iter().flat_map(i16::to_be_bytes).collect();
         let array = NpyArray::decode(&file(1, header, &data)).unwrap();

@@ -1,17 +1,17 @@
-//! The shapes of planes: which samples a region needs, and memory for them.
+//! The shapes of planes: the samples that a region needs, and memory for them.
 
 use std::ops::Range;
 
 use super::{ColorModel, Plane, Planes, Region};
 
-/// The bytes after the last sample that readers may load.
+/// The number of bytes after the last sample that readers may load.
 const SLACK: usize = 64;
 
-/// Scratch memory beyond this many bytes is given back when an image needs less: one huge image among normal ones must
-/// not cost a thread memory for the rest of its life.
+/// Scratch memory beyond this many bytes is freed when an image needs less, so that one huge image does not cost a
+/// thread memory for the rest of its life.
 const KEPT: usize = 16 << 20;
 
-/// Makes `buffer` hold at least `bytes` bytes, of any value.
+/// Makes `buffer` hold at least `bytes` bytes of arbitrary content.
 pub(super) fn provide(buffer: &mut Vec<u8>, bytes: usize) {
     if bytes <= KEPT && buffer.capacity() > KEPT {
         *buffer = Vec::new();
@@ -21,7 +21,7 @@ pub(super) fn provide(buffer: &mut Vec<u8>, bytes: usize) {
     }
 }
 
-/// How a component samples the image.
+/// The subsampling of a component: the pixels that a sample spans, and the image's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sampling {
     pub(super) step_x: u32,
@@ -31,8 +31,8 @@ pub(super) struct Sampling {
 }
 
 impl Sampling {
-    /// The columns and rows of samples that `region` needs. There is one more on each side where chroma upsampling
-    /// reads it.
+    /// The columns and rows of samples that `region` needs, with one more on each side where chroma upsampling reads
+    /// it.
     pub(super) fn wanted(&self, region: Region) -> (Range<u32>, Range<u32>) {
         (
             along(region.x..region.x + region.width, self.step_x, self.image_width),
@@ -49,8 +49,8 @@ fn along(pixels: Range<u32>, step: u32, full: u32) -> Range<u32> {
 }
 
 impl Plane {
-    /// Makes this the plane that stores `columns` and `rows`, which may go beyond the component: samples there are
-    /// written but not counted. The samples keep their old values.
+    /// Shapes this plane to store `columns` and `rows`. They may exceed the component: samples beyond it are stored,
+    /// but not counted in the width and height. Does not clear the samples.
     pub(super) fn shape(&mut self, sampling: &Sampling, columns: Range<u32>, rows: Range<u32>) {
         self.full_width = sampling.image_width.div_ceil(sampling.step_x);
         self.full_height = sampling.image_height.div_ceil(sampling.step_y);
@@ -66,7 +66,7 @@ impl Plane {
 }
 
 impl Planes {
-    /// Whether both hold the same samples of the same region.
+    /// Whether both images have equal samples of the same region.
     pub fn same_samples(&self, other: &Self) -> bool {
         let count = if self.color == ColorModel::Gray { 1 } else { 3 };
         let shape =
@@ -78,14 +78,14 @@ impl Planes {
             })
     }
 
-    /// Makes these the planes R, G and B of an image of which `region` is stored, and which ends with it. The samples
-    /// keep their old values.
+    /// Shapes these as the planes R, G and B of an image that ends at the right and lower edges of `region`, its only
+    /// stored part. Does not clear the samples.
     pub fn shape_rgb(&mut self, region: Region) {
         self.shape_full((region.x + region.width, region.y + region.height), region, ColorModel::Rgb);
     }
 
-    /// Makes these the planes of an image of `size` (width, height) of which `region` is stored, with a sample for each
-    /// pixel. The samples keep their old values.
+    /// Shapes these as the planes of an image of `size` (width, height), of which `region` is stored, with one sample
+    /// per pixel. Does not clear the samples.
     pub(super) fn shape_full(&mut self, size: (u32, u32), region: Region, color: ColorModel) {
         let (image_width, image_height) = size;
         (self.image_width, self.image_height, self.color) = (image_width, image_height, color);
@@ -96,7 +96,8 @@ impl Planes {
         }
     }
 
-    /// Takes `region` of an image of `size` (width, height) with BYTES bytes a pixel, which `pixel` turns into samples.
+    /// Copies `region` of an interleaved image of `size` (width, height) with BYTES bytes per pixel; `pixel` turns a
+    /// pixel into samples.
     pub(super) fn take<const BYTES: usize, const CHANNELS: usize>(
         &mut self,
         image: &[u8],

@@ -1,15 +1,14 @@
-//! How libjpeg-turbo makes pixels of components: a sample for each pixel where there are fewer, and colours. This code
-//! is plain and slow: common images are upsampled and converted as they are resized.
+//! libjpeg-turbo's chroma upsampling and colour conversion. This code is plain and slow: common images are upsampled
+//! and converted while they are resized.
 
 use super::{ColorModel, Plane, Planes, Region};
 
-/// How the samples of a component become pixels along one axis.
+/// The way in which the samples of a component become pixels along one axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Upsampling {
-    /// There is a sample for each pixel.
+    /// One sample per pixel.
     None,
-    /// There are two pixels for each sample: ¾ of the nearer and ¼ of the next, of `samples` in the whole image
-    /// (libjpeg's "fancy").
+    /// Two pixels per sample. A pixel is ¾ of the nearer sample and ¼ of the next one (libjpeg's "fancy" upsampling).
     Linear {
         /// The samples of the whole component along this axis.
         samples: u32,
@@ -19,9 +18,11 @@ pub enum Upsampling {
 }
 
 impl Upsampling {
-    /// How libjpeg upsamples a component along x and along y (`jinit_upsampler` of its jdsample.c), from its samples
-    /// and the pixels that a sample spans: linear for factors of 2, but by repetition if the component has at most two
-    /// columns or any other factor takes part.
+    /// The methods by which libjpeg upsamples a component along x and y (`jinit_upsampler` in its jdsample.c). `full`
+    /// is the number of the component's samples and `step` the pixels that a sample spans, along each axis.
+    ///
+    /// Factors of 2 are linear. But with a horizontal factor of 2, samples are repeated if the component has at most
+    /// two columns. If either factor is neither 1 nor 2, samples are repeated.
     pub fn of(full: [u32; 2], step: [u32; 2]) -> (Self, Self) {
         let (linear_x, linear_y) = match step {
             [2, 1 | 2] => (full[0] > 2, full[0] > 2 && step[1] == 2),
@@ -36,8 +37,8 @@ impl Upsampling {
         (method(linear_x, step[0], full[0]), method(linear_y, step[1], full[1]))
     }
 
-    /// The samples that pixel `at` is made of: the nearest, and with linear upsampling its neighbour on the pixel's
-    /// side, which is the sample itself at the image's edges.
+    /// The samples that pixel `at` is computed from: the nearest one and, with linear upsampling, its neighbour on the
+    /// pixel's side. At the image's edges the neighbour is the sample itself.
     pub fn samples_of(self, at: u32) -> (u32, Option<u32>) {
         match self {
             Self::None => (at, None),
@@ -49,12 +50,12 @@ impl Upsampling {
 }
 
 impl Plane {
-    /// How libjpeg upsamples this component along x and along y.
+    /// The methods by which libjpeg upsamples this component along x and y.
     pub fn upsampling(&self) -> (Upsampling, Upsampling) {
         Upsampling::of([self.full_width, self.full_height], [self.step_x, self.step_y])
     }
 
-    /// Writes the samples for the pixels of `region` in image row `y` to `out`.
+    /// Writes the upsampled values of the pixels of `region` in image row `y` to `out`.
     pub(super) fn upsample_row(&self, region: &Region, y: u32, out: &mut [u8]) {
         let (across, down) = self.upsampling();
         let (near, next) = down.samples_of(y);
@@ -70,7 +71,7 @@ impl Plane {
         };
         for (x, out) in (region.x..).zip(out) {
             let (column, next_column) = across.samples_of(x);
-            // The bias alternates between pixels, so that halves are rounded up as often as down.
+            // The bias alternates between pixels, so that halves are rounded up and down equally often.
             *out = match next_column.map(|next| 3 * sum(column) + sum(next)) {
                 None if next.is_none() => sum(column),
                 None => (sum(column) + 1 + y % 2) >> 2,
@@ -82,7 +83,7 @@ impl Plane {
 }
 
 impl Planes {
-    /// Red, green and blue of every pixel of the image, of which all is stored.
+    /// The interleaved RGB pixels of the image, all of which must be stored.
     pub fn rgb(&self) -> Vec<u8> {
         let (width, height) = (self.image_width, self.image_height);
         let whole = Region { x: 0, y: 0, width, height };
@@ -103,7 +104,7 @@ impl Planes {
     }
 }
 
-/// Converts colours as JFIF says, with libjpeg's rounding: factors of 16 fractional bits.
+/// Converts YCbCr to RGB as defined by JFIF, with libjpeg's rounding: factors with 16 fractional bits.
 pub(super) fn ycc_to_rgb(y: u8, cb: u8, cr: u8) -> [u8; 3] {
     let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
     let half = 1 << 15;

@@ -1,4 +1,4 @@
-//! A device and its primary context, which torch and every other user of the runtime API share.
+//! A device and its primary context, which is shared with torch and every other user of the CUDA runtime API.
 
 use super::driver::{Driver, call, driver};
 use super::thread::{self, Relaxed};
@@ -17,7 +17,7 @@ pub struct Capability {
     pub minor: u32,
 }
 
-/// The oldest devices that there are kernels for.
+/// The lowest capability that kernels are compiled for.
 const OLDEST: Capability = Capability { major: 8, minor: 0 };
 
 impl fmt::Display for Capability {
@@ -26,10 +26,10 @@ impl fmt::Display for Capability {
     }
 }
 
-/// What the driver says about a device that need not be in use.
+/// Properties of a device, which need not be opened.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct DeviceInfo {
-    /// The device's number among those that `CUDA_VISIBLE_DEVICES` leaves.
+    /// The device's number among those that `CUDA_VISIBLE_DEVICES` selects.
     pub ordinal: u32,
     /// The driver's name for the device: "NVIDIA H200".
     pub name: String,
@@ -39,7 +39,7 @@ pub struct DeviceInfo {
     pub memory: u64,
     /// The number of streaming multiprocessors.
     pub multiprocessors: u32,
-    /// Why Foreload cannot use the device, in a sentence; `None` when it can.
+    /// Why Foreload cannot use the device, as a sentence; `None` if it can.
     pub problem: Option<String>,
 }
 
@@ -51,14 +51,14 @@ impl DeviceInfo {
         unsafe { call!(driver, cuDeviceGet(&mut device, ordinal as c_int)) }?;
         let attribute = |attribute| {
             let mut value = 0;
-            // SAFETY: the pointer is valid for the call, the device is the driver's.
+            // SAFETY: the pointer is valid for the call, and the driver returned the device.
             unsafe { call!(driver, cuDeviceGetAttribute(&mut value, attribute, device)) }?;
             Ok::<u32, Error>(u32::try_from(value).unwrap_or(0))
         };
         let mut name = [0; 256];
-        // SAFETY: the buffer has the length that is told; the driver ends what it writes with NUL.
+        // SAFETY: the buffer has the given length; the driver ends the name with NUL.
         unsafe { call!(driver, cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int - 1, device)) }?;
-        // SAFETY: the last byte at least is NUL.
+        // SAFETY: at least the last byte is NUL.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
         let mut memory = 0;
         // SAFETY: the pointer is valid for the call.
@@ -82,8 +82,8 @@ impl DeviceInfo {
     }
 }
 
-/// A device in use. Clones are the same device. Its primary context is held until the last clone, and the last thing
-/// that lives on the device, is gone.
+/// An opened device. Clones share it. Its primary context is retained until the last clone and the last object on the
+/// device are dropped.
 #[derive(Clone)]
 pub struct GpuDevice {
     inner: Arc<DeviceInner>,
@@ -102,10 +102,13 @@ unsafe impl Send for DeviceInner {}
 unsafe impl Sync for DeviceInner {}
 
 impl GpuDevice {
-    /// Takes device number `ordinal` into use, counted among those that `CUDA_VISIBLE_DEVICES` leaves.
+    /// Opens device number `ordinal`, counted among those that `CUDA_VISIBLE_DEVICES` selects.
     ///
-    /// [`Error::Unavailable`] says why there is no such device or why it cannot serve. The first use in a process costs
-    /// some hundred milliseconds and some hundred megabytes of device memory, unless torch has paid already.
+    /// The first use in a process takes some hundred milliseconds and some hundred megabytes of device memory, unless
+    /// torch has already opened the device.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] says why the device does not exist or cannot be used.
     pub fn open(ordinal: u32) -> Result<Self> {
         let driver = driver()?;
         let count = count(driver)?;
@@ -123,7 +126,7 @@ impl GpuDevice {
             )));
         }
         let mut context = std::ptr::null_mut();
-        // SAFETY: the pointer is valid for the call; what is retained is released when the last clone goes.
+        // SAFETY: the pointer is valid for the call; the context is released when the last clone is dropped.
         unsafe { call!(driver, cuDevicePrimaryCtxRetain(&mut context, device)) }?;
         Ok(Self { inner: Arc::new(DeviceInner { driver, device, context, info }) })
     }
@@ -133,12 +136,12 @@ impl GpuDevice {
         self.inner.info.ordinal
     }
 
-    /// What the driver says about the device.
+    /// Properties of the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.inner.info
     }
 
-    /// The bytes of the device's memory that are free, and all of its bytes.
+    /// The device's free memory and its total memory, in bytes.
     pub fn memory(&self) -> Result<(u64, u64)> {
         let bound = self.bind()?;
         let (mut free, mut total) = (0, 0);
@@ -147,20 +150,21 @@ impl GpuDevice {
         Ok((free as u64, total as u64))
     }
 
-    /// Waits until all work on the device is done, whoever queued it. This spoils every capture of a CUDA graph.
+    /// Waits until all work on the device is done, including work of other libraries. This invalidates every CUDA graph
+    /// capture.
     pub fn synchronize(&self) -> Result<()> {
         let bound = self.bind()?;
         // SAFETY: the context is current.
         unsafe { call!(bound.driver(), cuCtxSynchronize()) }
     }
 
-    /// Makes the device's context current on this thread until the result is dropped, which restores what was current
-    /// before.
+    /// Makes the device's context current on this thread until the result is dropped, which restores the previous
+    /// context.
     ///
-    /// Every function of this module does so by itself. Calls of other libraries that need a context, such as nvJPEG's,
-    /// have to do it.
+    /// Every function of this module binds the device itself. Calls of other libraries that need a context, for example
+    /// nvJPEG's, need a `bind` around them.
     pub fn bind(&self) -> Result<Bound<'_>> {
-        // Also refuses in a forked child, before anything of the driver is called.
+        // Also fails in a forked child, before any call of the driver.
         let driver = driver()?;
         if thread::is_attached(self.inner.context) {
             return Ok(Bound { device: self, lent: None });
@@ -170,17 +174,17 @@ impl GpuDevice {
         // SAFETY: the pointer is valid for the call.
         unsafe { call!(driver, cuCtxGetCurrent(&mut former)) }?;
         if former != self.inner.context {
-            // SAFETY: the context is held by `self`.
+            // SAFETY: `self` holds the context.
             unsafe { call!(driver, cuCtxSetCurrent(self.inner.context)) }?;
         }
         Ok(Bound { device: self, lent: Some((former, relaxed)) })
     }
 
-    /// Makes the device's context current on this thread for good, so that [`GpuDevice::bind`] has nothing to do. This
-    /// is for threads that work for the device alone and end before it does.
+    /// Makes the device's context current on this thread for the thread's whole life, so that [`GpuDevice::bind`] has
+    /// nothing to do. For threads that work only for this device and end before it is dropped.
     pub fn attach_thread(&self) -> Result<()> {
         let driver = driver()?;
-        // SAFETY: the context is held by `self`, and by whatever the thread works with.
+        // SAFETY: `self` and the objects that the thread works with hold the context.
         unsafe { call!(driver, cuCtxSetCurrent(self.inner.context)) }?;
         thread::attach(driver, self.inner.context);
         Ok(())
@@ -205,8 +209,8 @@ impl Drop for DeviceInner {
     fn drop(&mut self) {
         // A forked child has no context to release.
         if let Ok(driver) = driver() {
-            // SAFETY: this gives back what `open` took; nothing that lives in the context is left, for it would hold
-            // us.
+            // SAFETY: this releases the context that `open` retained; no object in the context is left, because it
+            // would hold the device.
             let _ = unsafe { call!(driver, cuDevicePrimaryCtxRelease_v2(self.device)) };
         }
     }
@@ -215,8 +219,8 @@ impl Drop for DeviceInner {
 /// A device whose context is current on this thread.
 pub struct Bound<'a> {
     device: &'a GpuDevice,
-    /// The context and the capture mode to restore on a thread that is not ours. They can be restored on that thread
-    /// alone.
+    /// The context and the capture mode to restore, on a thread that is not one of Foreload's own. Only that thread can
+    /// restore them.
     lent: Option<(sys::CUcontext, Relaxed)>,
 }
 
@@ -231,14 +235,14 @@ impl Drop for Bound<'_> {
         if let Some((former, _)) = self.lent
             && former != self.device.inner.context
         {
-            // SAFETY: it was current before. Should its owner have destroyed it meanwhile, the driver refuses, and the
-            // thread keeps ours.
+            // SAFETY: the context was current before. If its owner has destroyed it since, the driver refuses, and this
+            // device's context stays current.
             let _ = unsafe { call!(self.driver(), cuCtxSetCurrent(former)) };
         }
     }
 }
 
-/// The number of devices that the driver shows.
+/// The number of devices that the driver reports.
 pub(super) fn count(driver: &Driver) -> Result<u32> {
     let mut count = 0;
     // SAFETY: the pointer is valid for the call.

@@ -1,7 +1,7 @@
-//! The driver's functions, found at run time, and its answers as errors.
+//! NVIDIA's driver: its functions, looked up at run time, and its status codes as errors.
 //!
-//! The signatures are compared with cudarc's bindings when this is compiled. cudarc's own functions are not called:
-//! they panic where a symbol is missing, and hold the answer in an enum that lacks the codes of newer drivers.
+//! The signatures are compared with cudarc's bindings at compile time. cudarc's own functions are not called: they
+//! panic if a symbol is missing, and hold the status in an enum that lacks the codes of newer drivers.
 
 use base::error::{Error, Result};
 use cudarc::driver::sys;
@@ -10,13 +10,13 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Every driver's library has this name; `libcuda.so` may be the toolkit's stub.
+/// The name of the library in every driver package; `libcuda.so` may be the toolkit's stub.
 const LIBRARY: &str = "libcuda.so.1";
 
-/// The oldest driver that can be used, in the numbers of [`Driver::version`]: CUDA 12.2, driver 535.
+/// The oldest supported version, encoded like [`Driver::version`]: CUDA 12.2, driver 535.
 pub(super) const OLDEST: i32 = 12020;
 
-/// The result of a driver's function: a `CUresult`, of which newer drivers have more values than any list here.
+/// Result of a driver function: a `CUresult` as a number, because newer drivers have more values than any list here.
 pub(super) type Status = c_uint;
 
 pub(super) const OUT_OF_MEMORY: Status = 2;
@@ -26,17 +26,17 @@ const NOT_INITIALIZED: Status = 3;
 const STUB_LIBRARY: Status = 34;
 const NO_DEVICE: Status = 100;
 
-/// The type of `CUresult cuFuncGetParamInfo(CUfunction, size_t index, size_t *offset, size_t *size)`, since CUDA 12.4.
+/// Type of `CUresult cuFuncGetParamInfo(CUfunction, size_t index, size_t *offset, size_t *size)`, since CUDA 12.4.
 pub(super) type FuncGetParamInfo =
     unsafe extern "C" fn(sys::CUfunction, usize, *mut usize, *mut usize) -> Status;
 
 macro_rules! functions {
     ($($name:ident($($type:ty),*);)*) => {
-        /// Addresses of the driver's functions by their names in `cuda.h`.
+        /// Addresses of the driver's functions, under their names in `cuda.h`.
         #[allow(non_snake_case)]
         pub(super) struct Functions {
             $(pub(super) $name: unsafe extern "C" fn($($type),*) -> Status,)*
-            /// A function that drivers of CUDA 12.4 and later have.
+            /// Only in drivers for CUDA 12.4 and later.
             pub(super) cuFuncGetParamInfo: Option<FuncGetParamInfo>,
         }
 
@@ -53,10 +53,10 @@ macro_rules! functions {
             }
         }
 
-        // A signature that differs from cudarc's does not compile.
+        // A signature that differs from cudarc's fails to compile.
         $(const _: unsafe fn($($type),*) -> sys::CUresult = sys::$name;)*
 
-        /// The names of all functions that a driver must have.
+        /// The names of the functions that every driver must have.
         #[cfg(test)]
         const REQUIRED: &[&str] = &[$(stringify!($name)),*];
     };
@@ -114,10 +114,10 @@ functions! {
     );
 }
 
-// This function is called before the others are looked for, since an old driver lacks some of them.
+// Called before the other functions are looked up, because an old driver lacks some of them.
 const _: unsafe fn(*mut c_int) -> sys::CUresult = sys::cuDriverGetVersion;
 
-/// Finds the symbol `name` in the library; the error is a sentence that names it.
+/// Finds the symbol `name` in the library; the error is a sentence that names the symbol.
 ///
 /// # Safety
 ///
@@ -130,12 +130,12 @@ unsafe fn find<F: Copy>(library: &Library, name: &str) -> Result<F, String> {
         .map_err(|_| format!("{LIBRARY} lacks {name}: it is no driver for CUDA 12.2 or newer"))
 }
 
-/// The initialised driver. A process has one, and it stays.
+/// The initialised driver. A process has one and keeps it until it exits.
 pub(super) struct Driver {
     pub(super) functions: Functions,
-    /// The newest version of CUDA that the driver serves: 1000 · major + 10 · minor.
+    /// The newest CUDA version that the driver supports: 1000 · major + 10 · minor.
     pub(super) version: i32,
-    /// The library is never closed: the driver has threads of its own.
+    /// Never closed, because the driver runs threads of its own.
     _library: Library,
 }
 
@@ -148,21 +148,21 @@ extern "C" fn mark_forked() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// The reason why there is no driver to use.
+/// Why no driver can be used.
 pub(super) struct NoDriver {
-    /// The reason in a sentence.
+    /// The reason, as a sentence.
     pub why: String,
-    /// Whether there is no driver, or no device at all, so that nobody can miss it.
+    /// True if the machine has no driver or no device, so that there is no problem to report.
     pub absent: bool,
 }
 
-/// Returns the driver, which the first call that can finds and initialises; [`Error::Unavailable`] says in a sentence
-/// why there is none.
+/// Returns the driver. The first successful call loads and initialises it; [`Error::Unavailable`] gives the reason as a
+/// sentence if there is none.
 pub(super) fn driver() -> Result<&'static Driver> {
     started().map_err(|none| Error::Unavailable(none.why))
 }
 
-/// Returns the driver like [`driver`], with what [`NoDriver`] says if there is none.
+/// Returns the driver like [`driver`], but with a [`NoDriver`] as the error.
 pub(super) fn started() -> Result<&'static Driver, NoDriver> {
     static STARTING: Mutex<()> = Mutex::new(());
     if FORKED.load(Ordering::Relaxed) {
@@ -181,8 +181,7 @@ pub(super) fn started() -> Result<&'static Driver, NoDriver> {
     Ok(DRIVER.get_or_init(|| driver))
 }
 
-/// Whether the driver was started and can still be used by this process, which a child that was forked afterwards
-/// cannot.
+/// Whether the driver is initialised and this process can use it. A child that was forked after the start cannot.
 pub fn is_usable() -> bool {
     DRIVER.get().is_some() && !FORKED.load(Ordering::Relaxed)
 }
@@ -194,7 +193,7 @@ impl Driver {
     fn start() -> Result<Self, NoDriver> {
         let absent = |why| NoDriver { why, absent: true };
         let unusable = |why| NoDriver { why, absent: false };
-        // SAFETY: NVIDIA's driver is made to be loaded this way; what its initialisers do is its own affair.
+        // SAFETY: NVIDIA's driver is made to be loaded this way; its initialisers have no requirements on the caller.
         let library = unsafe { Library::new(LIBRARY) }
             .map_err(|error| absent(format!("no NVIDIA driver can be loaded: {}", detail(&error))))?;
         let version = read_version(&library).map_err(unusable)?;
@@ -227,19 +226,19 @@ impl Driver {
         }
     }
 
-    /// Names and describes a status: `CUDA_ERROR_OUT_OF_MEMORY: out of memory`, or a number if the driver does not know
-    /// it.
+    /// Names and describes a status: `CUDA_ERROR_OUT_OF_MEMORY: out of memory`, or a number if the driver has no name
+    /// for it.
     pub(super) fn describe(&self, status: Status) -> String {
         let text = |function: unsafe extern "C" fn(sys::CUresult, *mut *const c_char) -> Status| {
-            // The driver takes any number; only cudarc's enum does not.
-            // SAFETY: both types are one C `unsigned int` in the calling convention.
+            // SAFETY: both types are one C `unsigned int` in the calling convention. The driver accepts any number;
+            // only cudarc's enum is limited.
             let function: unsafe extern "C" fn(Status, *mut *const c_char) -> Status =
                 unsafe { std::mem::transmute(function) };
             let mut text = std::ptr::null();
-            // SAFETY: the pointer is valid for the call; what it receives is a static string or null.
+            // SAFETY: the pointer is valid for the call; it receives a static string or null.
             let answer = unsafe { function(status, &mut text) };
             (answer == 0 && !text.is_null())
-                // SAFETY: a string that ends in NUL and is never freed, by the function's documentation.
+                // SAFETY: by the function's documentation, a string that ends in NUL and is never freed.
                 .then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
         };
         let name = text(self.functions.cuGetErrorName).unwrap_or_else(|| format!("CUDA error {status}"));
@@ -249,7 +248,7 @@ impl Driver {
         }
     }
 
-    /// Turns the status of `call` into an error if it is one.
+    /// Turns a status other than success into an error that names `call`.
     pub(super) fn check(&self, call: &'static str, status: Status) -> Result<()> {
         if status == 0 {
             return Ok(());
@@ -258,12 +257,12 @@ impl Driver {
     }
 }
 
-/// Advice on errors that have a usual cause.
+/// Advice for errors with a usual cause.
 fn advice(status: Status) -> &'static str {
     match status {
         OUT_OF_MEMORY => "; lower device_memory, batch_size or what else this process keeps on the GPU",
         46 => "; another process holds the GPU in exclusive mode",
-        // After ECC errors, illegal addresses or instructions, and failed launches the context is gone.
+        // ECC errors, illegal addresses or instructions, and failed launches destroy the context.
         214 | 220 | 700 | 702 | 710 | 714..=719 => {
             "; the GPU's context is lost, perhaps through other code of this process: start the process anew"
         }
@@ -273,7 +272,7 @@ fn advice(status: Status) -> &'static str {
     }
 }
 
-/// Calls a function of the driver and turns its status into a `Result` that names the function.
+/// Calls a function of the driver and turns its status into a `Result`; the error names the function.
 macro_rules! call {
     ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {{
         let driver: &$crate::gpu::driver::Driver = $driver;
@@ -294,7 +293,7 @@ fn read_version(library: &Library) -> Result<i32, String> {
     }
 }
 
-/// The dynamic loader's message without the words of the crate around it.
+/// The dynamic loader's message, without the wording of the `libloading` crate.
 fn detail(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }

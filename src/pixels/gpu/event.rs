@@ -7,9 +7,9 @@ use base::error::Result;
 use cudarc::driver::sys;
 use std::time::Duration;
 
-/// A mark that a stream passes. It can be recorded again and again; waiting means waiting for the latest record.
+/// A mark in a stream. It can be recorded repeatedly; a wait is for the latest record.
 ///
-/// Before its first record an event counts as passed.
+/// An event that was never recorded counts as passed.
 pub struct Event {
     device: GpuDevice,
     event: sys::CUevent,
@@ -21,7 +21,7 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// Makes an event without a time, the cheap kind. A host thread that waits for it sleeps instead of spinning.
+    /// Makes an event without timing, which is cheaper. A host thread that waits for it sleeps instead of spinning.
     pub fn new(device: &GpuDevice) -> Result<Self> {
         use sys::CUevent_flags as Flags;
         Self::create(device, Flags::CU_EVENT_BLOCKING_SYNC as u32 | Flags::CU_EVENT_DISABLE_TIMING as u32)
@@ -40,22 +40,22 @@ impl Event {
         Ok(Self { device: device.clone(), event })
     }
 
-    /// The event's device. Only this device's streams can record the event, and any stream may wait for it.
+    /// The event's device. Only streams of this device can record the event; any stream may wait for it.
     pub fn device(&self) -> &GpuDevice {
         &self.device
     }
 
-    /// Marks what `stream` has queued up to now.
+    /// Marks the end of the work that `stream` has queued so far.
     pub fn record(&self, stream: impl Into<StreamRef>) -> Result<()> {
         let bound = self.device.bind()?;
-        // SAFETY: the event lives; whoever made the reference vouches for the stream.
+        // SAFETY: the event exists; the creator of the reference guarantees that the stream exists.
         unsafe { call!(bound.driver(), cuEventRecord(self.event, stream.into().raw())) }
     }
 
     /// Whether the stream has passed the mark.
     pub fn is_done(&self) -> Result<bool> {
         let bound = self.device.bind()?;
-        // SAFETY: the event lives as long as `self`.
+        // SAFETY: the event exists as long as `self`.
         let status = unsafe { (bound.driver().functions.cuEventQuery)(self.event) };
         match status {
             NOT_READY => Ok(false),
@@ -66,7 +66,7 @@ impl Event {
     /// Sleeps until the stream has passed the mark.
     pub fn synchronize(&self) -> Result<()> {
         let bound = self.device.bind()?;
-        // SAFETY: the event lives as long as `self`.
+        // SAFETY: the event exists as long as `self`.
         unsafe { call!(bound.driver(), cuEventSynchronize(self.event)) }
     }
 
@@ -75,7 +75,7 @@ impl Event {
     pub fn since(&self, earlier: &Event) -> Result<Duration> {
         let bound = self.device.bind()?;
         let mut milliseconds = 0.0;
-        // SAFETY: the pointer is valid for the call, both events live.
+        // SAFETY: the pointer is valid for the call, and both events exist.
         unsafe { call!(bound.driver(), cuEventElapsedTime(&mut milliseconds, earlier.event, self.event)) }?;
         Ok(Duration::try_from_secs_f64(f64::from(milliseconds) / 1e3).unwrap_or_default())
     }
@@ -88,7 +88,7 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         if let Ok(bound) = self.device.bind() {
-            // SAFETY: it is ours; the driver keeps what queued waits still need of it.
+            // SAFETY: `self` owns the event; the driver keeps the parts that queued waits still need.
             let _ = unsafe { call!(bound.driver(), cuEventDestroy_v2(self.event)) };
         }
     }

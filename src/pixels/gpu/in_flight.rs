@@ -1,4 +1,5 @@
-//! Work in flight on a stream. It owns what the device still reads until the stream has passed it.
+//! Work in flight on a stream. [`InFlight`] owns the memory that the device reads until the stream has passed that
+//! work.
 
 use super::driver::call;
 use super::event::Event;
@@ -7,15 +8,15 @@ use super::pinned::{PinnedBuffer, PinnedSlice};
 use super::stream::Stream;
 use base::error::{Error, Result};
 
-/// The work of usually one batch that was queued on a stream, with all host memory that it reads.
+/// Work that was queued on a stream, usually of one batch, with all host memory that it reads.
 ///
-/// Queue work, call [`InFlight::submit`], and later [`InFlight::wait`] or see that it [is done](InFlight::is_done).
-/// Then it can be used again. Dropping it waits, so that no memory is freed before the device has read it.
+/// Queue work, call [`InFlight::submit`], then [`InFlight::wait`] or poll [`InFlight::is_done`]. After that the value
+/// can be reused. Dropping it waits, so that no memory is freed before the device has read it.
 pub struct InFlight {
     stream: Stream,
     event: Event,
     held: Vec<PinnedSlice>,
-    /// The buffers that the device writes.
+    /// Buffers that the device writes.
     arriving: Vec<PinnedBuffer>,
     state: InFlightState,
 }
@@ -24,14 +25,14 @@ pub struct InFlight {
 enum InFlightState {
     /// Nothing is queued.
     Empty,
-    /// Something may be queued that the event does not cover.
+    /// Work may be queued that the event does not cover.
     Queueing,
-    /// The event covers all that is queued.
+    /// The event covers all queued work.
     Submitted,
 }
 
 impl InFlight {
-    /// Makes an empty one for `stream`.
+    /// Makes an `InFlight` without work for `stream`.
     pub fn new(stream: &Stream) -> Result<Self> {
         let event = Event::new(stream.device())?;
         Ok(Self {
@@ -43,18 +44,18 @@ impl InFlight {
         })
     }
 
-    /// The stream, to queue more work on. Call [`InFlight::keep`] first with what that work needs.
+    /// The stream, to queue more work on. First call [`InFlight::keep`] with the memory that the work reads.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// Keeps memory until the stream has passed what is queued up to [`InFlight::submit`].
+    /// Keeps memory until the stream has passed all work that is queued before [`InFlight::submit`].
     pub fn keep(&mut self, memory: PinnedSlice) {
         self.state = InFlightState::Queueing;
         self.held.push(memory);
     }
 
-    /// Queues a copy from the host to the device; both have the same length.
+    /// Queues a copy from the host to the device. Both lengths must be equal.
     pub fn copy_to_device(&mut self, to: DeviceRange<'_>, from: &PinnedSlice) -> Result<()> {
         same_length(to.bytes(), from.len())?;
         if from.is_empty() {
@@ -63,11 +64,11 @@ impl InFlight {
         self.keep(from.clone());
         let bound = self.stream.device().bind()?;
         let (source, stream) = (from.as_ptr().cast(), self.stream.raw());
-        // SAFETY: the source is page-locked and held until the copy is done, the target is inside of a device buffer.
+        // SAFETY: the source is page-locked and held until the copy is done; the target is inside a device buffer.
         unsafe { call!(bound.driver(), cuMemcpyHtoDAsync_v2(to.ptr(), source, from.len(), stream)) }
     }
 
-    /// Queues a copy on the device; both have the same length and do not overlap.
+    /// Queues a copy on the device. Both lengths must be equal, and the ranges must not overlap.
     pub fn copy_on_device(&mut self, to: DeviceRange<'_>, from: DeviceRange<'_>) -> Result<()> {
         same_length(to.bytes(), from.bytes())?;
         if from.bytes() == 0 {
@@ -76,7 +77,7 @@ impl InFlight {
         self.state = InFlightState::Queueing;
         let bound = self.stream.device().bind()?;
         let stream = self.stream.raw();
-        // SAFETY: both are inside of device buffers.
+        // SAFETY: both ranges are inside device buffers.
         unsafe { call!(bound.driver(), cuMemcpyDtoDAsync_v2(to.ptr(), from.ptr(), to.bytes(), stream)) }
     }
 
@@ -87,7 +88,7 @@ impl InFlight {
         }
         self.state = InFlightState::Queueing;
         let bound = self.stream.device().bind()?;
-        // SAFETY: the target is inside of a device buffer.
+        // SAFETY: the target is inside a device buffer.
         unsafe { call!(bound.driver(), cuMemsetD8Async(to.ptr(), byte, to.bytes(), self.stream.raw())) }
     }
 
@@ -102,42 +103,41 @@ impl InFlight {
         self.state = InFlightState::Queueing;
         let bound = self.stream.device().bind()?;
         let (words, stream) = (to.bytes() / 4, self.stream.raw());
-        // SAFETY: the target is inside of a device buffer and aligned.
+        // SAFETY: the target is inside a device buffer and aligned.
         unsafe { call!(bound.driver(), cuMemsetD32Async(to.ptr(), word, words, stream)) }
     }
 
-    /// Queues a copy from the device to the host; both have the same length. [`InFlight::arrived`] gives the buffer
-    /// back.
+    /// Queues a copy from the device to the host. Both lengths must be equal. [`InFlight::arrived`] returns the buffer.
     pub fn copy_to_host(&mut self, mut to: PinnedBuffer, from: DeviceRange<'_>) -> Result<()> {
         same_length(to.len(), from.bytes())?;
         self.state = InFlightState::Queueing;
         let target = to.as_mut_ptr().cast();
-        // The buffer is kept even if the call fails: the device may have begun to write.
+        // Keep the buffer even if the call fails: the device may have begun to write.
         self.arriving.push(to);
         let bound = self.stream.device().bind()?;
         let (bytes, stream) = (from.bytes(), self.stream.raw());
-        // SAFETY: the target is page-locked and nobody else's until this work is done.
+        // SAFETY: the target is page-locked, and only this work accesses it until it is done.
         unsafe { call!(bound.driver(), cuMemcpyDtoHAsync_v2(target, from.ptr(), bytes, stream)) }
     }
 
-    /// Returns the next buffer that was copied to and not yet taken; `None` before the work is known to be done.
+    /// Takes the next buffer that a copy has filled. Returns `None` before the work is known to be done.
     pub fn arrived(&mut self) -> Option<PinnedBuffer> {
         (self.state == InFlightState::Empty && !self.arriving.is_empty()).then(|| self.arriving.remove(0))
     }
 
-    /// Marks the end of what is queued: [`InFlight::event`] is passed when the device has done all of it.
+    /// Marks the end of the queued work: [`InFlight::event`] is passed when the device has done all of it.
     pub fn submit(&mut self) -> Result<()> {
         self.event.record(&self.stream)?;
         self.state = InFlightState::Submitted;
         Ok(())
     }
 
-    /// The mark that [`InFlight::submit`] set, for other streams to wait for.
+    /// The event that [`InFlight::submit`] records, for other streams to wait for.
     pub fn event(&self) -> &Event {
         &self.event
     }
 
-    /// Whether the device has done all work; if so, drops the memory that was kept.
+    /// Whether the device has done all work. If so, drops the memory that was kept.
     pub fn is_done(&mut self) -> Result<bool> {
         let done = match self.state {
             InFlightState::Empty => true,
@@ -170,14 +170,14 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         if self.wait().is_err() && self.stream.synchronize().is_err() {
-            // It is unknown whether the device still reads the memory, so leaking it is the one safe end.
+            // The device may still read the memory, so leaking it is the only safe choice.
             std::mem::forget((std::mem::take(&mut self.held), std::mem::take(&mut self.arriving)));
         }
     }
 }
 
 impl Stream {
-    /// Copies from the device to the host and waits until the bytes are there; both have the same length.
+    /// Copies from the device to the host and waits for the bytes. Both lengths must be equal.
     pub fn copy_to_host(&self, mut to: PinnedBuffer, from: DeviceRange<'_>) -> Result<PinnedBuffer> {
         same_length(to.len(), from.bytes())?;
         if from.bytes() == 0 {
@@ -185,11 +185,11 @@ impl Stream {
         }
         let bound = self.device().bind()?;
         let (target, bytes) = (to.as_mut_ptr().cast(), from.bytes());
-        // SAFETY: the target is page-locked and ours alone until the stream is done.
+        // SAFETY: the target is page-locked, and nothing else accesses it until the stream is done.
         unsafe { call!(bound.driver(), cuMemcpyDtoHAsync_v2(target, from.ptr(), bytes, self.raw())) }?;
         if let Err(error) = self.synchronize() {
             if self.synchronize().is_err() {
-                // It is unknown whether the device still writes the memory, so leaking it is the one safe end.
+                // The device may still write the memory, so leaking it is the only safe choice.
                 std::mem::forget(to);
             }
             return Err(error);

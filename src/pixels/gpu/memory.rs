@@ -1,4 +1,4 @@
-//! Device memory that is allocated and freed in the order of streams, from a pool with a cap of its own.
+//! Device memory from a pool with its own cap, allocated and freed in stream order.
 
 use super::device::GpuDevice;
 use super::driver::{OUT_OF_MEMORY, call};
@@ -9,11 +9,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Device pointers are multiples of this, so buffers are counted in it.
+/// Alignment of device pointers; buffers count towards the cap in multiples of it.
 const ALIGNMENT: usize = 512;
 
-/// Device memory that this process keeps for itself: freed buffers stay in the pool, so that after the first batches no
-/// allocation asks the system. Clones are the same pool; the memory goes back when the last clone and buffer are gone.
+/// Device memory that this process keeps: freed buffers stay in the pool, so that after the first batches no allocation
+/// asks the system. Clones share the pool; the memory is returned when the last clone and the last buffer are dropped.
 #[derive(Clone)]
 pub struct MemoryPool {
     inner: Arc<MemoryPoolInner>,
@@ -40,11 +40,11 @@ unsafe impl Sync for MemoryPoolInner {}
 /// Gauges of a [`MemoryPool`], in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct PoolUsage {
-    /// The most bytes that buffers may have together.
+    /// The most bytes that all buffers together may have.
     pub cap: usize,
-    /// The bytes that buffers have now.
+    /// The bytes that all buffers together have now.
     pub used: usize,
-    /// The most bytes that buffers ever had at once.
+    /// The most bytes that all buffers together ever had.
     pub peak: usize,
     /// The bytes that the driver holds for the pool.
     pub reserved: usize,
@@ -53,7 +53,7 @@ pub struct PoolUsage {
 }
 
 impl MemoryPool {
-    /// Makes a pool on `device` whose buffers never have more than `cap` bytes together. Nothing is allocated yet.
+    /// Makes a pool on `device` whose buffers never exceed `cap` bytes together. Allocates nothing yet.
     pub fn new(device: &GpuDevice, cap: usize) -> Result<Self> {
         if cap == 0 {
             return Err(Error::config("device_memory", "is 0, must leave room for a batch"));
@@ -66,14 +66,14 @@ impl MemoryPool {
             type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
             id: device.handle(),
         };
-        // There is no `maxSize`: the count here keeps the cap to the byte, and a driver may refuse a `maxSize` larger
-        // than the device's memory.
+        // `maxSize` stays unset: the count here enforces the cap to the byte, and a driver may refuse a `maxSize` that
+        // is larger than the device's memory.
         let mut pool = std::ptr::null_mut();
         // SAFETY: both pointers are valid for the call.
         unsafe { call!(bound.driver(), cuMemPoolCreate(&mut pool, &properties)) }?;
         // From here on, `Drop` destroys the pool.
         let inner = MemoryPoolInner { device: device.clone(), pool, cap, used: Mutex::default() };
-        // With a lower threshold each synchronisation would give free memory back to the system.
+        // With a lower threshold each synchronisation would return free memory to the system.
         let mut threshold = u64::MAX;
         let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
         let value = (&raw mut threshold).cast();
@@ -88,10 +88,12 @@ impl MemoryPool {
     }
 
     /// Allocates a buffer of `bytes` with arbitrary contents, aligned to 512, for work that is queued on `stream` from
-    /// now on. It is freed in the order of that stream. Another stream must wait for an event behind the allocation
-    /// before it uses the buffer, and `stream` must wait for the other stream's last use before the buffer is dropped.
+    /// now on. The buffer is freed in the order of that stream. Another stream must wait for an event after the
+    /// allocation before it uses the buffer. Before the buffer is dropped, `stream` must wait for the other stream's
+    /// last use.
     ///
-    /// An error names `device_memory` when the cap leaves no room.
+    /// # Errors
+    /// Fails with an error that names `device_memory` if the cap leaves no room.
     pub fn allocate(&self, stream: &Stream, bytes: usize) -> Result<DeviceBuffer> {
         let counted = bytes.max(1).checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX);
         {
@@ -120,7 +122,7 @@ impl MemoryPool {
         let bound = self.device().bind()?;
         let driver = bound.driver();
         let mut ptr = 0;
-        // SAFETY: the pointer is valid for the call; pool and stream live.
+        // SAFETY: the pointer is valid for the call; the pool and the stream exist.
         let status = unsafe {
             (driver.functions.cuMemAllocFromPoolAsync)(&mut ptr, bytes.max(1), self.inner.pool, stream.raw())
         };
@@ -134,7 +136,7 @@ impl MemoryPool {
         }
     }
 
-    /// The bytes in use and the bytes that the driver holds.
+    /// The bytes in use, the bytes that the driver holds, and the highest values of both.
     pub fn usage(&self) -> Result<PoolUsage> {
         let bound = self.device().bind()?;
         let attribute = |attribute| {
@@ -161,13 +163,14 @@ impl MemoryPoolInner {
 impl Drop for MemoryPoolInner {
     fn drop(&mut self) {
         if let Ok(bound) = self.device.bind() {
-            // SAFETY: it is ours and no buffer is left, for each holds its pool; frees under way end by themselves.
+            // SAFETY: `self` owns the pool, and no buffer exists, because each holds its pool; frees under way complete
+            // in the driver.
             let _ = unsafe { call!(bound.driver(), cuMemPoolDestroy(self.pool)) };
         }
     }
 }
 
-/// A buffer in device memory. Dropping it frees it once its stream has done what is queued by then.
+/// A buffer in device memory. Dropping it frees it after the work that its stream has queued by then.
 pub struct DeviceBuffer {
     ptr: u64,
     bytes: usize,
@@ -182,7 +185,7 @@ impl DeviceBuffer {
         self.ptr
     }
 
-    /// The length in bytes, as it was asked for.
+    /// The requested length in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -197,7 +200,7 @@ impl DeviceBuffer {
         DeviceRange { ptr: self.ptr, bytes: self.bytes, _buffer: PhantomData }
     }
 
-    /// The range of `bytes` from `offset` on; an error if it leaves the memory.
+    /// The range of `bytes` bytes at `offset`. Fails if it exceeds the buffer.
     pub fn range(&self, offset: usize, bytes: usize) -> Result<DeviceRange<'_>> {
         self.whole().part(offset, bytes)
     }
@@ -212,14 +215,14 @@ impl fmt::Debug for DeviceBuffer {
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         if let Ok(bound) = self.pool.device().bind() {
-            // SAFETY: the allocation is ours, and nobody has its address from here on.
+            // SAFETY: `self` owns the allocation, and its address is not used from here on.
             let _ = unsafe { call!(bound.driver(), cuMemFreeAsync(self.ptr, self.stream.raw())) };
         }
         self.pool.inner.used().now -= self.counted;
     }
 }
 
-/// A part of a [`DeviceBuffer`], which cannot be dropped meanwhile.
+/// A part of a [`DeviceBuffer`], which cannot be dropped while the range exists.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceRange<'a> {
     ptr: u64,
@@ -238,7 +241,7 @@ impl DeviceRange<'_> {
         self.bytes
     }
 
-    /// The range of `bytes` from `offset` on; an error if it leaves the memory.
+    /// The range of `bytes` bytes at `offset`. Fails if it exceeds this range.
     pub fn part(&self, offset: usize, bytes: usize) -> Result<Self> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.bytes => Ok(Self { ptr: self.ptr + offset as u64, bytes, ..*self }),

@@ -1,12 +1,16 @@
-//! The GPU: device, streams, events, memory, kernels, through NVIDIA's driver as it is found at run time.
+//! Access to NVIDIA GPUs: devices, streams, events, memory and kernels. The driver is loaded at run time.
 //!
-//! Nothing here panics where a driver, a function of it or a device is missing: [`probe()`] says in a sentence why
-//! there is no GPU, everything else is a [`Result`](base::error::Result). Every call makes the device's primary context
-//! current for its own duration and puts back what was current, so that it may come from any thread, also one that
-//! torch uses, and is no part of what other code may be capturing; see `thread.rs`.
+//! Nothing here panics if a driver, one of its functions or a device is missing. [`probe()`] reports the reason as a
+//! sentence; every other function returns a [`Result`](base::error::Result).
 //!
-//! Ownership replaces order of destruction: whatever lives on a device holds it, a buffer holds its pool and its
-//! stream, and work in flight holds what it reads and writes (see [`InFlight`]).
+//! Every call makes the device's primary context current and restores the previous one when it returns. A call never
+//! becomes part of a CUDA graph that other code captures. So any thread may call, including threads that torch uses;
+//! see `thread.rs`.
+//!
+//! Ownership replaces an order of destruction. An object on a device holds the device, a buffer holds its pool and its
+//! stream, and work in flight holds the memory that it reads and writes (see [`InFlight`]).
+//!
+//! Tests run this module against a stand-in for the driver (`tests/stand-in/`), which checks the order of every access.
 
 mod device;
 mod driver;

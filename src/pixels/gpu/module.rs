@@ -1,4 +1,4 @@
-//! Compiled kernels: the image that suits the device, its functions, and their launch with checked arguments.
+//! Compiled kernels: choice of the image for a device, lookup of functions, and launches with checked arguments.
 
 use super::device::{Capability, GpuDevice};
 use super::driver::call;
@@ -13,12 +13,12 @@ use std::sync::Arc;
 pub enum KernelImage {
     /// Machine code: runs on devices of the same major capability and an equal or higher minor one.
     Cubin(Capability, &'static [u8]),
-    /// Virtual machine code, which the driver compiles for devices of this capability or any higher.
+    /// PTX, which the driver compiles for devices of this capability or any higher one.
     Ptx(Capability, &'static str),
 }
 
 impl KernelImage {
-    /// How well the image suits a device, the lowest being the best: exact machine code, then machine code for the
+    /// How well the image fits a device; lower is better. Exact machine code comes first, then machine code for the
     /// nearest lower minor capability, then PTX.
     fn rank(&self, device: Capability) -> Option<(u32, u32)> {
         match self {
@@ -40,7 +40,7 @@ impl KernelImage {
     }
 }
 
-/// A loaded image. Clones are the same module.
+/// A loaded image. Clones share the module.
 #[derive(Clone)]
 pub struct Module {
     inner: Arc<ModuleInner>,
@@ -62,7 +62,7 @@ unsafe impl Sync for ModuleInner {}
 const TRY_NEXT: [u32; 8] = [200, 209, 218, 221, 222, 223, 300, 801];
 
 impl Module {
-    /// Loads the image that suits `device` best among those that the driver accepts.
+    /// Loads the image that fits `device` best among those that the driver accepts.
     pub fn load(device: &GpuDevice, images: &[KernelImage]) -> Result<Self> {
         let capability = device.info().capability;
         let mut suiting: Vec<_> =
@@ -82,7 +82,7 @@ impl Module {
                 KernelImage::Cubin(_, bytes) => bytes.as_ptr().cast(),
             };
             let mut module = std::ptr::null_mut();
-            // SAFETY: an ELF image that says its own length, or text that ends in NUL; both live through the call.
+            // SAFETY: an ELF image that states its own length, or text that ends in NUL; both outlive the call.
             let status = unsafe { (driver.functions.cuModuleLoadData)(&mut module, data) };
             match driver.check("cuModuleLoadData", status) {
                 Ok(()) => {
@@ -107,23 +107,24 @@ impl Module {
         &self.inner.image
     }
 
-    /// Finds the kernel `name`, whose parameters have these sizes in bytes. A driver of CUDA 12.4 or newer tells the
-    /// sizes that it sees in the image; if they differ, that is an [`Error::Internal`].
+    /// Finds the kernel `name`, whose parameters have these sizes in bytes. A driver for CUDA 12.4 or newer reports the
+    /// sizes in the image; a difference is an [`Error::Internal`].
     pub fn function(&self, name: &'static str, parameters: &[usize]) -> Result<Function> {
         let bound = self.inner.device.bind()?;
         let driver = bound.driver();
         let symbol = CString::new(name).map_err(|_| Error::Internal(format!("a kernel named {name:?}")))?;
         let mut function = std::ptr::null_mut();
-        // SAFETY: pointers are valid for the call, the module lives.
+        // SAFETY: the pointers are valid for the call, and the module exists.
         unsafe { call!(driver, cuModuleGetFunction(&mut function, self.inner.module, symbol.as_ptr())) }?;
         if let Some(info) = driver.functions.cuFuncGetParamInfo {
             let size = |index| {
                 let (mut offset, mut size) = (0, 0);
-                // SAFETY: pointers are valid for the call; an index too high is an error, the end of the list.
+                // SAFETY: the pointers are valid for the call; an index that is too high is an error, which ends the
+                // list.
                 (unsafe { info(function, index, &mut offset, &mut size) } == 0).then_some(size)
             };
             let seen: Vec<usize> = (0..).map_while(size).collect();
-            // An older driver tells no sizes.
+            // No sizes were reported.
             if !seen.is_empty() && seen != parameters {
                 return Err(Error::Internal(format!(
                     "kernel {name} has parameters of {seen:?} bytes, not of {parameters:?}"
@@ -140,7 +141,7 @@ impl Drop for ModuleInner {
             // CUDA does not document that unloading waits for launches that are queued.
             // SAFETY: the call has no arguments, and the context is current through `bound`.
             let _ = unsafe { call!(bound.driver(), cuCtxSynchronize()) };
-            // SAFETY: the module is ours, no function of it is left, and no launch of one.
+            // SAFETY: `self` owns the module, and no function of it and no launch of one is left.
             let _ = unsafe { call!(bound.driver(), cuModuleUnload(self.module)) };
         }
     }
@@ -187,27 +188,27 @@ unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}
 
-/// The resources that a compiled kernel takes.
+/// Resources that a compiled kernel uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resources {
-    /// The registers of a thread.
+    /// Registers per thread.
     pub registers: u32,
-    /// The bytes of a thread that did not fit into registers.
+    /// Bytes per thread that did not fit into registers.
     pub spilled: u32,
-    /// The bytes of shared memory that every block has.
+    /// Bytes of static shared memory per block.
     pub shared: u32,
-    /// The most threads that a block can have.
+    /// The largest number of threads in a block.
     pub threads: u32,
 }
 
 impl Function {
-    /// The resources that the kernel takes, according to the driver.
+    /// The resources that the kernel uses, as the driver reports them.
     pub fn resources(&self) -> Result<Resources> {
         use sys::CUfunction_attribute as Attribute;
         let bound = self.module.inner.device.bind()?;
         let attribute = |attribute| {
             let mut value = 0;
-            // SAFETY: the pointer is valid for the call, the function lives.
+            // SAFETY: the pointer is valid for the call, and the function exists.
             unsafe { call!(bound.driver(), cuFuncGetAttribute(&mut value, attribute, self.function)) }?;
             Ok::<u32, Error>(u32::try_from(value).unwrap_or(0))
         };
@@ -219,13 +220,13 @@ impl Function {
         })
     }
 
-    /// Queues a launch on `stream`: `grid` blocks of `block` threads with `shared` bytes of shared memory each. The
-    /// arguments must have the sizes that [`Module::function`] was given.
+    /// Queues a launch on `stream`: `grid` blocks of `block` threads, each block with `shared` bytes of shared memory.
+    /// The arguments must have the sizes that [`Module::function`] was given.
     ///
     /// # Safety
     ///
-    /// Whatever the kernel reads and writes through its arguments must be device memory that stays allocated until the
-    /// stream has passed the launch, and whose other users are ordered with `stream` by events.
+    /// All memory that the kernel accesses through its arguments must be device memory that stays allocated until the
+    /// stream has passed the launch. Other users of that memory must be ordered with `stream` by events.
     pub unsafe fn launch(
         &self,
         stream: &Stream,
@@ -250,8 +251,8 @@ impl Function {
         let mut pointers: Vec<*mut c_void> =
             arguments.iter().map(|argument| argument.raw().0.cast_mut()).collect();
         let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
-        // SAFETY: count and sizes of the arguments are the kernel's, and the driver copies them before it returns; what
-        // they point to is the caller's promise.
+        // SAFETY: number and sizes of the arguments are the kernel's, and the driver copies them before it returns; the
+        // caller guarantees the memory that they point to.
         unsafe {
             call!(
                 bound.driver(),

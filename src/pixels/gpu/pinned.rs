@@ -1,4 +1,4 @@
-//! Page-locked memory, which a device copies from and to by itself: the slots of the readers and buffers of our own.
+//! Page-locked memory, which a device can copy from and to: the readers' slots, and buffers with their own memory.
 
 use super::device::GpuDevice;
 use super::driver::call;
@@ -9,27 +9,27 @@ use std::any::Any;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-/// The arena of a [`SlotPool`], page-locked for every device of this process. Clones are the same registration. It
-/// ends, and the arena with it, when the last clone, the last [`PinnedSlice`] and the last slot are gone.
+/// The arena of a [`SlotPool`], page-locked for every device of this process. Clones share the registration. The
+/// registration and the arena end when the last clone, the last [`PinnedSlice`] and the last slot are dropped.
 #[derive(Clone)]
 pub struct Registration {
     inner: Arc<Locked>,
     slots: SlotPool,
 }
 
-/// A range of memory that is page-locked.
+/// A page-locked range of memory.
 struct Locked {
     device: GpuDevice,
-    /// The address of its first byte, and the number of its bytes.
+    /// Address of the first byte, and the length in bytes.
     range: (usize, usize),
-    /// The address at which the device sees the first byte; 0 where kernels may not read it.
+    /// Address of the first byte on the device; 0 if kernels must not read the range.
     seen_at: u64,
-    /// What keeps the memory mapped for as long as the driver knows it.
+    /// Keeps the memory mapped while it is registered with the driver.
     owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Locked {
-    /// Page-locks a range, which stays mapped as long as its `owner` lives.
+    /// Page-locks a range. `owner` must keep it mapped as long as it lives.
     fn new(
         device: &GpuDevice,
         (base, bytes): (*const u8, usize),
@@ -37,7 +37,7 @@ impl Locked {
         flags: u32,
     ) -> Result<Self> {
         let bound = device.bind()?;
-        // SAFETY: the range is mapped and stays so, for what is made here holds its owner.
+        // SAFETY: the range is mapped and stays mapped, because the result holds its owner.
         let done =
             unsafe { call!(bound.driver(), cuMemHostRegister_v2(base.cast_mut().cast(), bytes, flags)) };
         done.map_err(|error| match error {
@@ -52,12 +52,12 @@ impl Locked {
 }
 
 impl Registration {
-    /// Page-locks the arena of `slots`, which takes about 0.1 s a gigabyte.
+    /// Page-locks the arena of `slots`, which takes about 0.1 s per gigabyte.
     pub fn new(device: &GpuDevice, slots: &SlotPool) -> Result<Self> {
         let (base, bytes) = slots.as_raw();
-        // The memory is never write-combined: processors read it.
+        // The memory is never write-combined, because the CPU reads it.
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
-        // From here on it is registered, and no more once this is dropped.
+        // Dropping `locked` unregisters the memory again.
         let mut locked = Locked::new(device, (base, bytes), Arc::new(slots.clone()), flags)?;
         let bound = device.bind()?;
         // SAFETY: the range was just registered, and the pointer is valid for the call.
@@ -70,8 +70,11 @@ impl Registration {
         &self.slots
     }
 
-    /// Returns the bytes of `owner`, usually a [`Slot`], as memory to copy from; `owner` is dropped after the last
-    /// copy. It is an error if the bytes are not in the arena.
+    /// Returns the bytes of `owner`, usually a [`Slot`], as memory to copy from. `owner` is dropped after the last
+    /// copy.
+    ///
+    /// # Errors
+    /// Fails if the bytes are not in the arena.
     pub fn pin<O>(&self, owner: O) -> Result<PinnedSlice>
     where
         O: AsRef<[u8]> + Send + Sync + 'static,
@@ -87,7 +90,7 @@ impl Registration {
 }
 
 impl Registration {
-    /// Takes a buffer of `bytes` with arbitrary contents from the arena; `None` if there is no room.
+    /// Takes a buffer of `bytes` with arbitrary contents from the arena. Returns `None` if there is no room.
     pub fn buffer(&self, bytes: usize) -> Option<PinnedBuffer> {
         let slot = self.slots().try_take(bytes)?;
         Some(PinnedBuffer { slot, bytes, registration: self.clone() })
@@ -106,23 +109,24 @@ impl Drop for Locked {
     fn drop(&mut self) {
         let unregister = || {
             let bound = self.device.bind()?;
-            // SAFETY: it was registered, and nothing copies any more: a copy under way holds this.
+            // SAFETY: the range was registered, and no copy is under way, because a copy holds this value.
             unsafe { call!(bound.driver(), cuMemHostUnregister(self.range.0 as *mut _)) }
         };
         if unregister().is_err() {
-            // It stays mapped: other memory at an address that the driver still knows could not be page-locked.
+            // Leave it mapped: if the address were reused while the driver still has it registered, the new memory
+            // could not be page-locked.
             std::mem::forget(self.owner.take());
         }
     }
 }
 
-/// Page-locked bytes, which nobody writes while a copy of them is under way or they are looked at; this and its clones
-/// keep their owner alive.
+/// Page-locked bytes. Nothing writes them while a copy is under way or while they are borrowed. Each clone keeps their
+/// owner alive.
 #[derive(Clone)]
 pub struct PinnedSlice {
     ptr: *const u8,
     bytes: usize,
-    /// The owner of the bytes, which must be dropped before the registration.
+    /// Owner of the bytes, which must be dropped before the registration.
     _owner: Arc<dyn Any + Send + Sync>,
     locked: Arc<Locked>,
 }
@@ -133,11 +137,11 @@ unsafe impl Send for PinnedSlice {}
 unsafe impl Sync for PinnedSlice {}
 
 impl PinnedSlice {
-    /// Page-locks memory that this process may only read, such as what another process shares, to copy from; `owner`
-    /// keeps it mapped, and is dropped after the last copy. Not all devices can do that.
+    /// Page-locks memory that this process may only read, for example memory that another process shares, to copy from.
+    /// `owner` keeps it mapped and is dropped after the last copy. Not all devices support this.
     ///
     /// # Errors
-    /// [`Error::Gpu`] where the driver refuses it.
+    /// [`Error::Gpu`] if the driver refuses it.
     pub fn read_only<O>(device: &GpuDevice, owner: O) -> Result<Self>
     where
         O: AsRef<[u8]> + Send + Sync + 'static,
@@ -149,8 +153,8 @@ impl PinnedSlice {
         Ok(Self { ptr, bytes, _owner: owner, locked: Arc::new(locked) })
     }
 
-    /// The address at which kernels of the device read the bytes. The arena around them can be read too, from and to
-    /// its pages' bounds.
+    /// The address at which kernels of the device read the bytes. Kernels may also read the arena around them, from the
+    /// start of the first page to the end of the last.
     ///
     /// # Panics
     /// Panics for memory that can only be copied from.
@@ -159,7 +163,7 @@ impl PinnedSlice {
         self.locked.seen_at + (self.ptr as u64 - self.locked.range.0 as u64)
     }
 
-    /// A part of the bytes; an error if the range leaves them.
+    /// A part of the bytes. Fails if the range exceeds them.
     pub fn part(&self, range: Range<usize>) -> Result<Self> {
         if range.start > range.end || range.end > self.bytes {
             return Err(Error::Internal(format!("bytes {range:?} of {} page-locked ones", self.bytes)));
@@ -172,12 +176,12 @@ impl Deref for PinnedSlice {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: inside the owner's bytes, which live as long as `self` and are not written meanwhile.
+        // SAFETY: inside the owner's bytes, which exist as long as `self`; nothing writes them while they are borrowed.
         unsafe { std::slice::from_raw_parts(self.ptr, self.bytes) }
     }
 }
 
-/// Page-locked memory that can be written: a part of a [`Registration`]'s arena, or an arena of its own.
+/// Writable page-locked memory: a part of a [`Registration`]'s arena, or an arena of its own.
 pub struct PinnedBuffer {
     slot: Slot,
     bytes: usize,
@@ -185,8 +189,8 @@ pub struct PinnedBuffer {
 }
 
 impl PinnedBuffer {
-    /// Makes a buffer of `bytes` zeros in memory of its own, for what has no slot. It has huge pages and is rounded up
-    /// to 2 MiB.
+    /// Makes a buffer of `bytes` zeros in its own memory, for data that has no slot. The memory uses huge pages and is
+    /// rounded up to 2 MiB.
     pub fn new(device: &GpuDevice, bytes: usize) -> Result<Self> {
         let slots = bytes.checked_add(base::slot::PAGE).and_then(|room| SlotPool::new(room).ok());
         let slot = slots.and_then(|slots| Some((slots.try_take(bytes)?, slots)));

@@ -1,4 +1,4 @@
-//! Finds out which GPUs this machine offers, or says in a sentence why there are none.
+//! Finds the GPUs of this machine, or the reason why there are none, as a sentence.
 
 use super::device::{DeviceInfo, count};
 use super::driver::{Driver, NoDriver, started};
@@ -20,29 +20,29 @@ impl fmt::Display for CudaVersion {
     }
 }
 
-/// What [`probe()`] found.
+/// Result of [`probe()`].
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Probe {
-    /// The newest version of CUDA that the driver serves; `None` without a driver that starts.
+    /// The newest CUDA version that the driver supports; `None` if no driver starts.
     pub driver: Option<CudaVersion>,
-    /// All devices that the driver shows, with those that cannot serve.
+    /// All devices that the driver reports, including those that Foreload cannot use.
     pub devices: Vec<DeviceInfo>,
-    /// Why there is no device to use, in a sentence; `None` when there is one.
+    /// Why no device can be used, as a sentence; `None` if one can.
     pub problem: Option<String>,
-    /// Whether there is no driver, or no device at all, so that nobody can miss it.
+    /// True if the machine has no driver or no device, so that there is no problem to report.
     #[serde(skip)]
     pub absent: bool,
 }
 
 impl Probe {
-    /// The devices that can serve.
+    /// The devices that Foreload can use.
     pub fn usable(&self) -> impl Iterator<Item = &DeviceInfo> {
         self.devices.iter().filter(|device| device.problem.is_none())
     }
 }
 
-/// Looks for a driver and its devices. This never fails, takes no device into use, and costs milliseconds. It starts
-/// the driver, so children that are forked later cannot use CUDA.
+/// Looks for a driver and its devices. Never fails, opens no device, and takes milliseconds. It starts the driver, so
+/// children that are forked later cannot use CUDA.
 pub fn probe() -> Probe {
     let mut found = Probe { driver: None, devices: Vec::new(), problem: None, absent: false };
     let driver = match started() {

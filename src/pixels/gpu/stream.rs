@@ -1,4 +1,4 @@
-//! Streams, which are queues of work that a device does in order: our own, and other libraries' by their handles.
+//! Streams: queues of work that a device does in order. They are Foreload's own, or those of other libraries by handle.
 
 use super::device::GpuDevice;
 use super::driver::{NOT_READY, STREAM_CAPTURE_IMPLICIT, call};
@@ -8,7 +8,7 @@ use cudarc::driver::sys;
 use std::fmt;
 use std::sync::Arc;
 
-/// A stream of our own that does not wait for the legacy default stream. Clones are the same stream.
+/// A stream of Foreload's own that does not wait for the legacy default stream. Clones share the stream.
 #[derive(Clone)]
 pub struct Stream {
     inner: Arc<StreamInner>,
@@ -45,23 +45,23 @@ impl Stream {
         self.inner.stream as u64
     }
 
-    /// Makes work that is queued from now on wait for what `event` has recorded.
+    /// Makes work that is queued from now on wait for the latest record of `event`.
     pub fn wait(&self, event: &Event) -> Result<()> {
         StreamRef::from(self).wait(event)
     }
 
-    /// Waits until all queued work is done. The driver may spin meanwhile, so this is for the end of a stream's life;
-    /// elsewhere use [`Event::synchronize`], which sleeps.
+    /// Waits until all queued work is done. The driver may spin during the wait, so call this only at the end of a
+    /// stream's life. Otherwise use [`Event::synchronize`], which sleeps.
     pub fn synchronize(&self) -> Result<()> {
         let bound = self.device().bind()?;
-        // SAFETY: the stream lives as long as `self`.
+        // SAFETY: the stream exists as long as `self`.
         unsafe { call!(bound.driver(), cuStreamSynchronize(self.inner.stream)) }
     }
 
     /// Whether all queued work is done.
     pub fn is_done(&self) -> Result<bool> {
         let bound = self.device().bind()?;
-        // SAFETY: the stream lives as long as `self`.
+        // SAFETY: the stream exists as long as `self`.
         let status = unsafe { (bound.driver().functions.cuStreamQuery)(self.inner.stream) };
         match status {
             NOT_READY => Ok(false),
@@ -82,34 +82,34 @@ impl fmt::Debug for Stream {
 
 impl Drop for StreamInner {
     fn drop(&mut self) {
-        // Queued work still finishes. Without a context (in a forked child, or a process that ends) there is nothing to
-        // destroy.
+        // Queued work still finishes. Without a context (in a forked child, or at the end of the process) there is
+        // nothing to destroy.
         if let Ok(bound) = self.device.bind() {
-            // SAFETY: it is ours, and this was its last owner.
+            // SAFETY: `self` was the last owner of the stream.
             let _ = unsafe { call!(bound.driver(), cuStreamDestroy_v2(self.stream)) };
         }
     }
 }
 
-/// A stream by its handle, which does not keep it alive: one of ours for the moment, or a consumer's.
+/// A stream by its handle, which does not keep the stream alive: a borrowed [`Stream`], or a consumer's stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StreamRef(u64);
 
 impl StreamRef {
-    /// The legacy default stream of the context that is current.
+    /// The legacy default stream of the current context.
     pub const LEGACY: Self = Self(1);
 
     /// The default stream of the calling thread.
     pub const PER_THREAD: Self = Self(2);
 
-    /// The stream of a number as DLPack and the CUDA array interface define it: 1 is the legacy default stream, 2 the
-    /// thread's default stream, anything above a handle. 0 could mean either default stream and is refused, as is
-    /// anything below.
+    /// The stream of a number as DLPack and the CUDA array interface define it. 1 is the legacy default stream, 2 the
+    /// thread's default stream, and a larger number a handle. 0 could mean either default stream and is refused, as are
+    /// negative numbers.
     ///
     /// # Safety
     ///
-    /// A number above 2 must be the handle of a stream of this process, and that stream must live whenever the result
-    /// is used: the driver does not check.
+    /// A number above 2 must be the handle of a stream of this process. The stream must exist whenever the result is
+    /// used; the driver does not check this.
     pub unsafe fn from_number(number: i64) -> Result<Self> {
         match u64::try_from(number) {
             Ok(number) if number > 0 => Ok(Self(number)),
@@ -122,13 +122,13 @@ impl StreamRef {
         }
     }
 
-    /// Whether an event of ours on this stream would spoil a capture: the stream captures a CUDA graph, or it is the
-    /// legacy default stream, which would have to wait for one that does.
+    /// Whether recording an event on this stream would invalidate a capture: the stream captures a CUDA graph, or it is
+    /// the legacy default stream, which would have to wait for a capturing stream.
     pub fn captures(self, device: &GpuDevice) -> Result<bool> {
         let bound = device.bind()?;
         let none = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         let mut state = none;
-        // SAFETY: the pointer is valid for the call; whoever made the reference vouches for the stream.
+        // SAFETY: the pointer is valid for the call; the creator of the reference guarantees that the stream exists.
         let status = unsafe { (bound.driver().functions.cuStreamIsCapturing)(self.raw(), &mut state) };
         match status {
             STREAM_CAPTURE_IMPLICIT => Ok(true),
@@ -141,10 +141,10 @@ impl StreamRef {
         self.0
     }
 
-    /// Makes work that is queued from now on wait for what `event` has recorded.
+    /// Makes work that is queued from now on wait for the latest record of `event`.
     pub fn wait(self, event: &Event) -> Result<()> {
         let bound = event.device().bind()?;
-        // SAFETY: the event lives; whoever made the reference vouches for the stream.
+        // SAFETY: the event exists; the creator of the reference guarantees that the stream exists.
         unsafe { call!(bound.driver(), cuStreamWaitEvent(self.raw(), event.raw(), 0)) }
     }
 

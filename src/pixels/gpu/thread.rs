@@ -1,9 +1,10 @@
-//! The driver's state of a thread: the context that is current there, and how its calls stand to a capture.
+//! The driver's state of a thread: its current context, and whether its calls may join a CUDA graph capture.
 //!
-//! While a thread of the process captures a CUDA graph in the default mode, which is also torch's, a query, a wait or
-//! an allocation on any thread fails and spoils the capture, because it might belong to the graph. Our calls never do.
-//! A thread says so by its mode, "relaxed" (`cuThreadExchangeStreamCaptureMode`): a thread of ours says it once; a
-//! thread that calls us gets its own mode back when the call returns.
+//! While one thread of the process captures a CUDA graph in the default mode, which torch uses too, other threads are
+//! restricted. A query, a wait or an allocation on any thread then fails and invalidates the capture, because the
+//! driver assumes that the call might belong to the graph. Foreload's calls never belong to one. So they run in the
+//! mode "relaxed" (`cuThreadExchangeStreamCaptureMode`). Foreload's own threads set it once; a thread that calls into
+//! this module gets its previous mode back when the call returns.
 
 use super::driver::Driver;
 use cudarc::driver::sys::{CUcontext, CUstreamCaptureMode as Mode};
@@ -11,36 +12,36 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 
 thread_local! {
-    /// The context that a thread of ours has for good.
+    /// The context that one of Foreload's own threads keeps for its whole life.
     static ATTACHED: Cell<CUcontext> = const { Cell::new(std::ptr::null_mut()) };
-    /// The number of [`Relaxed`] on this thread, and the mode that it had before the first of them.
+    /// The number of [`Relaxed`] values on this thread, and the mode before the first of them.
     static RELAXED: Cell<(u32, Mode)> = const { Cell::new((0, Mode::CU_STREAM_CAPTURE_MODE_GLOBAL)) };
 }
 
-/// Sets this thread's mode and returns the former one. If the driver fails here, the call that follows fails too and
-/// reports it.
+/// Sets this thread's mode and returns the previous one. Ignores an error of the driver: the call that follows fails
+/// too and reports it.
 fn exchange(driver: &Driver, mut mode: Mode) -> Mode {
     // SAFETY: the pointer is valid for the call; the driver writes one of the three modes.
     unsafe { (driver.functions.cuThreadExchangeStreamCaptureMode)(&mut mode) };
     mode
 }
 
-/// Makes this thread one of ours: `context`, which is current, stays so, and the thread's calls are no part of any
-/// capture.
+/// Marks this thread as one of Foreload's own: `context`, which must be current, stays current, and the thread's calls
+/// join no capture.
 pub(super) fn attach(driver: &Driver, context: CUcontext) {
     exchange(driver, Mode::CU_STREAM_CAPTURE_MODE_RELAXED);
     ATTACHED.set(context);
 }
 
-/// Whether this thread has `context` for good.
+/// Whether this thread keeps `context` for its whole life.
 pub(super) fn is_attached(context: CUcontext) -> bool {
     ATTACHED.get() == context
 }
 
-/// While this lives, this thread's calls are no part of any capture.
+/// While a value exists, calls of its thread join no capture.
 pub(super) struct Relaxed {
     driver: &'static Driver,
-    /// A mode belongs to a thread, so this must not leave it.
+    /// A mode belongs to a thread, so the value must not be sent to another one.
     _this_thread: PhantomData<*const ()>,
 }
 

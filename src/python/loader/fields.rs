@@ -1,4 +1,4 @@
-//! What the batches of any loader of images hold, for Python.
+//! The contents of the batches of all loaders of images, for Python.
 
 use crate::python::error::raise;
 use base::names::NamedValue;
@@ -6,26 +6,26 @@ use engine::config::LoaderConfig;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// The fields of the batches by name, in the order in which they were asked for, with what each holds.
+/// Returns the fields of the batches by name, in the order in which they were asked for, with the kind of each.
 pub(super) fn kinds<'py>(py: Python<'py>, config: &LoaderConfig) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     config.field_names().into_iter().try_for_each(|(name, kind)| dict.set_item(name, kind.name()))?;
     Ok(dict)
 }
 
-/// The fields that samples may be without, by name, in the order in which they were asked for.
+/// Returns the names of the optional fields, in the order in which they were asked for.
 pub(super) fn optional(config: &LoaderConfig) -> Vec<String> {
     let fields = config.fields.list.iter();
     fields.filter(|field| field.optional.is_some()).map(|field| field.name.clone()).collect()
 }
 
-/// Whether images are mixed and class numbers are not, so that these come with those of the partners.
+/// Whether images are mixed and class numbers are not. Then batches also hold the class numbers of the partners.
 pub(super) fn mixes_hard_labels(config: &LoaderConfig) -> bool {
     config.mix.as_ref().is_some_and(|plan| !plan.labels.are_mixed())
 }
 
-/// The field, element type and a sample's dimensions of each tensor of fields that have one size for all samples. For
-/// consumers that take nothing else.
+/// Returns the field, element type and number of dimensions per sample of each tensor with one size for all samples,
+/// for consumers that take nothing else.
 pub(super) fn dense(py: Python<'_>, config: &LoaderConfig) -> PyResult<Vec<(String, &'static str, usize)>> {
     let tensors = raise(py, config.dense_tensors())?.into_iter();
     Ok(tensors.map(|(field, element, dimensions)| (field, element.name(), dimensions)).collect())

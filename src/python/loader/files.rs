@@ -7,7 +7,8 @@ use engine::config::LoaderKind;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// The class `foreload.FileLoader`. Its documentation is made from the table of settings, see `settings::describe`.
+/// The class `foreload.FileLoader`. Its documentation is generated from the table of settings, see
+/// `settings::describe`.
 #[pyclass(frozen, extends = Loader, module = "foreload")]
 pub(in crate::python) struct FileLoader;
 

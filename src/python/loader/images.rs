@@ -13,7 +13,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-/// The class `foreload.ImageLoader`. Its documentation is made from the table of settings, see `settings::describe`.
+/// The class `foreload.ImageLoader`. Its documentation is generated from the table of settings, see
+/// `settings::describe`.
 #[pyclass(frozen, extends = Loader, module = "foreload")]
 pub(in crate::python) struct ImageLoader;
 
@@ -37,37 +38,37 @@ impl ImageLoader {
         this.as_super().pipeline.config().device.to_string()
     }
 
-    /// The fields of the batches by name, in the order in which they were asked for, with what each holds.
+    /// The fields of the batches by name, in the order in which they were asked for, with the kind of each.
     #[getter]
     fn fields<'py>(this: PyRef<'py, Self>, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         fields::kinds(py, this.as_super().pipeline.config())
     }
 
-    /// The fields that samples may be without, by name, in the order in which they were asked for.
+    /// The names of the optional fields, in the order in which they were asked for.
     #[getter]
     fn _optional(this: PyRef<'_, Self>) -> Vec<String> {
         fields::optional(this.as_super().pipeline.config())
     }
 
-    /// Whether images are mixed and class numbers are not, so that these come with those of the partners.
+    /// Whether images are mixed and class numbers are not. Then batches also hold the class numbers of the partners.
     #[getter]
     fn _mixes_hard_labels(this: PyRef<'_, Self>) -> bool {
         fields::mixes_hard_labels(this.as_super().pipeline.config())
     }
 
-    /// The field, element type and a sample's dimensions of each tensor of fields that have one size for all samples.
-    /// For consumers that take nothing else.
+    /// Returns the field, element type and number of dimensions per sample of each tensor with one size for all
+    /// samples, for consumers that take nothing else.
     fn _dense(this: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Vec<(String, &'static str, usize)>> {
         fields::dense(py, this.as_super().pipeline.config())
     }
 
-    /// The reason for the device: the GPU's name, or why none can be used.
+    /// The reason for the device: the GPU's name, or why no GPU can be used.
     #[getter]
     fn device_reason(this: PyRef<'_, Self>) -> String {
         this.as_super().pipeline.config().device_reason.clone()
     }
 
-    /// The name of the images' element type; of several image fields or views, that of the first.
+    /// The name of the images' element type; with several image fields or views, that of the first.
     #[getter]
     fn dtype(this: PyRef<'_, Self>) -> &'static str {
         this.as_super().pipeline.config().output().dtype.name()
@@ -79,8 +80,8 @@ impl ImageLoader {
         this.as_super().pipeline.config().output().format.name()
     }
 
-    /// What an epoch makes of the images of the global batch that has the place number `position`: a dict of transform,
-    /// lam, box. None where nothing is mixed.
+    /// Returns how an epoch mixes the images of the global batch that contains position `position`: a dict of
+    /// transform, lam, box; None without mixing.
     #[pyo3(signature = (position, epoch=None))]
     fn mix<'py>(
         this: PyRef<'py, Self>,
@@ -105,10 +106,11 @@ impl ImageLoader {
         Ok(Some(dict))
     }
 
-    /// What an epoch makes of a sample, a dict of x, y, width, height (source pixels that are resized), padding (the
-    /// pixels added to them first: left, top, right, bottom), resized_width, resized_height (what they become), left,
-    /// top (where the output's window begins in that), flip, vertical_flip, output_width, output_height. `view`
-    /// chooses one of several views, `field` one of several images.
+    /// Returns how an epoch transforms a sample, as a dict. x, y, width, height: the source pixels that are resized.
+    /// padding: the pixels added to them first (left, top, right, bottom). resized_width, resized_height: their size
+    /// after resizing. left, top: the origin of the output's window in the resized image. Also flip, vertical_flip,
+    /// output_width, output_height, ops and erasures. `view` chooses one of several views, `field` one of several
+    /// images.
     #[pyo3(
         signature = (sample_id, epoch=None, *, occurrence=None, view=None, field=None),
         text_signature = "($self, sample_id, epoch=None, *, occurrence=0, view=0, field=None)"
@@ -156,7 +158,7 @@ impl ImageLoader {
         Ok(dict)
     }
 
-    /// Draws what the network sees of some samples.
+    /// Draws the network's input for some samples.
     #[pyo3(
         signature = (samples=None, *, rows=None, epoch=None, epochs=None, field=None),
         text_signature = "($self, samples=None, *, rows=8, epoch=None, epochs=1, field=None)"
@@ -192,7 +194,7 @@ impl ImageLoader {
     }
 }
 
-/// What Python's `json` makes of a value.
+/// Converts a value to the object that Python's `json` makes of it.
 fn in_python<'py>(py: Python<'py>, value: &impl serde::Serialize) -> PyResult<Bound<'py, PyAny>> {
     let text = serde_json::to_string(value).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
     py.import("json")?.call_method1("loads", (text,))

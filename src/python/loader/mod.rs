@@ -1,5 +1,5 @@
-//! The class `foreload.Loader`: what every loader can do. The kinds of loaders decide which datasets they read and what
-//! they make of them.
+//! The class `foreload.Loader`: the behaviour that all loaders share. Each kind of loader decides which datasets it
+//! reads, and which kind of batches it makes from them.
 
 mod fields;
 mod files;
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often a waiting call checks for Ctrl-C.
+/// Interval at which a waiting call checks for Ctrl-C.
 pub(super) const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
 /// The class `foreload.Loader`; see `_core.pyi` for the documentation.
@@ -37,10 +37,10 @@ pub(super) struct Loader {
     pipeline: SharedPipeline,
     rank: Option<u32>,
     world_size: Option<u32>,
-    /// The split, and whether images are for training, for `repr`.
+    /// The split, and whether the loader is for training, for `repr`.
     split: Option<String>,
     train: bool,
-    /// How the ranks meet, where nodes share their caches.
+    /// The meeting of the ranks, if nodes share their caches.
     meeting: Option<Arc<PythonMeeting>>,
     cursor: Mutex<Cursor>,
     /// The log of the latest iteration.
@@ -49,7 +49,7 @@ pub(super) struct Loader {
     concealed: Mutex<ConcealedLog>,
 }
 
-/// A pipeline that a loader and its iterations share. The last owner waits for the threads, without the GIL.
+/// A pipeline that a loader and its iterations share. The last owner waits for the threads without the GIL.
 #[derive(Clone)]
 pub(super) struct SharedPipeline(Option<Arc<Pipeline>>);
 
@@ -63,14 +63,14 @@ impl std::ops::Deref for SharedPipeline {
 impl Drop for SharedPipeline {
     fn drop(&mut self) {
         let pipeline = self.0.take();
-        // The interpreter may be ending. Then there is no GIL to give up, and the pipeline is just dropped.
+        // If the interpreter is ending, there is no GIL to release, and the pipeline is simply dropped.
         let _ = Python::try_attach(|py| py.detach(move || drop(pipeline)));
     }
 }
 
 #[pymethods]
 impl Loader {
-    /// Chooses the epoch that the next iteration runs.
+    /// Sets the epoch that the next iteration runs.
     fn set_epoch(&self, epoch: &Bound<'_, PyAny>) -> PyResult<()> {
         lock(&self.cursor).choose(whole_number("epoch", epoch, u64::MAX)?);
         Ok(())
@@ -94,7 +94,7 @@ impl Loader {
         self.iterate(py, epoch)
     }
 
-    /// Iterates over one epoch (None: the one that `epoch` says) from `first_step` on.
+    /// Iterates over one epoch (None: the epoch given by `epoch`) from `first_step` on.
     #[pyo3(signature = (epoch=None, first_step=None), text_signature = "($self, epoch=None, first_step=0)")]
     fn batches(
         &self,
@@ -110,7 +110,7 @@ impl Loader {
         self.iterate(py, epoch)
     }
 
-    /// The state for a checkpoint: a dict of numbers and texts.
+    /// Returns the state for a checkpoint: a dict of numbers and texts.
     #[pyo3(signature = (*, at_step=None))]
     fn state_dict<'py>(&self, py: Python<'py>, at_step: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
         let (epoch, reached) = {
@@ -127,7 +127,7 @@ impl Loader {
         as_dict(py, &raise(py, state)?)
     }
 
-    /// Goes on where a state was saved.
+    /// Makes the next iteration resume from a saved state.
     fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
         let text: String = py.import("json")?.call_method1("dumps", (state,))?.extract()?;
         let state = State::from_json(&text).and_then(|state| self.pipeline.check(&state).map(|()| state));
@@ -147,7 +147,7 @@ impl Loader {
         self.pipeline.index().len()
     }
 
-    /// The number of samples that an epoch draws, of all ranks together.
+    /// The number of samples that an epoch draws, for all ranks together.
     #[getter]
     fn epoch_size(&self) -> u64 {
         self.pipeline.config().selection.draws()
@@ -159,8 +159,8 @@ impl Loader {
         self.pipeline.config().batch_size
     }
 
-    /// What happens to the samples that do not fill the last batch, by name: never None, since what was left open is
-    /// decided.
+    /// The policy for the samples that do not fill the last batch, by name. Never None, because an open choice has been
+    /// resolved.
     #[getter]
     fn last_batch(&self) -> &'static str {
         self.pipeline.config().last_batch.name()
@@ -172,8 +172,7 @@ impl Loader {
         self.pipeline.index().is_labeled()
     }
 
-    /// Raises unless samples have labels, which `with_labels` needs. For functions that return images and labels
-    /// together.
+    /// Raises unless samples have labels, which `with_labels` needs. For functions that return images with labels.
     fn _check_labeled(&self, py: Python<'_>) -> PyResult<()> {
         if self.pipeline.config().fields.gives_label() {
             return Ok(());
@@ -189,21 +188,21 @@ impl Loader {
         raise(py, needs.map_err(alone))
     }
 
-    /// The (rank, world size), asked anew at every iteration, since a process group may have been made.
+    /// The (rank, world size). Looked up at every iteration, because a process group may have been made since.
     #[pyo3(name = "_place_in_world")]
     fn place_in_world(&self, py: Python<'_>) -> PyResult<(u32, u32)> {
         let ranks = py.import("foreload._ranks")?;
         ranks.call_method1("resolve", (self.rank, self.world_size, self.fingerprint()))?.extract()
     }
 
-    /// The class names by number; empty when the dataset has only numbers.
+    /// The class names by number; empty if the dataset has only numbers.
     #[getter]
     fn classes(&self) -> Vec<String> {
         self.pipeline.index().classes().to_vec()
     }
 
-    /// The class numbers of all samples: a NumPy array, int64 [samples]. A sample whose class `class_names` lacks has
-    /// -1.
+    /// The class numbers of all samples: a NumPy array, int64 [samples]; -1 for a sample with a class that is not in
+    /// `class_names`.
     #[getter]
     fn targets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let index = self.pipeline.index();
@@ -226,7 +225,7 @@ impl Loader {
         self.pipeline.index().fingerprint().to_string()
     }
 
-    /// How bytes are read, in words; empty before the first iteration.
+    /// The interface that reads bytes, in words; empty before the first iteration.
     #[getter]
     fn io(&self) -> String {
         self.pipeline.io()
@@ -245,7 +244,7 @@ impl Loader {
         failures.iter().map(of_failure).collect()
     }
 
-    /// The damaged images of the latest iteration that were decoded all the same (the first 1000), each a dict of
+    /// The damaged images of the latest iteration that were decoded nevertheless (the first 1000), each a dict of
     /// sample_id, path, offset, message.
     #[getter]
     fn concealed<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
@@ -253,8 +252,8 @@ impl Loader {
         samples.iter().map(|of| named(py, of.sample, &of.path, of.offset, &of.message)).collect()
     }
 
-    /// The file of a sample: its path (for shards, the shard's), where the sample's bytes begin, and their number; of a
-    /// sample in a compressed block, the same of the block.
+    /// Returns the file of a sample: its path (for shards, the shard's), the offset of the sample's bytes, and their
+    /// number. For a sample in a compressed block, these are of the block.
     fn locate(&self, py: Python<'_>, sample_id: &Bound<'_, PyAny>) -> PyResult<(PathBuf, u64, u32)> {
         let sample_id = whole_number("sample_id", sample_id, u64::MAX)?;
         let index = self.pipeline.index();
@@ -266,7 +265,7 @@ impl Loader {
         Ok((index.path(extent.file), extent.offset, extent.length))
     }
 
-    /// What was decided about the batches, by the names of settings, for `repr`.
+    /// The resolved settings of the batches, by name, for `repr`.
     #[getter]
     fn _decided<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let (loader, dict) = (this.get(), PyDict::new(this.py()));
@@ -305,12 +304,12 @@ impl Loader {
 }
 
 impl Loader {
-    /// The epoch that an argument says; without one, that which the next iteration runs.
+    /// Returns the epoch of an argument; without one, the epoch that the next iteration runs.
     fn epoch_or_this(&self, argument: Option<&Bound<'_, PyAny>>) -> PyResult<u64> {
         argument.map_or_else(|| Ok(self.epoch()), |epoch| whole_number("epoch", epoch, u64::MAX))
     }
 
-    /// An epoch that begins, or what keeps it from that: an exception of the ranks' meeting as it was raised.
+    /// Returns an epoch that has begun, or raises its error. An exception of the ranks' meeting is raised unchanged.
     fn begun(&self, py: Python<'_>, epoch: crate::Result<Epoch>) -> PyResult<Epoch> {
         let raised = self.meeting.as_ref().and_then(|meeting| meeting.take_raised());
         if let (Err(_), Some(exception)) = (&epoch, raised) {
@@ -321,7 +320,7 @@ impl Loader {
         Ok(epoch)
     }
 
-    /// Opens a loader; `settings` are the keywords that its `arguments` were read from.
+    /// Opens a loader. `settings` are the keywords that its `arguments` were read from.
     fn open(
         py: Python<'_>,
         arguments: LoaderArguments,
@@ -376,7 +375,7 @@ impl Loader {
     }
 }
 
-/// Describes a sample as a dict.
+/// Makes a dict that describes a sample.
 fn named<'py>(
     py: Python<'py>,
     sample: u64,
@@ -392,7 +391,7 @@ fn named<'py>(
     Ok(dict)
 }
 
-/// Opens or builds the index on a thread of its own, so that this one can check for Ctrl-C.
+/// Opens or builds the index on another thread, so that this one can check for Ctrl-C.
 fn open_index(py: Python<'_>, roots: Vec<PathBuf>, options: IndexOptions) -> PyResult<DatasetIndex> {
     let (cancel, notices) = (Arc::new(AtomicBool::new(false)), options.notices.clone());
     let started = {
@@ -402,16 +401,16 @@ fn open_index(py: Python<'_>, roots: Vec<PathBuf>, options: IndexOptions) -> PyR
     let refused =
         |e| crate::Error::Unavailable(format!("cannot start a thread: {e}; see ulimit -u and ulimit -v"));
     let work = raise(py, started.map_err(refused))?;
-    // A loaded index is there at once; only a long build is worth longer sleeps.
+    // An existing index loads at once; only a long build is worth longer sleeps.
     let mut nap = Duration::from_micros(50);
     while !work.is_finished() {
         py.detach(|| std::thread::sleep(nap));
         nap = (2 * nap).min(SIGNAL_CHECK);
-        // What is said of a start that takes long is said while it does.
+        // Warnings about a slow start must appear during the start.
         let heard = if nap == SIGNAL_CHECK { deliver(py, &notices) } else { Ok(()) };
         if let Err(interrupt) = py.check_signals().and(heard) {
             cancel.store(true, Ordering::Relaxed);
-            // Its failure is intended.
+            // The build was cancelled, so its error is expected.
             let _ = py.detach(|| work.join());
             return Err(interrupt);
         }
@@ -420,7 +419,7 @@ fn open_index(py: Python<'_>, roots: Vec<PathBuf>, options: IndexOptions) -> PyR
     raise(py, opened)
 }
 
-/// Converts a state to Python's numbers and texts.
+/// Converts a state to Python numbers and texts.
 pub(super) fn as_dict<'py>(py: Python<'py>, state: &State) -> PyResult<Bound<'py, PyAny>> {
     py.import("json")?.call_method1("loads", (state.to_json(),))
 }

@@ -1,4 +1,4 @@
-//! `foreload._core.StreamEngine`, which `foreload.StreamLoader` is made of.
+//! `foreload._core.StreamEngine`, the base of `foreload.StreamLoader`.
 
 use super::{SharedPipeline, fields, lock};
 use crate::python::batches::Batches;
@@ -22,20 +22,20 @@ use stream::{RankShare, SampleStream, SavedStates, SourceSpec, StreamSpec, sampl
 #[pyclass(frozen, subclass, module = "foreload")]
 pub(in crate::python) struct StreamEngine {
     stream: Arc<SampleStream>,
-    /// After `stream`, so that the pipeline is the stream's last owner and drops it without the GIL: the threads of
-    /// Python's sources need the GIL to end.
+    /// Declared after `stream`, so that the pipeline is dropped last, as the stream's last owner, without the GIL. The
+    /// threads of Python's sources need the GIL to end.
     pipeline: SharedPipeline,
     place: RankPlace,
     failures: Mutex<FailureLog>,
     concealed: Mutex<ConcealedLog>,
-    /// The failures before the latest iteration, and its log of progress.
+    /// The progress of the latest iteration, which counts failures.
     errors: Mutex<Option<Arc<engine::pipeline::Progress>>>,
 }
 
 #[pymethods]
 impl StreamEngine {
-    /// Makes the engine of `sources`, pairs of a description in JSON and an object of Python's or None. `score` is the
-    /// user's score, or None. `place` is the rank and the number of ranks, which agree by calls of `votes`.
+    /// Makes the engine of `sources`: pairs of a description in JSON and a Python object or None. `score` is the user's
+    /// scoring function, or None. `place` is the rank and the number of ranks. The ranks agree by calls of `votes`.
     #[new]
     #[pyo3(signature = (sources, spec, score, place, votes, **settings))]
     fn new(
@@ -109,7 +109,7 @@ impl StreamEngine {
         )
     }
 
-    /// The state after the batch that was yielded last, as JSON.
+    /// Returns the state after the last yielded batch, as JSON.
     fn state(&self, py: Python<'_>) -> PyResult<String> {
         let errors = self.failed();
         let state = py.detach(|| self.stream.state(errors));
@@ -121,12 +121,12 @@ impl StreamEngine {
         raise(py, text)
     }
 
-    /// Goes on where a state was saved, or those of all ranks, given as JSON.
+    /// Resumes from a saved state, or from those of all ranks, given as JSON.
     fn load(&self, py: Python<'_>, states: &str) -> PyResult<()> {
         raise(py, SavedStates::from_json(states).and_then(|states| self.stream.load(states)))
     }
 
-    /// Lets sources forget what a state, given as JSON, has.
+    /// Lets sources discard the samples that a state, given as JSON, includes.
     fn acknowledge(&self, py: Python<'_>, state: &str) -> PyResult<()> {
         let state = raise(py, SavedStates::from_json(state))?;
         let outcome = py.detach(|| self.stream.acknowledge(state));
@@ -134,7 +134,7 @@ impl StreamEngine {
         raise(py, outcome)
     }
 
-    /// Withdraws samples by their streams and keys, and returns how many waited or were kept.
+    /// Withdraws samples by their streams and keys. Returns how many of them were waiting or kept.
     fn withdraw(&self, py: Python<'_>, samples: Vec<(String, String)>) -> PyResult<u64> {
         let ids: HashSet<u64> = samples.iter().map(|(stream, key)| sample_id(stream, key)).collect();
         raise(py, py.detach(|| self.stream.withdraw(&ids)))
@@ -146,7 +146,7 @@ impl StreamEngine {
         self.stream.names().to_vec()
     }
 
-    /// What became of all samples, and how long they took.
+    /// Returns the counters of all samples, and their latencies.
     fn stream_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (account, latencies, (kept, kept_bytes)) = py.detach(|| self.stream.stats());
         let dict = PyDict::new(py);
@@ -159,7 +159,7 @@ impl StreamEngine {
         Ok(dict)
     }
 
-    /// The number of samples of a batch.
+    /// The number of samples in a batch.
     #[getter]
     fn batch_size(&self) -> u32 {
         self.pipeline.config().batch_size
@@ -171,25 +171,26 @@ impl StreamEngine {
         self.pipeline.config().device.to_string()
     }
 
-    /// The fields of the batches by name, with what each holds.
+    /// The fields of the batches by name, with the kind of each.
     #[getter]
     fn fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         fields::kinds(py, self.pipeline.config())
     }
 
-    /// The fields that samples may be without, by name.
+    /// The names of the optional fields.
     #[getter]
     fn _optional(&self) -> Vec<String> {
         fields::optional(self.pipeline.config())
     }
 
-    /// Whether images are mixed and class numbers are not, so that these come with those of the partners.
+    /// Whether images are mixed and class numbers are not. Then batches also hold the class numbers of the partners.
     #[getter]
     fn _mixes_hard_labels(&self) -> bool {
         fields::mixes_hard_labels(self.pipeline.config())
     }
 
-    /// The field, element type and a sample's dimensions of each tensor of fields that have one size for all samples.
+    /// Returns the field, element type and number of dimensions per sample of each tensor with one size for all
+    /// samples.
     fn _dense(&self, py: Python<'_>) -> PyResult<Vec<(String, &'static str, usize)>> {
         fields::dense(py, self.pipeline.config())
     }
@@ -200,13 +201,13 @@ impl StreamEngine {
         self.pipeline.config().output().format.name()
     }
 
-    /// The class names by number; empty where there are only numbers.
+    /// The class names by number; empty if there are only numbers.
     #[getter]
     fn classes(&self) -> Vec<String> {
         self.pipeline.index().classes().to_vec()
     }
 
-    /// How bytes are read, in words; empty before the first iteration.
+    /// The interface that reads bytes, in words; empty before the first iteration.
     #[getter]
     fn io(&self) -> String {
         self.pipeline.io()
@@ -214,7 +215,7 @@ impl StreamEngine {
 }
 
 impl StreamEngine {
-    /// The failures so far, with those of former iterations and runs.
+    /// Returns the number of failures so far, including former iterations and runs.
     fn failed(&self) -> u64 {
         let failed = lock(&self.errors).as_ref().map(|progress| progress.failed());
         failed.unwrap_or_else(|| self.stream.loaded_errors())

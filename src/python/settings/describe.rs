@@ -1,4 +1,4 @@
-//! What `help()` and `inspect.signature` say of the classes whose arguments are settings.
+//! Docstrings and signatures of the classes with settings as arguments, for `help()` and `inspect.signature`.
 
 use super::objects::attribute;
 use engine::config::{LoaderKind, SettingsClass, SettingsObject, docstring, signature};
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict};
 use std::ffi::CString;
 
-/// A signature that is made when it is first asked for: `inspect` takes longer to import than all of Foreload.
+/// A signature that is made on first use, because importing `inspect` takes longer than importing Foreload.
 #[pyclass(frozen, module = "foreload")]
 struct SignatureOfSettings(SettingsClass);
 
@@ -24,7 +24,7 @@ impl SignatureOfSettings {
     }
 }
 
-/// Makes properties of the members of an object.
+/// Adds the members of an object to its class as properties.
 fn give_attributes(class: &Bound<'_, PyAny>, object: SettingsObject) -> PyResult<()> {
     let py = class.py();
     let property = py.import("builtins")?.getattr("property")?;
@@ -39,7 +39,7 @@ fn give_attributes(class: &Bound<'_, PyAny>, object: SettingsObject) -> PyResult
     Ok(())
 }
 
-/// Gives the classes of a module their docstrings and signatures.
+/// Sets the docstrings and signatures of the classes of a module.
 pub(in crate::python) fn describe(module: &Bound<'_, PyModule>) -> PyResult<()> {
     for class in SettingsClass::all() {
         let named = module.getattr(class.name())?;

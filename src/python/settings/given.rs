@@ -1,27 +1,27 @@
-//! Converts Python's objects to values that a setting can be given, and back.
+//! Converts Python objects to values that a setting accepts, and back.
 
 use engine::config::Given;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple};
 use std::path::PathBuf;
 
-/// The value that an object stands for. This never fails: an object that is nothing else is what `repr` shows.
+/// Converts an object to a value. Never fails: any other object becomes the text of its `repr`.
 ///
-/// Arrays, tensors and their scalars, of any library, are what their `tolist` returns. Other iterables than lists and
-/// tuples are read only `with_iterables`: a dataset or an endless generator is no number.
+/// Arrays, tensors and their scalars, of any library, are read through their `tolist`. Iterables other than lists and
+/// tuples are read only `with_iterables`, because a dataset or an endless generator must not be consumed.
 pub(super) fn given(value: &Bound<'_, PyAny>, with_iterables: bool) -> Given {
     within(value, with_iterables, 0)
 }
 
-/// The value of an object that is `depth` levels inside of another.
+/// Converts an object that is nested `depth` levels inside another.
 fn within(value: &Bound<'_, PyAny>, with_iterables: bool, depth: usize) -> Given {
     understood(value, with_iterables, depth).unwrap_or_else(|| Given::Other(shown(value)))
 }
 
-/// The deepest level that is read. No setting has a value of that many levels; a list that holds itself has more.
+/// Deepest nesting that is read. No setting nests deeper, but a list that contains itself does.
 const DEEPEST: usize = 8;
 
-/// The text that `repr` shows for an object.
+/// Returns the `repr` of an object.
 pub(super) fn shown(value: &Bound<'_, PyAny>) -> String {
     let kind = || value.get_type().name().map_or_else(|_| "an object".into(), |name| name.to_string());
     value.repr().map_or_else(|_| kind(), |repr| repr.to_string_lossy().into_owned())
@@ -44,7 +44,7 @@ fn understood(value: &Bound<'_, PyAny>, with_iterables: bool, depth: usize) -> O
         return value.extract().ok().map(Given::Number);
     }
     if let Ok(text) = value.cast::<PyString>() {
-        // Text that is no Unicode can still be a path.
+        // A string that is not valid Unicode can still be a path.
         let text = text.extract().map(Given::Text);
         return text.or_else(|_| value.extract().map(Given::Path)).ok();
     }
@@ -58,20 +58,20 @@ fn understood(value: &Bound<'_, PyAny>, with_iterables: bool, depth: usize) -> O
         };
         return map.items().ok()?.iter().map(entry).collect::<Option<_>>().map(Given::Map);
     }
-    // These are Foreload's own objects that have parts with names: fields, transforms.
+    // Foreload's own objects with named parts: fields, transforms.
     if let Ok(Some(parts)) = value.getattr_opt("_as_setting") {
         return parts.call0().ok().and_then(|parts| understood(&parts, with_iterables, depth + 1));
     }
     if let Ok(Some(tolist)) = value.getattr_opt("tolist") {
         let plain = tolist.call0().ok()?;
-        // Only plain results are read: an object whose `tolist` returns itself would never end.
+        // Only plain results are read: an object whose `tolist` returns itself would recurse without end.
         let has_tolist = plain.hasattr("tolist").unwrap_or(true);
         return if has_tolist { None } else { understood(&plain, with_iterables, depth + 1) };
     }
     if let Ok(path) = value.extract::<PathBuf>() {
         return Some(Given::Path(path));
     }
-    // These are integers and other numbers of any library, `fractions.Fraction` for instance.
+    // Integers and other numbers of any library, such as `fractions.Fraction`.
     if value.hasattr("__index__").unwrap_or(false) {
         return value.extract().ok().map(Given::Whole);
     }

@@ -1,5 +1,4 @@
-//! Settings in Python: keyword arguments become options, and the table of settings becomes what Python shows of its
-//! classes.
+//! Settings in Python: turns keyword arguments into options, and the table of settings into docstrings and signatures.
 
 mod describe;
 mod given;
@@ -15,15 +14,15 @@ use engine::config::{Given, Setting};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// Makes the error for a setting, by the name that Python has for it.
+/// Makes the error for a setting, by its name in Python.
 pub(super) fn wrong(name: &str, message: impl std::fmt::Display) -> PyErr {
     ConfigError::new_err(format!("config: {name}: {message}"))
 }
 
-/// The whole number that a method's argument is, up to `largest`.
+/// Reads a method's argument as a whole number up to `largest`.
 ///
 /// # Errors
-/// `ConfigError`, which names the argument, for anything else.
+/// `ConfigError` that names the argument, for anything else.
 pub(super) fn whole_number(name: &str, argument: &Bound<'_, PyAny>, largest: u64) -> PyResult<u64> {
     let value = given::given(argument, false);
     let number = if let Given::Whole(number) = value { u64::try_from(number).ok() } else { None };
@@ -35,7 +34,7 @@ pub(super) fn whole_number(name: &str, argument: &Bound<'_, PyAny>, largest: u64
 /// A setting, and the value given for it.
 pub(super) type GivenSetting = (&'static Setting, Given);
 
-/// Refuses arguments without a name beyond the `most` that there can be.
+/// Refuses more than `most` positional arguments.
 fn check_count(class: &str, positional: &Bound<'_, PyTuple>, most: usize, how: &str) -> PyResult<()> {
     match positional.len() {
         count if count > most => Err(wrong(
@@ -46,7 +45,7 @@ fn check_count(class: &str, positional: &Bound<'_, PyTuple>, most: usize, how: &
     }
 }
 
-/// The keyword arguments by name.
+/// Returns the keyword arguments by name.
 fn keywords<'py>(
     given: Option<&Bound<'py, PyDict>>,
 ) -> impl Iterator<Item = PyResult<(String, Bound<'py, PyAny>)>> {

@@ -1,4 +1,4 @@
-//! The classes of settings that belong together, such as `foreload.Directory`.
+//! The classes that group settings, such as `foreload.Directory`.
 
 use super::given::{given, object};
 use super::{GivenSetting, check_count, keywords, wrong};
@@ -8,7 +8,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// The content of these classes: the members that were given, checked, in the order of the table.
+/// The content of these classes: the given members, checked, in the order of the table.
 #[derive(Debug, Clone, PartialEq)]
 struct GivenMembers {
     object: SettingsObject,
@@ -40,7 +40,7 @@ impl GivenMembers {
             }
             let value = given(&value, setting.description().takes_iterables);
             let is_keyword = setting.member.is_some_and(|member| member.is_keyword);
-            // None says that such a setting is not given, whatever it may be.
+            // None means "not given" for a setting that is also a keyword, whatever it accepts.
             if !is_keyword || value != Given::Nothing {
                 raise(py, setting.set(&mut LoaderOptions::default(), &value))?;
             }
@@ -68,12 +68,12 @@ impl GivenMembers {
         self.given.iter().filter_map(of).collect()
     }
 
-    /// The names and values of the members that were given.
+    /// Returns the names and values of the given members.
     fn named(&self) -> impl Iterator<Item = (&'static str, Given)> {
         self.settings().into_iter().filter_map(|(setting, value)| Some((setting.member?.name, value)))
     }
 
-    /// The value of a member, or its default.
+    /// Returns the value of a member, or its default.
     fn attribute<'py>(&self, py: Python<'py>, setting: &Setting) -> PyResult<Bound<'py, PyAny>> {
         let found = self.given.iter().find(|(known, _)| *known == setting.name);
         let value =
@@ -86,7 +86,7 @@ impl GivenMembers {
         format!("foreload.{}({})", self.object.class(), members.join(", "))
     }
 
-    /// The arguments from which `pickle` and `copy` make it anew.
+    /// Returns the arguments from which `pickle` and `copy` make the object again.
     fn arguments<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
         let named = PyDict::new(py);
         for (name, value) in self.named() {
@@ -96,7 +96,7 @@ impl GivenMembers {
     }
 }
 
-/// The classes differ only in their settings, which the table knows.
+/// The classes differ only in their settings, which come from the table.
 macro_rules! classes {
     ($($(#[doc = $about:literal])+ $class:ident = $row:path;)+) => {
         /// Adds the classes to a module.
@@ -105,7 +105,7 @@ macro_rules! classes {
             Ok(())
         }
 
-        /// The members of an instance of one of the classes.
+        /// Returns the members of an instance of one of the classes.
         fn held<'a>(instance: &'a Bound<'_, PyAny>) -> Option<&'a GivenMembers> {
             $(if let Ok(object) = instance.cast::<$class>() {
                 return Some(&object.get().0);
@@ -153,7 +153,7 @@ macro_rules! classes {
 }
 engine::settings_objects!(classes);
 
-/// The value of a member of one of these objects, or its default.
+/// Returns the value of a member of one of these objects, or its default.
 pub(super) fn attribute<'py>(
     instance: &Bound<'py, PyAny>,
     setting: &'static Setting,
@@ -162,7 +162,7 @@ pub(super) fn attribute<'py>(
     members.attribute(instance.py(), setting)
 }
 
-/// The settings in the value of the keyword `resources`.
+/// Returns the settings in the value of the keyword `resources`.
 pub(super) fn resources(value: &Bound<'_, PyAny>) -> PyResult<Vec<GivenSetting>> {
     if value.is_none() {
         return Ok(Vec::new());
@@ -171,7 +171,8 @@ pub(super) fn resources(value: &Bound<'_, PyAny>) -> PyResult<Vec<GivenSetting>>
     one("resources", value)?.map(|members| members.settings()).ok_or_else(must)
 }
 
-/// The value of a keyword that takes objects, one or a list: each as a dict of its members by the name of its class.
+/// Reads the value of a keyword that takes one object or a list: each becomes a dict of its members under the name of
+/// its class.
 pub(super) fn objects(keyword: &str, value: &Bound<'_, PyAny>) -> PyResult<Given> {
     let text = |text: &str| Given::Text(text.into());
     let object = |item: &Bound<'_, PyAny>| {
@@ -183,13 +184,13 @@ pub(super) fn objects(keyword: &str, value: &Bound<'_, PyAny>) -> PyResult<Given
     Ok(Given::List(items.iter().map(object).collect::<PyResult<_>>()?))
 }
 
-/// The object that a value is, or that a dict describes as YAML or JSON do.
+/// Reads a value as an object; a dict may describe one as in YAML or JSON.
 fn one(keyword: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<GivenMembers>> {
     if let Some(members) = held(value).filter(|members| members.object.keyword() == keyword) {
         return Ok(Some(members.clone()));
     }
     let Ok(named) = value.cast::<PyDict>() else { return Ok(None) };
-    // A dict of one class's name says which class is meant: {"Ram": {"size": "20GB"}}.
+    // A dict with one class name as its key gives the class: {"Ram": {"size": "20GB"}}.
     let class = |object: &SettingsObject| named.len() == 1 && named.contains(object.class()).unwrap_or(false);
     let (object, arguments) = match SettingsObject::of_keyword(keyword).find(class) {
         Some(object) => (object, named.get_item(object.class())?),
@@ -204,7 +205,7 @@ fn one(keyword: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<GivenMembers>
     GivenMembers::new(object, &PyTuple::empty(value.py()), Some(arguments)).map(Some)
 }
 
-/// The items of a list or a tuple.
+/// Returns the items of a list or a tuple.
 fn items<'py>(value: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
     let is_list = value.is_instance_of::<pyo3::types::PyList>() || value.is_instance_of::<PyTuple>();
     is_list.then(|| value.try_iter().ok()?.collect::<PyResult<_>>().ok()).flatten()

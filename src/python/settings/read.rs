@@ -13,11 +13,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::path::PathBuf;
 
-/// Reads the datasets and the options that the arguments of `loader` mean.
+/// Reads the datasets and the options from the arguments of `loader`.
 ///
 /// # Errors
-/// `ConfigError` that names the setting: if it cannot have its value, if there is no such setting, or if it is given
-/// twice.
+/// `ConfigError` that names the setting: if the value is invalid, if there is no such setting, or if it is given twice.
 pub(in crate::python) fn read(
     loader: LoaderKind,
     positional: &Bound<'_, PyTuple>,
@@ -37,18 +36,18 @@ pub(in crate::python) fn read(
     paths(path).map(|paths| LoaderArguments { paths, options, given })
 }
 
-/// What a loader was given.
+/// The arguments of a loader.
 pub(in crate::python) struct LoaderArguments {
     pub paths: Vec<PathBuf>,
     pub options: LoaderOptions,
-    /// The settings that the options were made of.
+    /// The settings that the options were made from.
     pub given: GivenSettings,
 }
 
-/// Reads the options that keywords mean. Those that `takes` says are its own are left to it.
+/// Reads the options from keywords. Keywords for which `takes` returns true are left to it.
 ///
 /// # Errors
-/// Those of [`read`].
+/// The errors of [`read`].
 pub(in crate::python) fn read_named<'py>(
     loader: LoaderKind,
     py: Python<'py>,
@@ -86,7 +85,7 @@ pub(in crate::python) fn read_named<'py>(
     options(py, loader, &arguments)
 }
 
-/// The value that a keyword's argument stands for.
+/// Returns the value of a keyword's argument.
 fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<Given> {
     if setting.objects().next().is_some() {
         return objects(setting.name, value);
@@ -110,7 +109,8 @@ fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<Given> {
     };
     let py = value.py();
     let text = py.import(module)?.call_method1(function, (value,)).map_err(|error| {
-        // An exception of an odd object that is inspected is not the loader's error; Ctrl-C is not the object's.
+        // An exception of an object that is inspected becomes a refusal of the argument. KeyboardInterrupt is passed
+        // on.
         if error.is_instance_of::<ConfigError>(py) || !error.is_instance_of::<PyException>(py) {
             return error;
         }
@@ -121,8 +121,8 @@ fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<Given> {
     Ok(given(&text, false))
 }
 
-/// Refuses a set for a list whose order counts: a set of texts has another order in each process. Views of the keys of
-/// a dict are sets, too.
+/// Refuses a set for a list with a meaningful order, because a set of texts has another order in each process. Views of
+/// the keys of a dict are sets, too.
 fn refuse_set(setting: &Setting, value: &Bound<'_, PyAny>, what: impl FnOnce() -> String) -> PyResult<()> {
     if !value.is_instance(&value.py().import("collections.abc")?.getattr("Set")?)? {
         return Ok(());
@@ -131,7 +131,7 @@ fn refuse_set(setting: &Setting, value: &Bound<'_, PyAny>, what: impl FnOnce() -
     Err(wrong(setting.name, message))
 }
 
-/// Makes the options from the settings that were given, each once.
+/// Makes the options from the given settings; each may be given once.
 fn options(
     py: Python<'_>,
     loader: LoaderKind,
@@ -143,7 +143,7 @@ fn options(
         if !setting.belongs_to(loader) {
             return Err(wrong(setting.name, unknown_setting(loader, setting.name)));
         }
-        // None means that nothing is given, if there is an object to say it.
+        // None counts as not given, for settings that an object may also give.
         if setting.member.is_some() && *value == Given::Nothing {
             continue;
         }
@@ -167,7 +167,7 @@ fn options(
     Ok((options, given))
 }
 
-/// Explains for settings that are members of an object alone how to write the call.
+/// Explains how to write the call, for settings that exist only as members of an object.
 fn in_its_object(misplaced: &[GivenSetting]) -> String {
     let Some(object) = misplaced.first().and_then(|(setting, _)| setting.member).map(|member| member.object)
     else {
@@ -190,7 +190,7 @@ fn in_its_object(misplaced: &[GivenSetting]) -> String {
     format!("is part of {keyword}= now: give {keyword}=foreload.{class}({})", arguments.join(", "))
 }
 
-/// Reads a path, or several.
+/// Reads one path or several.
 fn paths(path: Option<Bound<'_, PyAny>>) -> PyResult<Vec<PathBuf>> {
     const MUST: &str = "must be the path of a dataset, or a list of several";
     let Some(path) = path else { return Err(wrong("path", format!("is not given, {MUST}"))) };

@@ -1,4 +1,4 @@
-//! Predictions of jobs that can be computed by hand.
+//! Predictions that can be verified by hand.
 
 use super::*;
 
@@ -48,7 +48,7 @@ fn close(value: f64, expected: f64) {
 fn what_is_slowest_decides() {
     let whole = PredictedJob { cache_bytes: JOB.bytes, ..JOB };
     let prediction = predict(&whole, &MACHINE);
-    // 10 GB at 200 MB/s take 50 s, then decoding at 400 MB/s is the limit.
+    // 10 GB at 200 MB/s take 50 s. Later epochs are limited by decoding at 400 MB/s.
     close(prediction.first.seconds, 50.0);
     assert_eq!(prediction.first.limit, Limit::SourceBandwidth);
     close(prediction.later.seconds, 25.0);
@@ -71,7 +71,7 @@ fn blocks_are_asked_for_once_where_their_samples_are_kept() {
         (found.first.slow_requests, found.later.slow_requests)
     };
     assert_eq!(requests(PredictedJob { cache_bytes: JOB.bytes, ..blocks }), (500, 0));
-    // What the cache has no room for is asked for anew, block by block, for each sample.
+    // Blocks that do not fit into the cache are requested again for each of their samples.
     assert_eq!(requests(blocks), (50_250, 50_000));
     assert_eq!(requests(PredictedJob { cache_bytes: 0, ..blocks }), (100_000, 100_000));
 }
@@ -81,7 +81,7 @@ fn single_files_pay_an_open_each() {
     let loose = PredictedJob { shards: None, ..JOB };
     let late = TierRates { open_seconds: 30e-3, ..MACHINE.source };
     let prediction = predict(&loose, &Machine { source: late, ..MACHINE });
-    // 100 000 files take 31 ms each, 32 at once.
+    // 100 000 files take 31 ms each, 32 at a time.
     close(prediction.first.seconds, 100_000.0 * 31e-3 / 32.0);
     assert_eq!(prediction.first.limit, Limit::SourceLatency);
     close(prediction.later.seconds, 50_000.0 * 31e-3 / 32.0);
@@ -107,22 +107,22 @@ fn a_larger_cache_never_costs_time() {
 fn repeats_are_read_once_and_decoded_each_time() {
     let job = PredictedJob { repeats: 4, cache_bytes: 0, batch_size: 256, ..JOB };
     let prediction = predict(&job, &MACHINE);
-    // A quarter of the dataset leaves the source, and everything is decoded, which is the limit then.
+    // A quarter of the dataset is read from the source. All repeats are decoded, which is the limit.
     assert_eq!(prediction.later.slow_bytes, JOB.bytes / 4);
     assert_eq!(prediction.later.limit, Limit::Decode);
     close(prediction.later.seconds, 25.0);
-    // Four ranks have one repeat each, and each of them reads it.
+    // Each of four ranks has one repeat, and reads it.
     let four = predict(&PredictedJob { ranks_per_node: 4, ..job }, &MACHINE);
     assert_eq!(four.later.slow_bytes, JOB.bytes);
     let two_nodes = predict(&PredictedJob { nodes: 2, ..job }, &MACHINE);
     assert_eq!(two_nodes.later.slow_bytes, JOB.bytes / 2);
-    // A cache for all takes in a quarter first, and then a quarter of what is missing.
+    // A cache for the whole dataset stores a quarter first, then a quarter of the missing samples in each epoch.
     let whole = PredictedJob { cache_bytes: JOB.bytes, ..job };
     let hits: Vec<f64> = kept(&whole, 1.0, false).iter().map(|kept| kept.hits).collect();
     for (epoch, hits) in hits.into_iter().enumerate() {
         assert!((hits - (1.0 - 0.75_f64.powi(epoch as i32))).abs() < 0.02, "epoch {epoch}: {hits}");
     }
-    // Staged ahead, it has everything in the first epoch's time.
+    // With staging, everything is in the cache after the first epoch.
     let ahead = predict(&PredictedJob { fill: FillChoice::Ahead, ..whole }, &MACHINE);
     assert!(ahead.ahead && ahead.later.hits == 1.0, "{ahead:?}");
 }
@@ -140,7 +140,7 @@ fn nodes_that_use_a_part_hit_as_their_plan_lets_them() {
 
 #[test]
 fn staging_ahead_hides_latency() {
-    // Samples come at 32 / 50 ms = 640 a second, that is 64 MB/s; pieces of 4 MiB come with the full 200 MB/s.
+    // Single samples arrive at 32 / 50 ms = 640 a second, that is 64 MB/s. Pieces of 4 MiB arrive at the full 200 MB/s.
     let late = Machine { source: TierRates { read_seconds: 50e-3, ..MACHINE.source }, ..MACHINE };
     let whole = PredictedJob { cache_bytes: JOB.bytes, ..JOB };
     let on_use = predict(&whole, &late);
@@ -155,13 +155,13 @@ fn staging_ahead_hides_latency() {
     );
 }
 
-/// The prediction of the automatic choice, which differs in its words only.
+/// The prediction of the automatic choice, which differs only in its reason text.
 fn ahead_auto(ahead: &Prediction, machine: &Machine, job: &PredictedJob) -> Prediction {
     let reason = predict(&PredictedJob { fill: FillChoice::Auto, ..*job }, machine).fill_reason;
     Prediction { fill_reason: reason, ..ahead.clone() }
 }
 
-/// Four nodes whose caches together hold the dataset, behind a slow source and a network.
+/// Four nodes whose caches together hold the dataset, with a slow source and a network.
 const PEERS: PredictedJob =
     PredictedJob { nodes: 4, cache_bytes: 2_500_000_000, network: Some(50e6), depth: 64, ..JOB };
 
@@ -178,7 +178,7 @@ fn peers_read_the_source_once() {
     let half = predict(&PredictedJob { cache_bytes: fast.cache_bytes / 2, ..fast }, &MACHINE);
     assert_eq!(half.later.slow_bytes, JOB.bytes / 2);
     close(half.later.seconds, 25.0);
-    // Private caches of that size hit by their plan, and far less.
+    // Private caches of that size have only the hits of their own plan, which are far fewer.
     let private = predict(&PredictedJob { network: None, ..fast }, &MACHINE);
     assert!(private.later.hits < 0.7 && private.later.slow_bytes > JOB.bytes / 4, "{private:?}");
     assert_eq!(private.held_together, 0.25);
@@ -187,16 +187,16 @@ fn peers_read_the_source_once() {
 #[test]
 fn the_network_may_be_the_limit() {
     let prediction = predict(&PEERS, &MACHINE);
-    // Of its quarter of 10 GB a node gets three quarters from others, at 50 MB/s.
+    // A node gets three quarters of its 2.5 GB from others, at 50 MB/s.
     assert_eq!(prediction.later.limit, Limit::Network);
     close(prediction.later.seconds, 37.5);
-    // What it is given to keep in the first epoch is as much.
+    // In the first epoch, the node receives as much to keep.
     close(prediction.first.stages.network, 37.5);
     let local = predict(&PredictedJob { by_locality: true, ..PEERS }, &MACHINE);
     assert_eq!(local.later.limit, Limit::Decode);
-    // Of a batch of 250 a node moves 0.4 / √250 of its samples.
+    // Of a batch of 250, a node moves the share 0.4 / √250 of its samples at most.
     assert!((0.015..0.03).contains(&(local.later.stages.network / 50.0)), "{local:?}");
-    // Twice the nodes have twice the network.
+    // Twice as many nodes have twice the network bandwidth.
     let more = predict(&PredictedJob { nodes: 8, ..PEERS }, &MACHINE);
     close(more.later.seconds, 7.0 / 64.0 * 200.0);
 }

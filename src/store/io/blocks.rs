@@ -1,9 +1,10 @@
-//! Samples in compressed blocks, and those that are read with their neighbours: a reader over another one, whose
-//! threads read each block that is asked for, unpack it where it is compressed, and copy the samples out of it.
-//! Everything else is left to the other reader.
+//! A reader for samples in compressed blocks, and for samples that are read with their neighbours.
 //!
-//! Blocks are read by blocking calls, which wait beside those that unpack: a block is large, and takes far longer to be
-//! unpacked than to be asked for.
+//! It wraps another reader. Its threads read each requested block, decompress it if necessary, and copy the samples out
+//! of it. All other requests go to the wrapped reader.
+//!
+//! Threads read blocks by blocking calls, while other threads decompress. That suffices because a block is large, and
+//! takes far longer to decompress than to request.
 
 use super::files::Files;
 use super::mixed::MixedReader;
@@ -18,14 +19,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// The most threads that read and unpack blocks of files that this machine opens, and of files on servers, which are
-/// waited for longer.
+/// The most threads that read and decompress blocks of local files.
 const MOST_THREADS: usize = 4;
-/// The most threads that read compressed blocks of files on servers at a time.
+/// The most threads that read and decompress blocks of files on servers, where each read waits longer.
 pub const MOST_REMOTE_THREADS: usize = 8;
 
-/// The bytes of a block, read and unpacked by this thread unless they are there; and whether it did that. Requests that
-/// are made again are counted.
+/// Returns the bytes of a block, and whether this thread read and decompressed them. It does so unless they are in the
+/// cache of decompressed blocks. Adds the number of repeated requests to `again`.
 ///
 /// # Errors
 /// The errors of reading; [`Error::Dataset`] for a block that is damaged.
@@ -50,7 +50,7 @@ fn beyond(files: &dyn Files, block: &FileBlock) -> Error {
     Error::dataset(files.path(extent.file), message)
 }
 
-/// Reads bytes that lie in a block by blocking calls.
+/// Reads bytes that are in a block, by blocking calls.
 ///
 /// # Errors
 /// Those of [`unpacked`].
@@ -64,8 +64,7 @@ pub(super) fn read_in_block(files: &dyn Files, block: &FileBlock, extent: Extent
     found
 }
 
-/// A reader that leaves what lies in its file as it is to `in_file`, and has up to `depth` requests for what lies in
-/// compressed blocks.
+/// Wraps `in_file`, which reads extents outside of blocks, and accepts up to `depth` requests for extents in blocks.
 ///
 /// # Errors
 /// [`Error::Unavailable`] where the system refuses a thread.
@@ -83,22 +82,22 @@ pub(super) fn unpacking(
 fn is_in_block(files: &dyn Files, request: &mut ReadRequest) -> bool {
     let is_in_block = files.block(request.extent).is_some();
     if !is_in_block && request.extent.length == 0 {
-        // Nothing lies anywhere, and behind the end of a file there is nothing to look for either.
+        // An empty sample needs no bytes, and its offset may be past the end of the file, where block addresses are.
         request.extent.offset = 0;
     }
     is_in_block
 }
 
-/// What threads that unpack tell the one that waits.
+/// A message from the block threads to the reading thread.
 enum BlockAnswer {
     Done(Vec<Completion>),
     Woken,
 }
 
-/// What is known of a block by its place: its file, and its first address.
+/// Identifies a block: its file, and its first address.
 type BlockStart = (FileId, u64);
 
-/// Reads samples out of compressed blocks, by threads that unpack these.
+/// Reads samples out of blocks, on threads that decompress them.
 struct BlockReader {
     shared: Arc<BlockWork>,
     jobs: Option<Sender<FileBlock>>,
@@ -111,10 +110,10 @@ struct BlockReader {
     alive: Receiver<()>,
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct BlockWork {
     files: Arc<dyn Files>,
-    /// The requests for each block that a thread has or will have.
+    /// The waiting requests of each block that is queued or in progress.
     asked: Mutex<HashMap<BlockStart, Vec<ReadRequest>>>,
     closed: AtomicBool,
     remote: bool,
@@ -155,7 +154,7 @@ impl BlockReader {
 }
 
 impl BlockWork {
-    /// Answers all that is asked of a block by now.
+    /// Answers all requests for a block that have arrived by now.
     fn answer(&self, block: &FileBlock, done: &Sender<BlockAnswer>) {
         if self.closed.load(Relaxed) {
             return;
@@ -185,7 +184,8 @@ impl BlockWork {
         answers.extend(requests.into_iter().map(|request| self.copy(block, &bytes, request)));
         let _ = done.send(BlockAnswer::Done(answers));
         if is_new {
-            // Whoever keeps samples may take the others, too; those who asked have their answers by now.
+            // The cache tiers may keep the block's other samples. All requests are answered by now, so none waits for
+            // this.
             let _ = catch_unwind(AssertUnwindSafe(|| offer(&*self.files, block, &bytes)));
         }
     }
@@ -202,7 +202,7 @@ impl BlockWork {
     }
 }
 
-/// An error once more, for another of several samples that failed by one cause.
+/// Copies an error, for another sample that failed for the same reason.
 fn again(error: &Error) -> Error {
     match error {
         Error::Dataset { path, message } => Error::Dataset { path: path.clone(), message: message.clone() },
@@ -278,7 +278,7 @@ impl Reader for BlockReader {
 }
 
 impl Drop for BlockReader {
-    /// Waits a moment for blocks that are being unpacked; threads that take longer are left behind.
+    /// Waits briefly for blocks in progress. Threads that take longer are detached.
     fn drop(&mut self) {
         self.shared.closed.store(true, Relaxed);
         self.jobs = None;

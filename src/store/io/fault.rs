@@ -1,7 +1,7 @@
-//! A reader that fails on purpose: errors, delays, another order and cancellation, drawn from a seed.
+//! A reader that fails on purpose: with errors, delays, reordering and cancellation, drawn from a seed.
 //!
-//! It wraps any [`Reader`], so that the code above is tested against every fault below it. Short reads come from
-//! `ShortReads` inside the readers, so that asking for the rest is really done.
+//! It wraps any [`Reader`], so that tests expose the code above it to every fault. Short reads come from `ShortReads`
+//! inside the readers, so that the code that requests the rest really runs.
 
 use super::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker};
 use base::error::{Error, Result};
@@ -9,28 +9,28 @@ use base::rng::{RandomKey, RandomStream, Use};
 use data::dataset::Extent;
 use std::collections::HashMap;
 
-/// How often each fault happens, in requests of a hundred.
+/// How often each fault happens, in percent of requests.
 #[derive(Debug, Clone, Copy)]
 pub struct FaultOptions {
     /// The seed of every choice; print it when a test fails.
     pub seed: u64,
-    /// Requests that end with EIO; the system's answer is thrown away.
+    /// Requests that end with EIO. The wrapped reader's answer is discarded.
     pub errors: u64,
-    /// Requests that end as cancelled (ECANCELED) without reaching the reader below.
+    /// Requests that end as cancelled (ECANCELED) without reaching the wrapped reader.
     pub cancelled: u64,
-    /// Answers that are held back for up to `longest` further waits, so that others overtake them.
+    /// Answers that are delayed by up to `longest` more waits, so that others overtake them.
     pub delayed: u64,
-    /// The most waits that an answer is held back for.
+    /// The most waits that an answer is delayed by.
     pub longest: u64,
 }
 
 impl FaultOptions {
-    /// Options for much delay and reordering, and no errors.
+    /// Returns options for much delay and reordering, and no errors.
     pub fn reordering(seed: u64) -> Self {
         Self { seed, errors: 0, cancelled: 0, delayed: 50, longest: 8 }
     }
 
-    /// Options for all faults at once.
+    /// Returns options for all faults at once.
     pub fn everything(seed: u64) -> Self {
         Self { seed, errors: 5, cancelled: 5, delayed: 50, longest: 8 }
     }
@@ -41,15 +41,15 @@ pub struct FaultReader {
     inner: Box<dyn Reader>,
     options: FaultOptions,
     random: RandomStream,
-    /// Requests in the reader below whose answer is to be an error.
+    /// Requests in the wrapped reader whose answer is replaced by an error.
     doomed: HashMap<u64, Extent>,
-    /// Answers, each with the number of the wait that it is due at.
+    /// Delayed answers, each with the number of the wait that returns it.
     held: Vec<(u64, Completion)>,
     waits: u64,
 }
 
 impl FaultReader {
-    /// A reader that puts faults over `inner`.
+    /// Wraps `inner` and injects faults.
     pub fn new(inner: Box<dyn Reader>, options: FaultOptions) -> Self {
         let random = RandomKey::new(b"faults", options.seed, 0, Use::Order).stream(0);
         Self { inner, options, random, doomed: HashMap::new(), held: Vec::new(), waits: 0 }
@@ -77,13 +77,13 @@ impl FaultReader {
     }
 }
 
-/// The error of an injected fault. It names the file by number, for only the reader below knows its path.
+/// Returns the error of an injected fault. It names the file by number, because only the wrapped reader knows the path.
 fn fault(extent: Extent, error: i32) -> Error {
     let what = format!("(injected) read {} bytes at {} of", extent.length, extent.offset);
     Error::io(what, format!("file {}", extent.file.0), std::io::Error::from_raw_os_error(error))
 }
 
-/// The answer to `extent` turned into an I/O error.
+/// Turns the answer to `extent` into an I/O error.
 fn broken(answer: Completion, extent: Extent) -> Completion {
     let slot = answer.result.map_or(answer.slot, Filled::into_slot);
     Completion::failed(answer.token, fault(extent, libc::EIO), slot)

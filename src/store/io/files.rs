@@ -1,4 +1,5 @@
-//! How files are opened, what a reader knows of them, and the shards that stay open.
+//! Files as readers see them: paths and stamps, how to open a file, the check for changes, and the shards that stay
+//! open.
 
 use base::error::{Error, Result};
 use base::slot::PAGE;
@@ -14,51 +15,53 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// What a reader asks about files. [`DatasetIndex`] implements it; tests have their own.
+/// Information about files that readers need. [`DatasetIndex`] implements it; tests have their own implementations.
 pub trait Files: Send + Sync {
-    /// The full path of a file.
+    /// Returns the full path of a file.
     fn path(&self, file: FileId) -> PathBuf;
-    /// The stamp that a shard must have; `None` for a file that is one sample.
+    /// Returns the stamp that a shard must have; `None` for a file that is one sample.
     fn stamp(&self, file: FileId) -> Option<Stamp>;
-    /// Reports that a shard has another stamp than [`Files::stamp`] gave, with the difference in words. Where the shard
-    /// holds the samples it held, `stamp` gives the new one from now on.
+    /// Reports that a shard's stamp differs from the one that [`Files::stamp`] gave; `difference` describes how. If the
+    /// shard still holds the same samples, `stamp` returns the new stamp from now on.
     ///
     /// # Errors
-    /// [`Error::DatasetChanged`] where it holds others.
+    /// [`Error::DatasetChanged`] if the shard holds other samples.
     fn accept(&self, file: FileId, difference: String) -> Result<()> {
         Err(Error::DatasetChanged { path: self.path(file), message: difference })
     }
-    /// Who gives a file's bytes by requests; `None` where it is read by its path.
+    /// Returns how to request the bytes of a file on a server; `None` if the file is read by its path.
     fn remote(&self, _file: FileId) -> Option<RemoteFile> {
         None
     }
-    /// The compressed block that the bytes of an extent lie in; `None` where they lie in the file as they are.
+    /// Returns the block to read an extent with: a compressed block, or a block of neighbouring samples. `None` if the
+    /// extent is read alone.
     fn block(&self, _extent: Extent) -> Option<FileBlock> {
         None
     }
-    /// The blocks that are unpacked, where any file has blocks.
+    /// Returns the cache of decompressed blocks; `None` if no file has blocks.
     fn unpacked(&self) -> Option<&UnpackedBlocks> {
         None
     }
-    /// Whether shards never change while they exist: then their stamps are not compared after each read.
+    /// Returns whether shards never change while they exist. If so, their stamps are not compared after each read.
     fn never_change(&self) -> bool {
         false
     }
-    /// Whether a shard will never be asked for again: it need not stay open, which would keep its bytes on the drive.
+    /// Returns whether a shard will never be requested again. Readers then close it, because an open file keeps its
+    /// bytes on the drive.
     fn is_gone(&self, _file: FileId) -> bool {
         false
     }
-    /// How many shards are gone; whoever keeps shards open looks for them when this has changed.
+    /// Returns how many shards are gone. Readers that keep shards open search for gone ones when this number changes.
     fn gone(&self) -> u64 {
         0
     }
 }
 
-/// A file whose bytes are asked for by requests.
+/// A file on a server.
 pub struct RemoteFile {
-    /// Who prepares the requests.
+    /// Prepares the requests.
     pub(super) ranges: Arc<dyn RangeSource>,
-    /// The file's name there.
+    /// The file's name on the server.
     pub(super) name: Vec<u8>,
 }
 
@@ -83,13 +86,12 @@ impl Files for DatasetIndex {
     }
 }
 
-/// How one file is opened.
+/// The flags that one file is opened with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OpenMode {
-    /// Whether with O_DIRECT, past the page cache.
+    /// Whether with O_DIRECT, which bypasses the page cache.
     pub direct: bool,
-    /// Whether the file is opened with O_NOATIME, because a first pass over a million files must not dirty a million
-    /// inodes.
+    /// Whether with O_NOATIME: a first pass over a million files must not dirty a million inodes.
     pub noatime: bool,
 }
 
@@ -101,15 +103,16 @@ impl OpenMode {
         flags
     }
 
-    /// The number of bytes that offsets and lengths of reads must be multiples of.
+    /// Returns the number of bytes that offsets and lengths of reads must be multiples of.
     pub(super) fn alignment(self) -> usize {
         if self.direct { PAGE } else { 1 }
     }
 }
 
-/// The mode that files are opened in. It is weakened for good when the system refuses a part of it.
+/// The mode that files are opened in.
 ///
-/// A dataset is taken to be on one mount, so that a refusal is paid for once and not at every file.
+/// If the system refuses O_DIRECT or O_NOATIME for a file, later files are opened without it. A dataset is assumed to
+/// be on one mount, so that the refusal costs one attempt and not one for every file.
 pub(super) struct OpenPolicy {
     direct: AtomicBool,
     noatime: AtomicBool,
@@ -125,7 +128,7 @@ impl OpenPolicy {
         OpenMode { direct: self.direct.load(Relaxed), noatime: self.noatime.load(Relaxed) }
     }
 
-    /// The mode to try after `mode` failed, if a weaker one can help.
+    /// Returns the weaker mode to retry with after `mode` failed; `None` if none can help.
     pub(super) fn weaker(&self, mode: OpenMode, failure: &ReadFailure) -> Option<OpenMode> {
         let (ReadFailure::Open(error) | ReadFailure::Read(error)) = failure else { return None };
         match *error {
@@ -138,9 +141,8 @@ impl OpenPolicy {
         }
     }
 
-    /// Remembers that a file could be read in `mode`: what the system refused is not tried with the next files. It is
-    /// not called for a file that failed in a weaker mode too: a directory refuses O_DIRECT, yet its neighbours may
-    /// not.
+    /// Records that a file was read in `mode`, so that later files skip the flags that the system refused. Not called
+    /// for a file that fails in the weaker mode too: a directory refuses O_DIRECT, but files next to it may accept it.
     pub(super) fn worked(&self, mode: OpenMode) {
         if !mode.direct {
             self.direct.store(false, Relaxed);
@@ -151,14 +153,14 @@ impl OpenPolicy {
     }
 }
 
-/// Why a file could not be read: the system's error, or what is wrong with the file.
+/// Why a file could not be read: the system's error, or a change of the file.
 #[derive(Debug)]
 pub(super) enum ReadFailure {
     Open(Errno),
     Read(Errno),
-    /// The shard has another stamp than was known; the difference in words.
+    /// The shard's stamp differs from the known one; the text describes how.
     Moved(String),
-    /// The file, which is one sample, may have been written to while it was read.
+    /// The file, which is one sample, may have been written to during the read.
     Written,
     Other(Error),
 }
@@ -170,7 +172,7 @@ impl From<Error> for ReadFailure {
 }
 
 impl ReadFailure {
-    /// The failure once more, for another of several reads that failed by one cause.
+    /// Copies the failure, for another read that failed for the same reason.
     pub(super) fn again(&self) -> Self {
         match self {
             Self::Open(error) => Self::Open(*error),
@@ -184,7 +186,7 @@ impl ReadFailure {
         }
     }
 
-    /// The error of reading `extent` of the file at `path`. It names the setting to change where there is one.
+    /// Returns the error of reading `extent` of the file at `path`. It names the setting to change, if there is one.
     pub(super) fn into_error(self, path: &Path, extent: Extent) -> Error {
         match self {
             Self::Open(error) => {
@@ -215,26 +217,26 @@ pub(super) fn open_file(path: &Path, mode: OpenMode) -> Result<OwnedFd, ReadFail
         .map_err(ReadFailure::Open)
 }
 
-/// The flags of a stat after a read. On a network file system the answer is what this machine knows already.
+/// The flags of a stat after a read. On a network file system, this machine's cache answers it.
 const LOOK_AFTER: AtFlags = AtFlags::STATX_DONT_SYNC;
 
-/// An attempt to read a file that is one sample, all of it in one version.
+/// One attempt to read a file that is one sample, with all bytes from one version.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReadAttempt {
     begun: Instant,
-    /// The stamp of the file before the read, where that was asked for.
+    /// The stamp of the file before the read, if it was taken.
     before: Option<Stamp>,
     is_last: bool,
 }
 
 impl ReadAttempt {
-    /// An attempt that begins now, after `former` others.
+    /// Begins an attempt, after `former` others.
     pub(super) fn begin(former: u8) -> Self {
         Self { begun: Instant::now(), before: None, is_last: former >= MOST_MOVES }
     }
 
-    /// An attempt to read a file that is open. Its stamp is asked for before the read too, so that clocks which differ
-    /// from this machine's do not matter.
+    /// Begins an attempt on an open file. It takes the stamp before the read too, so that a file server's clock does
+    /// not have to agree with this machine's.
     pub(super) fn of_open(fd: &OwnedFd, former: u8) -> Self {
         Self { before: look_after(fd), ..Self::begin(former) }
     }
@@ -244,36 +246,36 @@ impl ReadAttempt {
         self.check(look_after(fd))
     }
 
-    /// Checks the file at `path` after its read. Where its last change lies before the attempt, its bytes are of one
-    /// moment. Else a part of them may be older than the rest, and the file must be read once more.
+    /// Checks the file at `path` after its read. If its last change is earlier than the attempt, all bytes are of one
+    /// version. Otherwise they may be of two, and the file must be read again.
     pub(super) fn check_path(self, path: &CStr) -> Result<(), ReadFailure> {
         let found = rustix::fs::statx(CWD, path, LOOK_AFTER, StatxFlags::BASIC_STATS);
         self.check(found.ok().map(|found| Stamp::of_statx(&found)))
     }
 
     fn check(self, found: Option<Stamp>) -> Result<(), ReadFailure> {
-        // A file that is gone by now, or that nobody may stat, could be read all the same.
+        // The read succeeded even if the file was removed since, or if this process may not stat it.
         let Some(found) = found else { return Ok(()) };
         let same = self.before.is_none_or(|before| before == found);
         if same && !found.changed_within(self.begun.elapsed() + TICK) {
             return Ok(());
         }
         if !self.is_last && found.changed_within(TICK) {
-            // What is read from then on is known to be whole, unless the writing goes on.
+            // All bytes of the next read are of one version, unless writing continues.
             std::thread::sleep(TICK);
         }
         Err(ReadFailure::Written)
     }
 }
 
-/// The stamp of an open file that has just been read.
+/// Returns the stamp of an open file that has just been read.
 fn look_after(fd: &OwnedFd) -> Option<Stamp> {
     let flags = AtFlags::EMPTY_PATH | LOOK_AFTER;
     let found = rustix::fs::statx(fd, c"", flags, StatxFlags::BASIC_STATS).ok()?;
     Some(Stamp::of_statx(&found))
 }
 
-/// An open shard, checked to be the file that was indexed.
+/// An open shard whose stamp matches the index.
 pub(super) struct OpenShard {
     pub fd: OwnedFd,
     pub mode: OpenMode,
@@ -286,7 +288,7 @@ impl OpenShard {
         Self::check(open_file(path, mode)?, mode, path, stamp)
     }
 
-    /// Checks an opened shard against its `stamp`, and that slots are aligned well enough for its O_DIRECT.
+    /// Checks an opened shard against its `stamp`, and that the alignment of slots suffices for its O_DIRECT.
     pub(super) fn check(fd: OwnedFd, mode: OpenMode, path: &Path, stamp: Stamp) -> Result<Self, ReadFailure> {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
         let found = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, wanted)
@@ -298,14 +300,13 @@ impl OpenShard {
             return Err(ReadFailure::Open(Errno::INVAL));
         }
         if !mode.direct {
-            // Samples are read in random order: read-ahead would fetch their neighbours in vain.
+            // Samples are read in random order: read-ahead would only fetch unwanted neighbours.
             let _ = rustix::fs::fadvise(&fd, 0, None, Advice::Random);
         }
         Ok(Self { fd, mode, stamp })
     }
 
-    /// Checks the open shard after a read: bytes of a shard that is overwritten meanwhile are never taken for the
-    /// sample that was indexed there.
+    /// Checks the open shard after a read, so that bytes of a shard that was overwritten during the read are rejected.
     pub(super) fn check_again(&self) -> Result<(), ReadFailure> {
         let flags = AtFlags::EMPTY_PATH | LOOK_AFTER;
         let found =
@@ -315,20 +316,20 @@ impl OpenShard {
             .map_or(Ok(()), |message| Err(ReadFailure::Moved(message)))
     }
 
-    /// Whether the open shard can be used for reads in `mode`.
+    /// Returns whether the open shard can be used for reads in `mode`.
     pub(super) fn serves(&self, mode: OpenMode) -> bool {
         mode.direct || !self.mode.direct
     }
 }
 
-/// Whether slots, which are aligned to [`PAGE`], satisfy what STATX_DIOALIGN says. Zeros mean that the kernel does not
-/// say.
+/// Returns whether slots, which are aligned to [`PAGE`], meet the alignments that STATX_DIOALIGN reports. Zero means
+/// that the kernel does not report one.
 pub(super) fn dio_fits(memory: u32, offset: u32) -> bool {
     let fits = |alignment: u32| alignment == 0 || (PAGE as u32).is_multiple_of(alignment);
     fits(memory) && fits(offset)
 }
 
-/// How often a read begins anew because its file changed meanwhile.
+/// The most times that a read starts over because its file changed during the read.
 pub const MOST_MOVES: u8 = 3;
 
 /// The shards that are kept open; the least recently used one is closed first. A shard in use stays open until its last
@@ -336,17 +337,17 @@ pub const MOST_MOVES: u8 = 3;
 pub(super) struct OpenShards {
     capacity: usize,
     clock: u64,
-    /// How many shards were gone when they were last looked for.
+    /// The last value of [`Files::gone`] that was acted on.
     gone: u64,
     shards: HashMap<FileId, (u64, Arc<ShardCell>)>,
 }
 
-/// One shard's entry in the table. Whoever locks it first opens the shard.
+/// One shard's entry in the table. The first thread that locks it opens the shard.
 pub(super) type ShardCell = Mutex<Option<Arc<OpenShard>>>;
 
 impl OpenShards {
-    /// A table of at most a quarter of the files that this process may have open, and at most 4096: up to three readers
-    /// have one, for the source, for the cache and for staging.
+    /// Makes a table of at most a quarter of the files that this process may have open, and at most 4096. Up to three
+    /// readers have a table: those of the source, of the cache and of the stager.
     pub(super) fn new() -> Self {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         Self::with_capacity(limit.map_or(4096, |files| (files / 4).clamp(1, 4096) as usize))
@@ -356,12 +357,13 @@ impl OpenShards {
         Self { capacity, clock: 0, gone: 0, shards: HashMap::new() }
     }
 
-    /// Closes `file` once nobody reads it, so that the next read opens it anew.
+    /// Removes `file` from the table. It is closed after its last read, and the next read opens it again.
     pub(super) fn forget(&mut self, file: FileId) {
         self.shards.remove(&file);
     }
 
-    /// The entry of `file`. A new one may close the oldest. Shards that are gone from `files` are closed first.
+    /// Returns the entry of `file`. A new entry may close the least recently used shard. Shards that are gone from
+    /// `files` are closed first.
     pub(super) fn cell(&mut self, file: FileId, files: &dyn Files) -> Arc<ShardCell> {
         self.clock += 1;
         let gone = files.gone();
@@ -378,7 +380,7 @@ impl OpenShards {
         {
             self.shards.remove(&oldest);
         }
-        // A file that has gone since it was asked for is opened for this read alone.
+        // The file has gone since the request was made: open it for this read only.
         if files.is_gone(file) {
             return Arc::default();
         }
@@ -416,7 +418,7 @@ mod tests {
         assert_eq!(left, [0, 1, 2, 9, 10, 11]);
     }
 
-    /// Files of which some are gone.
+    /// Files, some of which are gone.
     #[derive(Default)]
     struct Evicted(Mutex<HashSet<u32>>);
 

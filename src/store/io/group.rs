@@ -1,19 +1,19 @@
 //! Waiting for several readers at once, on one thread.
 //!
 //! A ring answers only to the thread that drives it, and a wait for one reader does not see another. So the thread
-//! waits for one of them, and the first answer of any other ends that wait.
+//! waits for one reader, and the first answer of any other reader ends that wait.
 
 use super::{Completion, ReadRequest, Reader, Waker};
 use base::error::Result;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// A reader whose answers come without anybody waiting for them.
+/// A reader that another thread drives: its answers arrive while the caller does something else.
 pub trait ListeningReader: Reader {
-    /// Lets the first answer from now on call the reader's waker. Returns `false` when there are answers already.
+    /// Makes the first answer from now on call the reader's waker. Returns `false` if answers are already available.
     fn listen(&mut self) -> bool;
 
-    /// Appends the answers that are there to `out`, without waiting.
+    /// Appends the available answers to `out`, without waiting.
     ///
     /// # Errors
     /// The error that ended the reader.
@@ -22,9 +22,9 @@ pub trait ListeningReader: Reader {
 
 /// A reader of the group.
 pub enum GroupedReader {
-    /// Its reads are waited for by the thread that drives it: there can be one such reader.
+    /// Driven by the thread that waits for the group. There can be one such reader.
     Waiting(Box<dyn Reader>),
-    /// Somebody else works for it.
+    /// Driven by another thread.
     Listening(Box<dyn ListeningReader>),
 }
 
@@ -44,7 +44,7 @@ impl GroupedReader {
     }
 }
 
-/// Ends the wait of the group's thread, on whichever reader it waits.
+/// Ends the current wait of the group's thread, for any of its readers.
 #[derive(Default)]
 pub struct GroupBell {
     wakers: RwLock<Vec<Waker>>,
@@ -56,7 +56,7 @@ impl GroupBell {
         *self.wakers.write().unwrap_or_else(PoisonError::into_inner) = wakers;
     }
 
-    /// What a reader of the group calls by its first answer, while it listens.
+    /// Returns the waker that a listening reader of the group calls on its first answer.
     pub fn waker(self: &Arc<Self>) -> Waker {
         let bell = self.clone();
         Waker(Arc::new(move || {
@@ -69,20 +69,20 @@ impl GroupBell {
     }
 }
 
-/// Readers that one thread waits for.
+/// Readers that one thread waits for together.
 pub struct ReaderGroup {
     readers: Vec<GroupedReader>,
     bell: Arc<GroupBell>,
 }
 
 impl ReaderGroup {
-    /// Makes a group; what its readers were given as wakers are those of `bell`.
+    /// Makes a group. Its listening readers must call the waker of `bell`.
     pub fn new(readers: Vec<GroupedReader>, bell: Arc<GroupBell>) -> Self {
         bell.set(readers.iter().map(|reader| reader.reader().waker()).collect());
         Self { readers, bell }
     }
 
-    /// The reader in this place.
+    /// Returns the reader in this place.
     pub fn get(&self, place: usize) -> &dyn Reader {
         self.readers[place].reader()
     }
@@ -92,13 +92,13 @@ impl ReaderGroup {
         self.readers[place].reader_mut().submit(request);
     }
 
-    /// The number of reads in flight.
+    /// Returns the number of reads in flight.
     pub fn in_flight(&self) -> usize {
         self.readers.iter().map(|reader| reader.reader().in_flight()).sum()
     }
 
-    /// Waits for what comes first, and appends what has come to `out`, each with its reader's place. It returns at once
-    /// where `ready` says that something else is there, and with nothing when a waker was called.
+    /// Waits for the first answer, and appends all available answers to `out`, each with its reader's place. Returns at
+    /// once if `ready` says that something else is available. Returns no answers if a waker was called.
     ///
     /// # Errors
     /// The errors of any reader.
@@ -117,7 +117,7 @@ impl ReaderGroup {
             }
         }
         if ready {
-            // It is to submit what is queued and to give the answers that are there, but not to wait for more.
+            // The reader must submit queued requests and return available answers, but not wait for more.
             (self.readers[waits_for].reader().waker().0)();
         }
         let mut arrived = Vec::new();
@@ -142,7 +142,8 @@ impl ReaderGroup {
     }
 }
 
-/// A reader that has the bell's waker may be what one of the bell's own wakers keeps alive.
+/// Clears the bell's wakers. A reader of the group may hold the bell's waker, and the bell that reader's: a cycle of
+/// references.
 impl Drop for ReaderGroup {
     fn drop(&mut self) {
         self.bell.set(Vec::new());

@@ -1,5 +1,5 @@
-//! Two readers as one, each for the requests that suit it: of datasets of which some lie on file systems and some on
-//! servers, and of samples of which some lie in compressed blocks.
+//! Two readers as one, each for the requests that suit it. It is used for datasets that are partly on file systems and
+//! partly on servers, and for samples that are partly in compressed blocks.
 
 use super::files::Files;
 use super::group::{GroupBell, GroupedReader, ReaderGroup};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 const FIRST: usize = 0;
 const SECOND: usize = 1;
 
-/// Whether a request is for the second reader. It may be written otherwise for the one that gets it.
+/// Whether a request is for the second reader. May rewrite the request for the reader that gets it.
 type IsForSecond = fn(&dyn Files, &mut ReadRequest) -> bool;
 
 /// Two readers as one.
@@ -25,8 +25,8 @@ pub(super) struct MixedReader {
 }
 
 impl MixedReader {
-    /// A reader that leaves to the reader that `open` makes, on a thread of this name, the requests that
-    /// `is_for_second` tells, and the others to `first`.
+    /// Makes a reader that sends a request to the second reader if `is_for_second` says so, else to `first`. `open`
+    /// makes the second reader, on a thread named `thread`.
     ///
     /// # Errors
     /// [`base::error::Error::Unavailable`] where the system refuses a thread, and the errors of `open`.
@@ -43,7 +43,8 @@ impl MixedReader {
         Ok(Self { files, is_for_second, group: ReaderGroup::new(readers, bell), arrived: Vec::new() })
     }
 
-    /// A reader that leaves files with a path to `local` and has up to `depth` requests for the others.
+    /// Makes a reader that sends requests for files with a path to `local`, and has up to `depth` requests for files on
+    /// servers.
     ///
     /// # Errors
     /// [`base::error::Error::Unavailable`] where the system refuses a thread or what it needs.
@@ -57,7 +58,7 @@ impl MixedReader {
 }
 
 impl Reader for MixedReader {
-    /// What is submitted next may be for either reader.
+    /// Returns the room of the fuller reader, because the next request may be for either.
     fn room(&self) -> usize {
         self.group.get(FIRST).room().min(self.group.get(SECOND).room())
     }

@@ -1,5 +1,14 @@
-//! Reads bytes from files into slots: one trait, implemented by io_uring where the system allows it and else by threads
-//! with pread.
+//! Reads bytes from files into slots, with many reads in flight.
+//!
+//! [`Reader`] is the common interface. `uring` implements it by io_uring where the system allows that, `pread` by
+//! threads elsewhere, and `ranged` by HTTP requests for files on servers. `blocks` wraps any of them, for samples in
+//! compressed blocks and for blocks of neighbouring samples on servers. `open` chooses the reader. `fault` wraps a
+//! reader in tests and injects faults.
+//!
+//! Invariants:
+//! - A reader owns a slot until its read completes, even if the request was abandoned. → `tests/load/io/`
+//! - Short reads, I/O errors and changed files never become data. A file's stamp is checked after its read. A file that
+//!   changed during the read is read again, so that no sample has bytes of two versions. → `tests/load/one_version.rs`
 
 mod blocks;
 pub mod fault;
@@ -52,23 +61,22 @@ pub struct ReadRequest {
     pub extent: Extent,
     /// The slot to read into, taken for at least `extent.length` bytes.
     pub slot: Slot,
-    /// The version of the source's file that a copy must be of, where that is known. Who keeps the copy on another node
-    /// compares it.
+    /// The version of the source's file that a copy must be of, if known. Another node that keeps the copy compares it.
     pub version: Option<FileVersion>,
-    /// The only bytes of the extent that are wanted, where not all are. Readers may read all of it nevertheless.
+    /// The only bytes of the extent that are wanted; `None` if all are. Readers may read the whole extent nevertheless.
     pub parts: Option<ByteParts>,
-    /// What the parts were chosen by, if that is known. Who reads a copy in place of the extent compares it with what
-    /// is known of the copy, since the parts of another form are others.
+    /// The header summary (`outline`) by which the parts were chosen, if known. A reader of a cached copy compares it
+    /// with the copy's own summary, because a copy in another storage format has other parts.
     pub chosen_by: Option<OutlinedBytes>,
 }
 
 impl ReadRequest {
-    /// A request for bytes as they are.
+    /// Makes a request for the whole extent, of any version.
     pub fn new(token: u64, extent: Extent, slot: Slot) -> Self {
         Self { token, extent, slot, version: None, parts: None, chosen_by: None }
     }
 
-    /// The number of bytes up to the end of those that are wanted.
+    /// Returns the number of bytes up to the end of those that are wanted.
     pub fn wanted(&self) -> u32 {
         self.parts.map_or(self.extent.length, |parts| parts.end.min(self.extent.length))
     }
@@ -80,34 +88,36 @@ pub struct Completion {
     pub token: u64,
     /// The slot with exactly `extent.length` bytes, or the error.
     pub result: Result<Filled>,
-    /// The slot of a failed read, to try another source with. Where it could not be had back, it is in its pool.
+    /// The slot of a failed read, for an attempt with another source. `None` if the slot was lost; it is then back in
+    /// its pool or returns there.
     pub slot: Option<Slot>,
     /// The tier that the bytes came from.
     pub tier: TierName,
-    /// The version of the source's file that the bytes are of, where the tier's reader learns it with them.
+    /// The version of the source's file that the bytes are of, if the tier's reader receives it with them.
     pub version: Option<FileVersion>,
 }
 
 impl Completion {
-    /// A completion whose bytes are there.
+    /// Makes a completion with the bytes that arrived.
     pub fn arrived(token: u64, filled: Filled) -> Self {
         Self { token, result: Ok(filled), slot: None, tier: TierName::SOURCE, version: None }
     }
 
-    /// A completion that failed; `slot` is the request's, unless it was lost on the way.
+    /// Makes a completion that failed; `slot` is the request's, unless it was lost on the way.
     pub fn failed(token: u64, error: Error, slot: impl Into<Option<Slot>>) -> Self {
         Self { token, result: Err(error), slot: slot.into(), tier: TierName::SOURCE, version: None }
     }
 
-    /// The same completion, as from `tier`.
+    /// Returns the same completion, attributed to `tier`.
     pub fn of(self, tier: TierName) -> Self {
         Self { tier, ..self }
     }
 }
 
-/// A slot whose bytes have arrived. It dereferences to the extent's bytes, which its clones share. Where only parts of
-/// them were read, [`Filled::in_parts`] has them, and dereferencing panics: nobody takes for a sample's bytes what the
-/// slot held before.
+/// A slot whose bytes have arrived. It dereferences to the extent's bytes, which its clones share.
+///
+/// If only parts were read, [`Filled::in_parts`] returns them and dereferencing panics. So old contents of the slot are
+/// never used as a sample's bytes.
 #[derive(Clone)]
 pub struct Filled {
     slot: Arc<Slot>,
@@ -116,7 +126,7 @@ pub struct Filled {
 }
 
 impl Filled {
-    /// A slot in which the range `data` has arrived.
+    /// Wraps a slot in which the range `data` has arrived.
     ///
     /// # Panics
     /// Panics when the slot has no room for `data`.
@@ -125,17 +135,18 @@ impl Filled {
         Self { slot: Arc::new(slot), data, parts: None }
     }
 
-    /// The extent's bytes, and which of them were read, where not all were: the others may be anything.
+    /// Returns the extent's bytes, and which parts of them were read; `None` if all were. Bytes outside these parts are
+    /// undefined.
     pub fn in_parts(&self) -> (&[u8], Option<ByteParts>) {
         (&self.slot.bytes()[self.data.clone()], self.parts)
     }
 
-    /// The number of the extent's bytes that have arrived.
+    /// Returns the number of the extent's bytes that have arrived.
     pub fn arrived(&self) -> usize {
         self.parts.map_or(self.data.len(), |parts| parts.bytes() as usize)
     }
 
-    /// The slot, narrowed to `range` of the bytes that have arrived.
+    /// Returns the slot, narrowed to `range` of the bytes that have arrived.
     ///
     /// # Panics
     /// Panics when fewer bytes have arrived, or only parts of them.
@@ -150,12 +161,12 @@ impl Filled {
         Self { data, ..self }
     }
 
-    /// The number of bytes that the slot has room for.
+    /// Returns the number of bytes that the slot has room for.
     pub fn room(&self) -> usize {
         self.slot.capacity()
     }
 
-    /// The slot, with `bytes` in place of those that have arrived.
+    /// Returns the slot, with its bytes replaced by `bytes`.
     ///
     /// # Panics
     /// Panics when `bytes` are more than its [`Filled::room`], or a clone shares the slot.
@@ -166,12 +177,12 @@ impl Filled {
         Self { data: start..start + bytes.len(), parts: None, ..self }
     }
 
-    /// The slot without its bytes, to be read into anew; `None` while a clone shares it.
+    /// Returns the slot without its bytes, for another read; `None` while a clone shares it.
     pub fn into_slot(self) -> Option<Slot> {
         Arc::into_inner(self.slot)
     }
 
-    /// A pointer to the extent's first byte.
+    /// Returns a pointer to the extent's first byte.
     ///
     /// # Panics
     /// Panics when a clone shares the bytes, or only parts of them were read.
@@ -200,7 +211,7 @@ impl AsRef<[u8]> for Filled {
     }
 }
 
-/// What is wrong with a caller who takes parts of a sample for all of it.
+/// The panic message for a caller that uses parts of a sample as the whole sample.
 const PARTS_ALONE: &str = "all bytes of a sample are needed of which only parts were read";
 
 /// Counters since the reader was made.
@@ -210,15 +221,15 @@ pub struct ReadStats {
     pub bytes: u64,
     /// The bytes of samples that were not read, because only parts of these were wanted.
     pub skipped: u64,
-    /// The number of reads asked of the system, resubmissions of short reads included.
+    /// The number of reads submitted to the system, including resubmitted short reads.
     pub reads: u64,
     /// The number of files opened.
     pub opens: u64,
-    /// The number of requests to servers, each of which is among the reads: the first ones, repeated and hedged ones.
+    /// The number of requests to servers: first, repeated and hedged ones. Each of them also counts as a read.
     pub requests: u64,
-    /// The number of requests that were made again because one had failed.
+    /// The number of requests repeated after a failure.
     pub retries: u64,
-    /// The number of requests that were made beside one that took long.
+    /// The number of hedged requests: second requests that were sent while a slow first one was still open.
     pub hedges: u64,
 }
 
@@ -239,7 +250,7 @@ impl std::ops::Add for ReadStats {
 }
 
 impl ReadStats {
-    /// What was done since the counters were `before`.
+    /// Returns the increase of each counter since `before`.
     pub fn since(self, before: Self) -> Self {
         Self {
             bytes: self.bytes - before.bytes,
@@ -255,18 +266,18 @@ impl ReadStats {
 
 /// A reader with many reads in flight, driven by one thread.
 pub trait Reader: Send {
-    /// How many more requests may be submitted before some complete.
+    /// Returns how many more requests may be submitted before some complete.
     fn room(&self) -> usize;
-    /// How many requests are in flight.
+    /// Returns how many requests are in flight.
     fn in_flight(&self) -> usize;
     /// Queues a read. May defer the system call to the next `wait`.
     fn submit(&mut self, request: ReadRequest);
-    /// Submits what is queued and appends completions to `out`; blocks until at least one is there, the [`Waker`]
-    /// was called, or nothing is in flight.
+    /// Submits queued reads and appends completions to `out`. Blocks until at least one is available, the [`Waker`] is
+    /// called, or nothing is in flight.
     fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()>;
     /// Makes a `wait` in this or another thread return soon.
     fn waker(&self) -> Waker;
-    /// The counters so far.
+    /// Returns the counters so far.
     fn stats(&self) -> ReadStats;
     /// Describes how it reads: "io_uring, O_DIRECT, registered buffers".
     fn describe(&self) -> String;
@@ -276,10 +287,10 @@ pub trait Reader: Send {
 #[derive(Clone)]
 pub struct Waker(pub Arc<dyn Fn() + Send + Sync>);
 
-/// The way of reading files that the user asks for (`io=`).
+/// How to read files, as the user chooses (`io=`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum IoChoice {
-    /// io_uring when its self-test passes, else threads; direct or buffered by file system.
+    /// io_uring if its self-test passes, else threads. The file system decides between direct and buffered reads.
     #[default]
     Auto,
     /// io_uring, or an error.
@@ -293,7 +304,7 @@ named!(IoChoice: "auto" => Auto, "io_uring" => Uring, "pread" => Pread);
 /// Whether to bypass the page cache (`direct=`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Direct {
-    /// The way that suits the file system is chosen.
+    /// Chosen by the file system, the data's size and the available memory.
     #[default]
     Auto,
     /// O_DIRECT, or an error where the file system refuses it.

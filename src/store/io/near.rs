@@ -1,5 +1,5 @@
-//! Files on servers of which neighbours are asked for together: as in [compressed blocks](super::blocks), whatever is
-//! read of a stretch is read with all of it.
+//! Files on servers whose neighbouring samples are read together. As with [compressed blocks](super::blocks), a read of
+//! one sample reads its whole block of neighbouring samples ([`Stretches`]).
 
 use super::files::{Files, RemoteFile};
 use base::error::Result;
@@ -7,7 +7,7 @@ use data::dataset::{DatasetIndex, Extent, FileBlock, FileId, Stamp, Stretches, U
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The files of a dataset, with these stretches.
+/// The files of a dataset, with its blocks of neighbouring samples.
 pub(super) struct NearFiles {
     index: Arc<DatasetIndex>,
     stretches: Arc<Stretches>,

@@ -1,4 +1,4 @@
-//! Chooses a reader: by what the user asked for, what the storage suits, and what the system allows, in this order.
+//! Chooses a reader by the user's settings, the storage and the abilities of the system, in this order.
 
 use super::blocks;
 use super::files::Files;
@@ -18,15 +18,15 @@ use data::dataset::{DatasetIndex, Extent, FileId, Stamp, Stretches};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The most bytes of a compressed block that a reader is tested with, which are less than any sample may have.
+/// The most bytes of a compressed block that the self-test reads. It is less than the largest sample allowed.
 const MOST_TESTED: u32 = 1 << 20;
 
 /// Opens the reader of `index` that `io` and `direct` ask for. It reads into slots of `slots`, with up to `depth` reads
-/// in flight (32 suits local NVMe; more suits storage with more latency).
+/// in flight. 32 suits local NVMe; storage with more latency needs more.
 ///
 /// # Errors
-/// [`Error::Unavailable`] when `io` insists on io_uring and the system refuses it; [`Error::Config`] when `direct`
-/// insists on O_DIRECT and the file system refuses it.
+/// [`Error::Unavailable`] if `io` requires io_uring and the system refuses it; [`Error::Config`] if `direct` requires
+/// O_DIRECT and the file system refuses it.
 pub fn open(
     index: &Arc<DatasetIndex>,
     slots: &SlotPool,
@@ -37,8 +37,8 @@ pub fn open(
     open_near(index, None, slots, io, direct, depth)
 }
 
-/// Opens a reader like [`open`], for an order in which the samples of a stretch come near one another: on servers each
-/// of these `stretches` is asked for at once.
+/// Opens a reader like [`open`], for an order that keeps neighbouring samples near each other. On servers, it reads
+/// each block of neighbours (`stretches`) in one request.
 ///
 /// # Errors
 /// Those of [`open`].
@@ -59,7 +59,7 @@ pub fn open_near(
     Ok(Box::new(blocks::unpacking(files, reader, depth, index.has_remote())?))
 }
 
-/// Opens the reader of what lies in its file as it is.
+/// Opens the reader for extents outside of blocks.
 fn open_in_files(
     index: &Arc<DatasetIndex>,
     slots: &SlotPool,
@@ -83,19 +83,19 @@ fn open_in_files(
     Ok(Box::new(MixedReader::of_servers(index.clone(), local, depth)?))
 }
 
-/// What [`open_source`] must know about the data.
+/// The data that [`open_source`] opens a reader for.
 pub struct DataSource {
     /// The files.
     pub files: Arc<dyn Files>,
     /// The absolute path of the directory that holds all files, or of the only file.
     pub root: PathBuf,
-    /// The extent of some sample: its file shows the storage, and its bytes test the reader.
+    /// The extent of any sample. Its file identifies the storage, and its bytes test the reader.
     pub first: Extent,
     /// The bytes of all samples.
     pub bytes: u64,
 }
 
-/// Opens a reader of any [`Files`], like [`open`], without notices about what is slower than it could be.
+/// Opens a reader of any [`Files`], like [`open`], but without warnings about slow settings.
 pub fn open_source(
     source: &DataSource,
     slots: &SlotPool,
@@ -118,7 +118,7 @@ fn choose(
     let (is_direct, why_direct) = storage.choose(direct, source.bytes, available_memory())?;
     let direct_is_required = direct == Direct::On;
     if is_direct && huge_pages().as_deref() == Some("never") {
-        // `base::slot` says how much slower.
+        // `base::slot` documents the slowdown.
         notices.warn_once("huge pages", || SMALL_PAGES.to_owned());
     }
     let uring = || {
@@ -150,7 +150,7 @@ fn choose(
         }
         IoChoice::Auto => match uring_suits(&storage).map(|()| uring()) {
             Ok(Ok(reader)) => return Ok(Box::new(reader)),
-            // On such storage threads are the right choice.
+            // No warning: on this storage threads are the right choice.
             Err(why) => why,
             Ok(Err(why)) => {
                 notices.warn_once("io", || {
@@ -173,7 +173,7 @@ const SMALL_PAGES: &str = "huge pages are forbidden on this machine, so that rea
     times as slow: allow them with `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`, or read through the \
     page cache with direct=\"off\"";
 
-/// Whether io_uring is worth trying on this storage; the error says why not.
+/// Returns whether io_uring is worth trying on this storage; the error says why not.
 pub(super) fn uring_suits(storage: &Storage) -> Result<(), String> {
     match storage.kind {
         StorageKind::Lustre => Err("Lustre starts every io_uring read in a kernel thread".to_owned()),
@@ -181,7 +181,7 @@ pub(super) fn uring_suits(storage: &Storage) -> Result<(), String> {
     }
 }
 
-/// Explains why a ring was refused and what to do about it.
+/// Explains why the kernel refused a ring, and what to do about it.
 pub(super) fn refusal(error: &std::io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => "io_uring is refused (EPERM: by a seccomp filter such as Docker's \
@@ -195,14 +195,14 @@ pub(super) fn refusal(error: &std::io::Error) -> String {
     }
 }
 
-/// Reads one sample by io_uring and by pread and compares the bytes; the error says what differed.
+/// Reads one sample by io_uring and by pread and compares the bytes. The error says what differed.
 ///
-/// What a sandbox, a network file system or an old kernel does is not always what the kernel claims to support. This is
-/// a real read, once, into an arena of its own.
+/// The kernel may claim support that a sandbox, a network file system or an old kernel does not deliver. So this is a
+/// real read, once, into a separate arena.
 fn self_test(source: &DataSource, options: &UringOptions) -> Result<(), String> {
     match read_blocking(&*source.files, source.first) {
         Ok(expected) => compare(source.files.clone(), source.first, &expected, options),
-        // The sample is at fault, which its own error will say later: test with our own program.
+        // The sample itself is unreadable, and its own read reports that later. Test with our own program instead.
         Err(_) => test_on_program(),
     }
 }
@@ -250,7 +250,7 @@ impl Files for Program {
     }
 }
 
-/// Tests io_uring by reading the running program, where no data are at hand.
+/// Tests io_uring by reading the running program, for use without a dataset.
 pub(super) fn test_on_program() -> Result<(), String> {
     let program = Program::new().map_err(|error| error.to_string())?;
     let extent = Extent { file: FileId(0), offset: 5, length: 5000 };

@@ -1,8 +1,8 @@
-//! A reader on a thread of its own, so that one thread can wait for two readers at once.
+//! A reader on its own thread, so that one thread can wait for two readers at once.
 //!
 //! A ring answers only to the thread that drives it, and a wait for one reader does not see another. [`OwnThread`]
-//! drives the second one elsewhere: requests go there and answers come back in batches, and neither side makes a system
-//! call for the other unless the other one sleeps.
+//! drives the second reader on its own thread. Requests and answers are passed in batches. Neither side makes a system
+//! call for the other unless the other sleeps.
 
 use super::{Completion, DROP_LIMIT, ListeningReader, ReadRequest, ReadStats, Reader, Waker};
 use base::error::{Error, Result};
@@ -12,12 +12,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A reader driven by a thread of its own.
+/// A reader driven by its own thread.
 pub struct OwnThread {
     shared: Arc<ThreadShared>,
-    /// The waker of the reader on the thread.
+    /// The waker of the wrapped reader.
     inner: Waker,
-    /// Requests that were submitted and not yet handed over.
+    /// Requests that were submitted and not yet passed to the thread.
     queued: Vec<ReadRequest>,
     depth: usize,
     in_flight: usize,
@@ -27,14 +27,14 @@ pub struct OwnThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What both sides share.
+/// State shared by the caller and the reader's thread.
 struct ThreadShared {
     state: Mutex<ReaderState>,
     /// Signalled when there are requests, or when the reader is closed.
     requested: Condvar,
     /// Signalled when there are answers, or the waker was called.
     answered: Condvar,
-    /// Called when there are answers for the side that listens.
+    /// Called when answers arrive while the caller listens.
     on_ready: Waker,
 }
 
@@ -43,11 +43,11 @@ struct ReaderState {
     requests: Vec<ReadRequest>,
     answers: Vec<Completion>,
     stats: ReadStats,
-    /// What the reader's thread is doing.
+    /// The activity of the reader's thread.
     place: ReaderActivity,
-    /// Whether the other side sleeps in [`OwnThread::wait`].
+    /// Whether the caller sleeps in [`OwnThread::wait`].
     asleep: bool,
-    /// Whether the other side sleeps elsewhere, and wants to be woken by the first answer.
+    /// Whether the caller sleeps elsewhere, to be woken by the first answer.
     listening: bool,
     woken: bool,
     closed: bool,
@@ -58,16 +58,16 @@ struct ReaderState {
 
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum ReaderActivity {
-    /// The thread is working, and will look for requests by itself.
+    /// The thread is working, and checks for requests before it sleeps.
     #[default]
     Working,
     /// The thread sleeps, with nothing to do.
     Idle,
-    /// The thread waits for the reader.
+    /// The thread waits in the wrapped reader.
     Reading,
 }
 
-/// What is known of a reader once it is open.
+/// Properties of a reader that has been opened.
 struct OpenedReader {
     depth: usize,
     waker: Waker,
@@ -77,8 +77,8 @@ struct OpenedReader {
 impl OwnThread {
     /// Opens a reader by `open`, on the thread `name` that will drive it.
     ///
-    /// The thread calls `on_ready` when answers have come to a side that [listens](Self::listen): that is the waker of
-    /// the other reader that this side waits for.
+    /// The thread calls `on_ready` when answers arrive while the caller [listens](Self::listen). `on_ready` is the
+    /// waker of the other reader, in which the caller waits.
     ///
     /// # Errors
     /// The errors of `open`; [`Error::Unavailable`] when the system refuses the thread.
@@ -111,7 +111,7 @@ impl OwnThread {
         Ok(Self { shared, inner: waker, queued, depth, in_flight, description, alive, thread: Some(thread) })
     }
 
-    /// Hands over what was submitted. All methods that wait do so too.
+    /// Passes submitted requests to the thread. All methods that wait do so too.
     pub fn flush(&mut self) {
         if self.queued.is_empty() {
             return;
@@ -124,8 +124,8 @@ impl OwnThread {
         self.rouse(place);
     }
 
-    /// Waits like [`Reader::wait`], but until `limit` at most; with a limit, it waits also when nothing is in flight.
-    /// Returns whether the waker was called.
+    /// Waits like [`Reader::wait`], but until `limit` at the latest. With a limit, it waits even if nothing is in
+    /// flight. Returns whether the waker was called.
     ///
     /// # Errors
     /// The error that ended the reader's thread.
@@ -227,8 +227,8 @@ impl ListeningReader for OwnThread {
 }
 
 impl Drop for OwnThread {
-    /// Waits until the reader is dropped, which takes up to [`DROP_LIMIT`]. A thread that the system holds longer is
-    /// left behind.
+    /// Waits until the wrapped reader is dropped, which takes up to [`DROP_LIMIT`]. A thread that blocks for longer is
+    /// detached.
     fn drop(&mut self) {
         {
             let mut state = self.shared.lock();
@@ -248,7 +248,7 @@ impl ThreadShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the reader's thread. Whatever ends it, nobody waits for its answers for ever.
+    /// Runs the reader's thread. However it ends, it announces its end, so that no caller waits for ever.
     fn run(&self, open: impl FnOnce() -> Result<Box<dyn Reader>>, opened: &Sender<Result<OpenedReader>>) {
         let drive = || {
             let reader = open()?;
@@ -283,8 +283,8 @@ impl ThreadShared {
         Ok(())
     }
 
-    /// Takes the requests that are there, and sleeps when there is nothing at all to do. Returns `false` when the
-    /// reader is closed.
+    /// Takes the available requests, and sleeps while there is nothing to do. Returns `false` when the reader is
+    /// closed.
     fn next_requests(&self, in_flight: usize, requests: &mut Vec<ReadRequest>) -> bool {
         let mut state = self.lock();
         while !state.closed && state.requests.is_empty() && in_flight == 0 {
@@ -296,7 +296,7 @@ impl ThreadShared {
         !state.closed
     }
 
-    /// Wakes the other side, if it sleeps.
+    /// Wakes the caller, if it sleeps or listens.
     fn announce(&self, mut state: MutexGuard<'_, ReaderState>) {
         let (asleep, listening) = (state.asleep, std::mem::take(&mut state.listening));
         drop(state);

@@ -1,7 +1,7 @@
-//! How long a parallel file system makes its users wait: one queue for metadata, one for bytes, and a limit on requests
-//! served at once.
+//! A model of how long a parallel file system makes its users wait: one queue for metadata, one for bytes, and a limit
+//! on concurrent requests.
 //!
-//! Pure arithmetic over a clock: [`super::Throttled`] makes readers wait by it.
+//! It is pure arithmetic over a clock. [`super::Throttled`] delays readers by it.
 
 use super::ReadStats;
 use std::cmp::Reverse;
@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 /// How slow a parallel file system is.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PfsRates {
-    /// The time until a file is open; paid for each file, and so only once for a shard.
+    /// The time until a file is open. It is paid for each file, and so only once for a shard.
     pub open: Duration,
     /// The time from asking for bytes until the first arrives.
     pub read: Duration,
-    /// Bytes per second, all readers together.
+    /// Bytes per second, of all readers together.
     pub bandwidth: Option<f64>,
-    /// Files opened per second, all readers together.
+    /// Files opened per second, by all readers together.
     pub opens: Option<f64>,
-    /// The number of requests that are served side by side; others stand in a queue.
+    /// The number of requests that are served concurrently. Others wait in a queue.
     pub concurrency: Option<usize>,
 }
 
@@ -56,22 +56,23 @@ pub struct PfsStats {
 }
 
 impl Pfs {
-    /// A file system with empty queues.
+    /// Makes a file system with empty queues.
     pub fn new(rates: PfsRates) -> Self {
         Self { rates, start: Instant::now(), queues: Mutex::default() }
     }
 
-    /// The rates of the file system.
+    /// Returns the rates of the file system.
     pub fn rates(&self) -> &PfsRates {
         &self.rates
     }
 
-    /// When a read of `bytes` that is asked for now will be answered. With `opens`, the file must be opened for it.
+    /// Returns the time at which a read of `bytes` that is requested now is answered. With `opens`, the file must be
+    /// opened for it.
     pub fn read(&self, opens: bool, bytes: u64) -> Instant {
         self.serve(opens, Some(bytes))
     }
 
-    /// When a file will be open that is asked for now.
+    /// Returns the time at which a file that is requested now is open.
     pub fn open(&self) -> Instant {
         self.serve(true, None)
     }
@@ -82,7 +83,7 @@ impl Pfs {
         self.start + Duration::from_secs_f64(queues.serve(&self.rates, now, opens, bytes))
     }
 
-    /// The counters so far. Requests count when they are made.
+    /// Returns the counters so far. Requests count when they are made.
     pub fn stats(&self) -> PfsStats {
         self.queues().stats
     }
@@ -92,13 +93,13 @@ impl Pfs {
     }
 }
 
-/// The times until which the queues are busy, in seconds on a clock that does not go back.
+/// The times until which the queues are busy, in seconds on a monotonic clock.
 #[derive(Debug, Default)]
 struct Queues {
     metadata: f64,
     bytes: f64,
     busy: f64,
-    /// When the requests that are being served will end, where their number is limited.
+    /// The end times of the requests in service, if their number is limited.
     served: BinaryHeap<Reverse<Time>>,
     stats: PfsStats,
 }
@@ -122,8 +123,8 @@ impl PartialOrd for Time {
 }
 
 impl Queues {
-    /// The time at which a request made at `now` is answered. Its bytes stand in their queue from the moment it is
-    /// served, so that latencies never leave the bandwidth unused while there is something to give.
+    /// Returns the time at which a request made at `now` is answered. Its bytes join their queue as soon as it is in
+    /// service, so that latencies never leave bandwidth unused while requests wait.
     fn serve(&mut self, rates: &PfsRates, now: f64, opens: bool, bytes: Option<u64>) -> f64 {
         let begin = now.max(self.turn(rates));
         let opened = match opens {
@@ -149,7 +150,7 @@ impl Queues {
         end
     }
 
-    /// The time at which one more request can be served. It takes the place of the request that ends then.
+    /// Returns the time at which one more request can be served. It takes the place of the request that ends then.
     fn turn(&mut self, rates: &PfsRates) -> f64 {
         match rates.concurrency {
             Some(limit) if self.served.len() >= limit.max(1) => {
@@ -163,7 +164,8 @@ impl Queues {
         self.stats.reads.bytes += bytes.unwrap_or(0);
         self.stats.reads.reads += u64::from(bytes.is_some());
         self.stats.reads.opens += u64::from(opens);
-        // Requests begin in the order in which they are made: what is not covered yet lies behind all that is.
+        // Requests begin in the order in which they are made, so time that is not counted yet is after all counted
+        // time.
         self.stats.busy_seconds += (end - begin.max(self.busy)).max(0.0);
         self.busy = self.busy.max(end);
     }
@@ -182,7 +184,7 @@ mod tests {
         concurrency: Some(16),
     };
 
-    /// One that is asked alone waits for its own latencies only.
+    /// A request without competitors waits for its own latencies only.
     #[test]
     fn a_single_read_pays_open_read_and_transfer() {
         let mut queues = Queues::default();

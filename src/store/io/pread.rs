@@ -1,4 +1,4 @@
-//! A reader with threads that block in pread, which works everywhere.
+//! A reader with threads that block in pread. It works everywhere.
 
 use super::files::{
     Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, OpenShards, ReadAttempt, ReadFailure, open_file,
@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// The most threads. Storage behind a network gives more reads a second the more of them it has at a time, up to
-/// hundreds. A local drive needs far fewer, which `queue_depth` says.
+/// The most threads. Network storage serves more reads per second the more are in flight, up to hundreds. A local drive
+/// needs far fewer; `queue_depth` sets that number.
 const MOST_THREADS: usize = 256;
 
-/// The bytes of a thread's stack. A read touches a few pages of it: paths, a request, what libc needs.
+/// The bytes of a thread's stack. A read touches few of its pages: paths, a request, and the frames of libc.
 const STACK: usize = 256 << 10;
 
 /// A pool of threads, each in one blocking read at a time.
@@ -33,7 +33,7 @@ pub struct PreadReader {
     waker: Waker,
     /// Disconnected when the last thread ends.
     alive: Receiver<()>,
-    /// Started one by one, when so many requests are in flight for the first time.
+    /// One more starts when more requests are in flight than threads exist.
     threads: Vec<JoinHandle<()>>,
     start: StartThread,
     depth: usize,
@@ -49,7 +49,7 @@ enum PreadAnswer {
     Woken,
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct PreadShared {
     files: Arc<dyn Files>,
     policy: OpenPolicy,
@@ -69,17 +69,17 @@ pub struct PreadOptions {
     pub direct: bool,
     /// Whether a file system that refuses O_DIRECT is an error.
     pub direct_is_required: bool,
-    /// The longest gap in bytes between the parts of a sample that are wanted which is read with them, in one request.
+    /// Largest gap between wanted parts of a sample, in bytes, that is still read in one request.
     pub longest_gap: usize,
-    /// The seed of [`ShortReads`] beneath the reader, for tests.
+    /// The seed of injected [`ShortReads`], for tests.
     pub short_reads: Option<u64>,
     /// Why these options were chosen, for [`Reader::describe`].
     pub why: String,
 }
 
 impl PreadReader {
-    /// A reader of up to `depth` requests in flight, with a thread for each, up to 256 threads. A thread starts when it
-    /// is first needed.
+    /// Makes a reader with up to `depth` requests in flight, and a thread for each, up to 256 threads. A thread starts
+    /// when it is first needed.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when the system gives no thread.
@@ -124,7 +124,7 @@ impl PreadReader {
         let waker = {
             let shared = shared.clone();
             Waker(Arc::new(move || {
-                // One message is enough however often it is called.
+                // One message is enough, however often the waker is called.
                 if !shared.woken.swap(true, Ordering::SeqCst) {
                     let _ = answer.send(PreadAnswer::Woken);
                 }
@@ -173,7 +173,7 @@ impl Reader for PreadReader {
         self.in_flight += 1;
         let started = self.threads.len();
         if self.in_flight > started && started < MOST_THREADS {
-            // Where the system gives no more, those that are there have one request after another.
+            // If the system refuses a thread, the existing threads serve one request after another.
             self.threads.extend((self.start)(started));
         }
     }
@@ -212,11 +212,11 @@ impl Reader for PreadReader {
 }
 
 impl Drop for PreadReader {
-    /// Waits up to [`DROP_LIMIT`] for reads in flight. A thread that the system holds longer is left behind: it
-    /// owns its slot, which returns to the pool when the read ends.
+    /// Waits up to [`DROP_LIMIT`] for reads in flight. A thread that blocks for longer is detached. It owns its slot,
+    /// which returns to the pool when the read ends.
     fn drop(&mut self) {
         self.jobs = None;
-        // It has an end of the channel by which the last thread is known to have ended.
+        // `start` keeps the channel open that disconnects when the last thread has ended.
         self.start = Box::new(|_| Err(std::io::Error::other("the reader has ended")));
         while self.waiting.try_recv().is_ok() {}
         if let Err(crossbeam_channel::RecvTimeoutError::Disconnected) = self.alive.recv_timeout(DROP_LIMIT) {
@@ -228,7 +228,8 @@ impl Drop for PreadReader {
 }
 
 impl PreadShared {
-    /// Reads one request. A panic would lose it and leave `wait` waiting for ever, so it becomes an answer.
+    /// Reads one request. Turns a panic into an answer: otherwise the request would be lost, and `wait` would block for
+    /// ever.
     fn answer(&self, request: ReadRequest, short: Option<&mut ShortReads>) -> Completion {
         let token = request.token;
         catch_unwind(AssertUnwindSafe(|| self.read(request, short))).unwrap_or_else(|panic| {
@@ -274,7 +275,7 @@ impl PreadShared {
         }
     }
 
-    /// Reads through a shard that stays open. Returns the mode that it was opened in.
+    /// Reads from a shard that stays open. Returns the mode that it was opened in.
     fn read_shard(
         &self,
         transfer: &mut Transfer,
@@ -287,7 +288,7 @@ impl PreadShared {
             let mut shards = self.shards.lock().expect("no panic under the lock");
             let cell = shards.cell(transfer.extent.file, &*self.files);
             drop(shards);
-            // The first thread opens the shard; others that need the same shard wait, all others do not.
+            // The first thread opens the shard. Only threads that need the same shard wait for that.
             let mut place = cell.lock().expect("no panic under the lock");
             match &*place {
                 Some(shard) if shard.serves(mode) => shard.clone(),

@@ -1,4 +1,4 @@
-//! Finds out what this machine offers for reading, for `foreload doctor`.
+//! Examines what this machine offers for reading, for `foreload doctor`.
 
 use super::open::{refusal, test_on_program, uring_suits};
 use super::storage::{Storage, available_memory};
@@ -9,10 +9,10 @@ use base::slot::SlotPool;
 use rustix::process::{Resource, getrlimit};
 use std::path::Path;
 
-/// What io_uring can do here.
+/// The abilities of io_uring on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct UringReport {
-    /// The best setup that the kernel grants; `None` when it grants none.
+    /// The best setup that the kernel grants; `None` if it grants none.
     pub mode: Option<RingMode>,
     /// Why io_uring cannot be used, and what to do; `None` when it passed a test read.
     pub problem: Option<String>,
@@ -23,11 +23,11 @@ pub struct UringReport {
 /// What this machine offers for reading.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ProbeReport {
-    /// What io_uring can do here.
+    /// The abilities of io_uring.
     pub io_uring: UringReport,
     /// RLIMIT_MEMLOCK in bytes; `None` when unlimited. Without CAP_IPC_LOCK it bounds registered buffers.
     pub memlock_limit: Option<u64>,
-    /// RLIMIT_NOFILE; `None` when unlimited. Half of it is used for open shards.
+    /// RLIMIT_NOFILE; `None` when unlimited. Each reader keeps shards open up to a quarter of it.
     pub open_files_limit: Option<u64>,
     /// The setting of transparent huge pages: `always`, `madvise` or `never`; `None` where the kernel has none.
     pub huge_pages: Option<String>,
@@ -36,7 +36,7 @@ pub struct ProbeReport {
 }
 
 impl ProbeReport {
-    /// What `auto` chooses for `bytes` of data at `path`, and why.
+    /// Returns the choices of `auto` for `bytes` of data at `path`, and the reasons.
     pub fn choice(&self, path: &Path, bytes: u64) -> Result<PathReport> {
         let storage = Storage::of(path)?;
         let (direct, why_direct) = storage.choose(Direct::Auto, bytes, self.available_memory)?;
@@ -82,7 +82,7 @@ pub fn probe() -> ProbeReport {
     }
 }
 
-/// The word in brackets of `always [madvise] never`.
+/// Returns the word in brackets of `always [madvise] never`.
 pub(super) fn huge_pages() -> Option<String> {
     let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok()?;
     let (_, chosen) = setting.split_once('[')?;

@@ -20,7 +20,7 @@ pub fn read_blocking(files: &dyn Files, extent: Extent) -> Result<Vec<u8>> {
     }
 }
 
-/// Reads bytes that lie in their file as they are, and counts the requests that are made again.
+/// Reads bytes that are in no block. Adds the number of repeated requests to `again`.
 pub(super) fn read_in_file(files: &dyn Files, extent: Extent, again: &AtomicU64) -> Result<Vec<u8>> {
     if let Some(file) = files.remote(extent.file) {
         return ranged::read_blocking(files, &file, extent, again);
@@ -42,7 +42,7 @@ fn read_once(files: &dyn Files, extent: Extent, path: &Path, former: u8) -> Resu
     let stamp = files.stamp(extent.file);
     let mode = OpenMode { direct: false, noatime: false };
     let Some(stamp) = stamp else {
-        // One byte more shows that the file has grown.
+        // Read one byte more, to detect that the file has grown.
         let fd = open_file(path, mode)?;
         let attempt = ReadAttempt::of_open(&fd, former);
         let bytes = read_up_to(&fd, extent.offset, extent.length as usize + 1)?;
@@ -66,7 +66,7 @@ fn read_once(files: &dyn Files, extent: Extent, path: &Path, former: u8) -> Resu
     Ok(bytes)
 }
 
-/// Reads `length` bytes from `offset` on, or as many as there are.
+/// Reads `length` bytes from `offset`, or fewer if the file ends before.
 fn read_up_to(fd: &OwnedFd, offset: u64, length: usize) -> Result<Vec<u8>, ReadFailure> {
     let mut bytes = vec![0; length];
     let mut done = 0;

@@ -1,4 +1,4 @@
-//! A dataset in memory, and a reader that copies from there: what storage could give at best.
+//! A dataset in memory, and a reader that copies from it: the upper bound for the speed of storage.
 
 use super::storage::memory_limit;
 use super::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker, read_blocking};
@@ -8,14 +8,14 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The bytes of samples.
+/// The bytes of a dataset's samples, by sample number.
 pub struct Resident {
     index: Arc<DatasetIndex>,
     files: HashMap<u64, Box<[u8]>>,
 }
 
 impl Resident {
-    /// A dataset whose samples' bytes are `files`.
+    /// Makes a dataset from the bytes of its samples.
     pub fn new(index: &Arc<DatasetIndex>, files: HashMap<u64, Box<[u8]>>) -> Arc<Self> {
         Arc::new(Self { index: index.clone(), files })
     }
@@ -36,7 +36,8 @@ impl Resident {
         )))
     }
 
-    /// Reads all samples by several threads. `progress` is told how many more have come.
+    /// Reads all samples with up to 16 threads. Calls `progress` with the number of samples that arrived since the last
+    /// call.
     ///
     /// # Errors
     /// The errors of [`Resident::check`] and of reading.
@@ -59,7 +60,7 @@ impl Resident {
         Ok(Self::new(index, files))
     }
 
-    /// A reader of these samples with `depth` requests at once.
+    /// Makes a reader of these samples with up to `depth` requests in flight.
     pub fn reader(self: &Arc<Self>, depth: usize) -> ResidentReader {
         ResidentReader {
             files: self.clone(),
@@ -70,7 +71,7 @@ impl Resident {
     }
 }
 
-/// Reads samples of one part of the dataset.
+/// Reads the samples in one range of numbers.
 fn load_part(
     index: &DatasetIndex,
     samples: Range<u64>,
@@ -84,7 +85,7 @@ fn load_part(
     samples.map(load).collect()
 }
 
-/// Copies samples from memory. Requests are done when they are submitted.
+/// Copies samples from memory. A request is complete as soon as it is submitted.
 pub struct ResidentReader {
     files: Arc<Resident>,
     depth: usize,

@@ -6,7 +6,7 @@ use base::error::{Error, Result};
 use rustix::fs::{AtFlags, Mode as Permissions, OFlags, StatxFlags};
 use std::path::{Path, PathBuf};
 
-/// The kind of a file system, as far as reading cares.
+/// The kind of a file system, as it matters for reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StorageKind {
@@ -16,27 +16,29 @@ pub enum StorageKind {
     Memory,
     /// The file system is on other machines, or in another process (FUSE).
     Network,
-    /// The file system is Lustre: it is read like others on a network, and not with io_uring unless asked.
+    /// The file system is Lustre. It is read like other network storage, and with io_uring only on request.
     Lustre,
-    /// The file system is unknown, and read like one on a network.
+    /// The file system is unknown, and is read like network storage.
     Unknown,
 }
 
 /// The storage that a path is on.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Storage {
-    /// The name of the file system: "ext4", "xfs", "lustre", …; its number in hexadecimal when it has no name here.
+    /// The name of the file system: "ext4", "xfs", "lustre", …; its magic number in hexadecimal if the table has no
+    /// name for it.
     pub file_system: String,
     /// The kind of the file system.
     pub kind: StorageKind,
     /// Whether O_DIRECT works with page-aligned reads; `None` when there was no regular file to try it on.
     pub direct_works: Option<bool>,
-    /// The alignment in bytes that STATX_DIOALIGN asks of memory and offsets; zeros where the kernel does not say.
+    /// The alignment in bytes that STATX_DIOALIGN requires of memory and offsets; zeros if the kernel does not report
+    /// it.
     pub direct_alignment: (u32, u32),
 }
 
-/// The file systems that are known. Numbers are `f_type` of statfs(2), from the kernel's `magic.h` and the projects'
-/// own headers.
+/// The known file systems. Numbers are `f_type` of statfs(2), from the kernel's `magic.h` and the projects' own
+/// headers.
 const FILE_SYSTEMS: &[(u32, &str, StorageKind)] = &[
     (0xef53, "ext4", StorageKind::Local),
     (0x5846_5342, "xfs", StorageKind::Local),
@@ -62,8 +64,8 @@ const FILE_SYSTEMS: &[(u32, &str, StorageKind)] = &[
 ];
 
 impl Storage {
-    /// Finds out about the file system of `path`. O_DIRECT is tried on `path`, or on the first regular file found
-    /// beneath it when it is a directory.
+    /// Examines the file system of `path`. O_DIRECT is tried on `path`, or on the first regular file found beneath it
+    /// if it is a directory.
     pub fn of(path: &Path) -> Result<Self> {
         let stat = rustix::fs::statfs(path).map_err(|error| Error::io("statfs", path, error.into()))?;
         let magic = stat.f_type as u32;
@@ -79,9 +81,9 @@ impl Storage {
         Ok(storage)
     }
 
-    /// The longest gap in bytes between two parts of a sample that is read with them, in one request rather than two. A
-    /// drive takes about as long for a further request as for so many bytes; storage on other machines has a limit on
-    /// requests, too, so that one request a sample is all that it gets.
+    /// Returns the largest gap between wanted parts of a sample, in bytes, that is still read in one request. A drive
+    /// takes about as long for a further request as for this many bytes. Network storage also limits requests, so each
+    /// sample is read in one.
     pub fn longest_gap(&self) -> usize {
         match self.kind {
             StorageKind::Local | StorageKind::Memory => 16 << 10,
@@ -89,8 +91,8 @@ impl Storage {
         }
     }
 
-    /// Finds out about the file system of `path`, like [`Storage::of`], or where that fails of the nearest directory
-    /// above it, up to `root`, and of that: one sample that was deleted does not hide what the others are on.
+    /// Examines the file system of `path`, like [`Storage::of`]. If that fails, it tries the directories above, up to
+    /// `root`, and then `root` itself, so that one deleted sample does not hide the storage of the others.
     ///
     /// # Errors
     /// The error for `path`, when `root` fails too.
@@ -118,10 +120,11 @@ impl Storage {
         self.direct_works = Some(opens && dio_fits(self.direct_alignment.0, self.direct_alignment.1));
     }
 
-    /// Decides whether to read `bytes` of data here with O_DIRECT, and says why in words.
+    /// Decides whether to read `bytes` of data here with O_DIRECT, given `memory` bytes for the page cache. The text is
+    /// the reason.
     ///
     /// # Errors
-    /// [`Error::Config`] when O_DIRECT is asked for and does not work here.
+    /// [`Error::Config`] if O_DIRECT is requested and does not work here.
     pub fn choose(&self, direct: Direct, bytes: u64, memory: u64) -> Result<(bool, String)> {
         let name = &self.file_system;
         match direct {
@@ -165,7 +168,7 @@ fn gigabytes(bytes: u64) -> String {
     format!("{:.1} GB", bytes as f64 / 1e9)
 }
 
-/// `path` itself or the first regular file beneath it, at most `depth` directories deep.
+/// Returns `path` itself or the first regular file beneath it, at most `depth` directories deep.
 fn some_file(path: &Path, depth: usize) -> Option<PathBuf> {
     let kind = std::fs::metadata(path).ok()?.file_type();
     if kind.is_file() {
@@ -174,17 +177,18 @@ fn some_file(path: &Path, depth: usize) -> Option<PathBuf> {
     if !kind.is_dir() || depth == 0 {
         return None;
     }
-    // A directory of a million entries is not listed to its end.
+    // Bounded, because a directory may have a million entries.
     std::fs::read_dir(path).ok()?.take(16).flatten().find_map(|entry| some_file(&entry.path(), depth - 1))
 }
 
-/// The bytes of memory that could hold page cache: what the system has available, or the limit of the control group.
+/// Returns the bytes of memory that could hold page cache: the system's available memory, or the limit of the control
+/// group.
 pub fn available_memory() -> u64 {
     meminfo("MemAvailable:").map_or(0, |available| available.min(memory_limit()))
 }
 
-/// The bytes of memory that this process may use: the machine's, or less where a control group (version 1 or 2) limits
-/// it. Without `/proc` and any limit it is [`u64::MAX`].
+/// Returns the bytes of memory that this process may use: the machine's, or less where a control group (version 1 or 2)
+/// limits it. Without `/proc` and any limit it is [`u64::MAX`].
 pub fn memory_limit() -> u64 {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits = limit_files(&groups)
@@ -194,8 +198,8 @@ pub fn memory_limit() -> u64 {
     limits.chain(meminfo("MemTotal:")).min().unwrap_or(u64::MAX)
 }
 
-/// The files that may hold a limit for a process whose `/proc/self/cgroup` is `groups`: those of its groups and of all
-/// groups around them. Inside a container the mounted hierarchy begins at the container's own group.
+/// Returns the files that may hold a limit for a process whose `/proc/self/cgroup` is `groups`: those of its groups and
+/// of all groups around them. Inside a container the mounted hierarchy begins at the container's own group.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {
@@ -214,7 +218,7 @@ fn limit_files(groups: &str) -> Vec<PathBuf> {
     files
 }
 
-/// A line of `/proc/meminfo`, in bytes.
+/// Returns a line of `/proc/meminfo`, in bytes.
 fn meminfo(name: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix(name))?;

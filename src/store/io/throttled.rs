@@ -1,4 +1,4 @@
-//! A reader as slow as a parallel file system: it gives the bytes of another reader when they would have come.
+//! A reader as slow as a parallel file system: it delays the answers of another reader as [`Pfs`] computes.
 
 use super::own_thread::OwnThread;
 use super::pfs::Pfs;
@@ -9,25 +9,24 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A reader that is slowed down. The reader beneath runs on a thread of its own, so that a wait can end by the clock
-/// too.
+/// A reader with added delays. The wrapped reader runs on its own thread, so that a wait can also end by the clock.
 pub struct Throttled {
     inner: OwnThread,
     files: Arc<dyn Files>,
     pfs: Arc<Pfs>,
     /// The shards that were opened.
     open: HashSet<FileId>,
-    /// Requests in the reader below, by number, with their tokens and the times at which they are to be answered.
+    /// Requests in the wrapped reader, by number, with their tokens and the times at which to answer them.
     due: HashMap<u64, (u64, Instant)>,
-    /// Answers from the reader below, by number and by the time at which they are to be given.
+    /// Answers of the wrapped reader, by the time at which to return them and by number.
     held: BTreeMap<(Instant, u64), Completion>,
     arrived: Vec<Completion>,
     next: u64,
 }
 
 impl Throttled {
-    /// A reader that gives `inner`'s bytes of `files` as slowly as `pfs`, whose queues it shares with all other readers
-    /// of `pfs`.
+    /// Wraps `inner`, which reads `files`, and delays its answers as `pfs` computes. All readers of `pfs` share its
+    /// queues.
     ///
     /// # Errors
     /// [`base::error::Error::Unavailable`] when the system refuses a thread.
@@ -46,7 +45,7 @@ impl Throttled {
         })
     }
 
-    /// Moves the answers whose time has come to `out`.
+    /// Moves the answers that are due to `out`.
     fn release(&mut self, out: &mut Vec<Completion>) {
         let now = Instant::now();
         while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
@@ -77,7 +76,7 @@ impl Reader for Throttled {
     fn submit(&mut self, request: ReadRequest) {
         let file = request.extent.file;
         let opens = self.files.stamp(file).is_none() || self.open.insert(file);
-        // Storage behind a network is asked for all up to the end of the last part.
+        // Network storage reads everything up to the end of the last wanted part.
         let due = self.pfs.read(opens, request.wanted().into());
         self.due.insert(self.next, (request.token, due));
         self.inner.submit(ReadRequest { token: self.next, ..request });

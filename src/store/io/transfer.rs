@@ -1,4 +1,4 @@
-//! A read on its way: which bytes to ask for next, and when enough have come. All readers share it.
+//! The progress of one read: which bytes to request next, and when enough have arrived. All readers share it.
 
 use super::files::{OpenMode, ReadFailure};
 use super::{Completion, Filled, ReadRequest};
@@ -9,7 +9,7 @@ use base::slot::{OVERHEAD, Slot};
 use data::dataset::Extent;
 use std::path::Path;
 
-/// The next bytes to ask the system for.
+/// The next bytes to request from the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReadPiece {
     /// The offset in the file.
@@ -18,66 +18,66 @@ pub(super) struct ReadPiece {
     pub at: usize,
     /// The number of bytes.
     pub length: usize,
-    /// The number of the run that it belongs to.
+    /// The index of its run in `Transfer::runs`.
     run: usize,
 }
 
-/// What an answer of the system means for a transfer.
+/// The state of a transfer after an answer of the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TransferProgress {
-    /// All bytes that were wanted are there.
+    /// All wanted bytes have arrived.
     Done,
-    /// The next piece must be asked for.
+    /// The next piece must be requested.
     More,
     /// The file ends before the extent does.
     End,
 }
 
-/// A request and how far it has come. It owns the slot until the answer is given.
+/// A request and its progress. It owns the slot until the answer is given.
 pub(super) struct Transfer {
     pub token: u64,
     pub extent: Extent,
     pub slot: Slot,
-    /// The only bytes of the extent that are wanted, where not all are.
+    /// The only bytes of the extent that are wanted; `None` if all are.
     parts: Option<ByteParts>,
-    /// The longest gap between two parts that is read with them.
+    /// Largest gap between wanted parts, in bytes, that is still read in one request.
     longest_gap: usize,
-    /// Whether the extent is the whole file: then a byte more is asked for, to see that the file has not grown.
+    /// Whether the extent is the whole file. If so, one byte more is requested, to detect that the file has grown.
     whole: bool,
     alignment: usize,
     /// Bytes from the aligned start to the extent's first byte.
     head: usize,
-    /// What is read: mostly one run. The second one is empty and over then.
+    /// The ranges to read: usually one, and the second is empty and over.
     runs: [ReadRun; 2],
 }
 
-/// Bytes that are read without a gap, by their places in the slot, and how far that has come.
+/// A contiguous range to read, as places in the slot, and its progress.
 #[derive(Debug, Clone, Copy, Default)]
 struct ReadRun {
     start: usize,
-    /// The end of the bytes that are needed.
+    /// The end of the needed bytes.
     need: usize,
-    /// The end of those that are asked for.
+    /// The end of the requested bytes.
     want: usize,
     done: usize,
     is_over: bool,
 }
 
 impl ReadRun {
-    /// A run from an aligned `start` on.
+    /// Makes a run from an aligned `start` on.
     fn new(start: usize, need: usize, want: usize) -> Self {
         Self { start, need, want, done: start, is_over: false }
     }
 
-    /// A run of no bytes.
+    /// Makes a run of no bytes.
     fn none() -> Self {
         Self { is_over: true, ..Self::default() }
     }
 }
 
 impl Transfer {
-    /// A transfer into the request's slot. The extent may be the `whole` file; only where it is not are parts of it
-    /// read alone, with gaps of up to `longest_gap` bytes between them.
+    /// Makes a transfer into the request's slot. `whole` says that the extent is the whole file. Otherwise, wanted
+    /// parts with a gap of more than `longest_gap` bytes between them are read without the gap.
     pub(super) fn new(request: ReadRequest, whole: bool, longest_gap: usize) -> Result<Self, Completion> {
         let ReadRequest { token, extent, slot, parts, .. } = request;
         let parts = parts.filter(|parts| !whole && parts.end <= extent.length);
@@ -85,7 +85,7 @@ impl Transfer {
         let mut transfer =
             Self { token, extent, slot, parts, longest_gap, whole, alignment: 1, head: 0, runs };
         transfer.start(OpenMode { direct: false, noatime: false });
-        // This is the worst case of the direct mode, so that a slot never turns out too small later.
+        // Check for the worst case, O_DIRECT, so that a slot is never too small later.
         if transfer.slot.capacity() < extent.length as usize + OVERHEAD {
             let (length, capacity) = (extent.length, transfer.slot.capacity());
             let error = Error::Internal(format!("a slot of {capacity} bytes for a read of {length}"));
@@ -112,7 +112,7 @@ impl Transfer {
         };
     }
 
-    /// The pieces to ask for now, which lie apart.
+    /// Returns the pieces to request now, one for each run that is not over.
     pub(super) fn pieces(&self, mut short: Option<&mut ShortReads>) -> [Option<ReadPiece>; 2] {
         std::array::from_fn(|run| {
             let ReadRun { want, done, is_over, .. } = self.runs[run];
@@ -126,14 +126,14 @@ impl Transfer {
         })
     }
 
-    /// Notes that `arrived` bytes of `piece` came.
+    /// Records that `arrived` bytes of `piece` came.
     pub(super) fn advance(&mut self, piece: ReadPiece, arrived: usize) -> TransferProgress {
         let (whole, alignment) = (self.whole, self.alignment);
         let run = &mut self.runs[piece.run];
         let reached = piece.at + arrived;
-        // O_DIRECT goes on from an aligned offset: the bytes beyond it come again.
+        // O_DIRECT resumes at an aligned offset: the bytes after it are read again.
         let next = reached - reached % alignment;
-        // Fewer bytes than asked for, with all that are needed, show the end of the file without another read.
+        // If all needed bytes came, but fewer than requested, the file ends there. No further read has to show that.
         let looked_past_end = !whole || arrived < piece.length || reached >= run.want;
         run.is_over = reached >= run.need && looked_past_end || arrived == 0 || next <= run.done;
         run.done = if run.is_over { reached } else { next };
@@ -144,21 +144,21 @@ impl Transfer {
         }
     }
 
-    /// The number of bytes of the extent that are not wanted and not read.
+    /// Returns the number of bytes of the extent that are not read, because they are not wanted.
     pub(super) fn skipped(&self) -> u64 {
         let (start, end) = (self.head, self.head + self.extent.length as usize);
         let read = |run: &ReadRun| run.want.min(end).saturating_sub(run.start.max(start));
         (end - start - self.runs.iter().map(read).sum::<usize>()) as u64
     }
 
-    /// The parts that were read of the extent; `None` for all of it.
+    /// Returns the parts of the extent that were read; `None` if all of it was.
     fn read_parts(&self) -> Option<ByteParts> {
         let has_gap = self.runs[1].need > 0;
         let read = self.parts.map(|parts| if has_gap { parts } else { ByteParts::until(parts.end) });
         read.filter(|parts| parts.bytes() < self.extent.length)
     }
 
-    /// The completion, once `advance` said that no more bytes are to come.
+    /// Makes the completion, once `advance` has returned `Done` or `End`.
     pub(super) fn finish(self, path: impl FnOnce() -> std::path::PathBuf) -> Completion {
         let parts = self.read_parts();
         let Self { token, extent, slot, whole, head, runs, .. } = self;
@@ -183,24 +183,24 @@ impl Transfer {
         }
     }
 
-    /// The completion of a transfer that failed.
+    /// Makes the completion of a transfer that failed.
     pub(super) fn fail(self, path: &Path, failure: ReadFailure) -> Completion {
         Completion::failed(self.token, failure.into_error(path, self.extent), self.slot)
     }
 }
 
-/// A test hook beneath the readers: it asks for random parts, so that reads come short and the rest is asked for again.
+/// A test hook in the readers. It shortens requests at random, so that reads come short and the rest must be requested.
 pub(crate) struct ShortReads {
     random: RandomStream,
 }
 
 impl ShortReads {
-    /// Lengths drawn from `seed`; readers with several threads give each thread its own `lane`.
+    /// Draws lengths from `seed`. Readers with several threads give each thread its own `lane`.
     pub(crate) fn new(seed: u64, lane: u64) -> Self {
         Self { random: RandomKey::new(b"short reads", seed, 0, Use::Order).stream(lane) }
     }
 
-    /// A length of 1 to all units of `alignment` that `left` has; half the time it is `left`.
+    /// Returns `left` half the time, otherwise a random multiple of `alignment` up to `left`, which is rounded up.
     fn limit(&mut self, left: usize, alignment: usize) -> usize {
         let units = left.div_ceil(alignment) as u64;
         if units <= 1 || self.random.below(2) == 0 {
@@ -225,7 +225,8 @@ mod tests {
         transfer
     }
 
-    /// Plays a file of `size` bytes and answers whether the extent arrived; counts reads.
+    /// Simulates a file of `size` bytes. Returns the number of bytes that arrived, or the error, and the number of
+    /// reads.
     fn play(mut transfer: Transfer, size: u64, mut short: Option<ShortReads>) -> (Result<usize>, u32) {
         for reads in 1.. {
             let [first, second] = transfer.pieces(short.as_mut());
@@ -298,8 +299,8 @@ mod tests {
         assert!(Transfer::new(ReadRequest::new(1, extent, slot), true, 0).is_err());
     }
 
-    /// The parts of an extent at `offset` arrive in their places, whatever comes short, and what lies between them is
-    /// not read where it is longer than the longest gap.
+    /// The parts of an extent at `offset` arrive in their places, even with short reads. The bytes between them are
+    /// left out only if they are more than the longest gap.
     #[test]
     fn parts_arrive_and_long_gaps_are_not_read() {
         for seed in 0..2000 {

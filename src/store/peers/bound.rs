@@ -1,16 +1,16 @@
-//! A bound of the bytes that are held for peers.
+//! A bound on the bytes that are held for peers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// A bound of the bytes that are held at a time.
+/// A bound on the bytes that are held at a time.
 #[derive(Clone)]
 pub(super) struct BytesUnderWay {
     taken: Arc<AtomicUsize>,
     bound: usize,
 }
 
-/// The right to hold some bytes, until it is dropped.
+/// The right to hold some bytes, until dropped.
 pub(super) struct ReservedBytes {
     taken: Arc<AtomicUsize>,
     bytes: usize,
@@ -21,7 +21,7 @@ impl BytesUnderWay {
         Self { taken: Arc::default(), bound }
     }
 
-    /// The right to hold `bytes`; `None` when that is too much now. A single sample is never too large.
+    /// Reserves `bytes`; `None` if they exceed the bound now. Any sample fits while nothing else is held.
     pub(super) fn reserve(&self, bytes: usize) -> Option<ReservedBytes> {
         let fits = |taken: usize| (taken == 0 || taken + bytes <= self.bound).then_some(taken + bytes);
         let reserved = self.taken.fetch_update(Relaxed, Relaxed, fits).is_ok();

@@ -1,6 +1,6 @@
-//! A macro by which the names of a struct's counters stand once.
+//! A macro that defines counters and their names from one list.
 
-/// Defines a struct of numbers, `by_name` for it, and a struct of the same names whose counters threads raise.
+/// Defines a struct of numbers with `by_name`, and a struct of atomic counters with the same names.
 macro_rules! counters {
     (
         $(#[$about:meta])* $plain:ident, $(#[$about_shared:meta])* $shared:ident:
@@ -13,7 +13,7 @@ macro_rules! counters {
         }
 
         impl $plain {
-            /// All numbers with their names.
+            /// Returns all numbers with their names.
             pub fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name)),+].into_iter()
             }
@@ -32,7 +32,7 @@ macro_rules! counters {
         }
 
         impl $shared {
-            /// The numbers now.
+            /// Returns the current numbers.
             pub(in crate::peers) fn read(&self) -> $plain {
                 $plain { $($name: self.$name.load(std::sync::atomic::Ordering::Relaxed),)+ }
             }

@@ -1,13 +1,16 @@
-//! Samples from the caches of a job's other nodes: a server of what this node keeps, and a client that reads what
-//! others keep.
+//! Serves the samples in this node's cache to the job's other nodes, and reads samples from their caches.
 //!
-//! Who keeps a sample is computed elsewhere, by every node alike; here bytes travel. A [`Server`] answers from the
-//! [`Shelf`] that the cache implements. [`HttpTransfer`] asks, and is one implementation of [`PeerTransfer`]: where a
-//! peer does not give a sample in time, for whatever [reason](Miss), the slot comes back and the caller reads the
-//! source. Whoever receives bytes checks their length and their CRC-32C.
+//! All nodes compute the same owner node of each sample in `tier/placement.rs`; this module only transfers bytes. A
+//! [`Server`] answers from a [`Shelf`], which the cache implements. [`HttpTransfer`] sends the requests, as one
+//! implementation of [`PeerTransfer`]. Each side runs on its own thread with a runtime.
 //!
-//! Nothing here is trusted but the token: without it a request is answered with 401 and nothing else. Connections,
-//! headers, bytes, times and buffers are bounded on both sides.
+//! A read is answered exactly once, by its deadline at the latest. If a peer does not give the sample, for any
+//! [reason](Miss), the slot comes back and the caller reads the source. The receiver of bytes checks their length and
+//! their CRC-32C, which also covers the sample's number and version.
+//!
+//! Only the token is trusted: a request without it gets 401 and nothing else. Connections, headers, bytes, times and
+//! buffers are bounded on both sides. With TLS a node is identified by the digest of its certificate. →
+//! `tests/load/peers/`
 
 mod bound;
 mod client;

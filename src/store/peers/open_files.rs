@@ -1,12 +1,12 @@
-//! How many files, and so connections, this process may have open.
+//! The limit on the files, and so the connections, that this process may have open.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Has the process allowed to have `wanted` files open, by raising its own limit as far as the system lets it. A limit
-/// that is high enough stays as it is. Returns how many it may have open.
+/// Raises the process's own limit on open files to `wanted`, as far as the system allows. A higher limit stays as it
+/// is. Returns the resulting limit.
 pub fn allow_open_files(wanted: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
-    // No limit is none.
+    // `None` means unlimited.
     let (current, maximum) = (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX));
     let raised = wanted.min(maximum);
     if current >= raised {

@@ -1,4 +1,5 @@
-//! How fast other nodes give samples: made-up samples in memory, and reads of them by the client that training uses.
+//! Measures how fast other nodes give samples. The samples are made up and in memory, and the client is the one of
+//! training.
 
 use super::client::{
     BreakerLimits, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerRead, PeerTransfer,
@@ -18,10 +19,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The bytes of the small sample, of which reads alone measure the way there and back.
+/// The bytes of the small sample. Reads of it measure the round trip alone.
 const SMALL: u32 = 1000;
 
-/// The bytes of the other samples together, so that no processor's cache has them all.
+/// The bytes of the other samples together: more than a processor's caches hold.
 const LARGE_TOGETHER: u64 = 64 << 20;
 
 /// The most bytes of samples in flight.
@@ -33,27 +34,27 @@ const VERSION: FileVersion = FileVersion(1);
 /// The most reads of a small sample from one peer.
 const MOST_ALONE: u64 = 500;
 
-/// The failures in a row after which a peer is given up: a firewall that says nothing costs a deadline each time.
+/// The failures in a row after which a peer is given up. A firewall that drops packets costs a deadline each time.
 const GIVEN_UP: u64 = 2;
 
-/// How long a read may take. Longer is of no use to a training, either.
+/// The deadline of a read. A slower one is of no use to training either.
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// The longest that [`PeerProbe::alone`] takes beyond its limit, where nothing comes.
+/// The longest time that [`PeerProbe::alone`] takes beyond its limit if nothing arrives.
 pub const LONGEST_IN_VAIN: Duration = DEADLINE.saturating_mul(GIVEN_UP as u32);
 
-/// The dataset that the samples are of, in the meeting with this secret.
+/// Returns the dataset of the made-up samples, for the job with this secret.
 pub fn probe_dataset(secret: &[u8; 32]) -> SharedDataset {
     SharedDataset::of_job(Fingerprint(*b"foreload doctor --peers measures"), secret)
 }
 
-/// How many samples there are beside the small one, where each has `size` bytes.
+/// Returns the number of large samples, of `size` bytes each.
 fn large_samples(size: u32) -> u64 {
     (LARGE_TOGETHER / u64::from(size)).clamp(4, 256)
 }
 
-/// The most bytes of samples of `size` bytes that are in flight over so many connections: while one is read on each,
-/// another one waits for it.
+/// Returns the most bytes in flight for samples of `size` bytes over `connections`. On each connection, one sample is
+/// read while another one waits.
 pub fn most_in_flight(size: u32, connections: usize) -> usize {
     let size = size as usize;
     size * (2 * connections).min((IN_FLIGHT_TOGETHER / size).max(1))
@@ -63,10 +64,10 @@ pub fn most_in_flight(size: u32, connections: usize) -> usize {
 pub struct ProbeShelf(Vec<(Bytes, u32)>);
 
 impl ProbeShelf {
-    /// A shelf of samples of `size` bytes.
+    /// Makes samples of `size` bytes.
     pub fn new(size: u32) -> Self {
         let sample = |number: u64, size: u32| {
-            // Nothing on the way compresses or looks at them: any bytes will do.
+            // Any bytes will do: nothing on the way compresses or interprets them.
             let bytes: Vec<u8> = (0..size).map(|at| (at as u8).wrapping_mul(31) ^ number as u8).collect();
             let crc = checksum(&bytes);
             (Bytes::from(bytes), crc)
@@ -96,18 +97,18 @@ impl Shelf for ProbeShelf {
     }
 }
 
-/// What became of some reads from a peer.
+/// The results of some reads from a peer.
 #[derive(Debug, Default)]
 pub struct ProbedReads {
     /// The number of samples that arrived.
     pub samples: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// From the first read to the last answer.
+    /// The time from the first read to the last answer.
     pub seconds: f64,
-    /// How long the samples took that arrived.
+    /// The latencies of the samples that arrived.
     pub latency: Histogram,
-    /// The samples that did not arrive, by the reason.
+    /// The number of samples that did not arrive, by reason.
     pub missed: BTreeMap<Miss, u64>,
 }
 
@@ -118,15 +119,15 @@ pub struct PeerProbe {
     size: u32,
     /// The most reads in flight.
     depth: usize,
-    /// The reads so far.
+    /// The number of reads so far.
     posted: u64,
-    /// When the reads in flight were posted, by token.
+    /// The times at which the reads in flight were posted, by token.
     since: BTreeMap<u64, Instant>,
     answers: Vec<PeerAnswer>,
 }
 
 impl PeerProbe {
-    /// Reads samples of `size` bytes over at most so many connections to a peer.
+    /// Makes a probe that reads samples of `size` bytes over at most `connections` connections to each peer.
     ///
     /// # Errors
     /// [`Error::Config`](base::error::Error::Config) for `memory` without memory for buffers;
@@ -148,7 +149,7 @@ impl PeerProbe {
                 ceiling: DEADLINE,
                 ..DeadlineLimits::default()
             },
-            // What fails is given up here.
+            // The probe itself gives up failing peers.
             breaker: BreakerLimits { failures: u32::MAX, ..BreakerLimits::default() },
             ..HttpOptions::new(dataset, token)
         };
@@ -163,11 +164,11 @@ impl PeerProbe {
         })
     }
 
-    /// Reads the small sample from a peer for `limit`, one read at a time. The first makes the connection and does not
-    /// count.
+    /// Reads the small sample from a peer for `limit`, one read at a time. The first read opens the connection and does
+    /// not count.
     ///
     /// # Errors
-    /// What ended the client's thread.
+    /// The error that ended the client's thread.
     pub fn alone(&mut self, peer: usize, limit: Duration) -> Result<ProbedReads> {
         let mut connected = ProbedReads::default();
         self.read(peer, 0, |reads, _| reads.samples == 0, 1, &mut connected)?;
@@ -178,17 +179,18 @@ impl PeerProbe {
         Ok(reads)
     }
 
-    /// Reads samples from a peer for `limit`, on all connections at once.
+    /// Reads samples from a peer for `limit`, over all connections at once.
     ///
     /// # Errors
-    /// What ended the client's thread.
+    /// The error that ended the client's thread.
     pub fn together(&mut self, peer: usize, limit: Duration) -> Result<ProbedReads> {
         let mut reads = ProbedReads::default();
         self.read(peer, large_samples(self.size), |_, spent| spent < limit, self.depth, &mut reads)?;
         Ok(reads)
     }
 
-    /// Reads one of the samples 1 to `large`, or 0, again and again while `more` says so, with `depth` in flight.
+    /// Reads the samples 1 to `large` in turn, or sample 0 if `large` is 0. Continues while `more` allows it, with
+    /// `depth` reads in flight.
     fn read(
         &mut self,
         peer: usize,
@@ -213,7 +215,7 @@ impl PeerProbe {
             if self.transfer.in_flight() == 0 {
                 break;
             }
-            // Each read is answered by its deadline, also where the client's thread has died.
+            // Each read is answered by its deadline, even if the client's thread has died.
             self.transfer.wait_until(None, &mut self.answers)?;
             for PeerAnswer { token, result, .. } in self.answers.drain(..) {
                 let since = self.since.remove(&token);

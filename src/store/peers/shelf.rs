@@ -1,47 +1,50 @@
-//! What a server serves: the trait that a node's cache implements.
+//! The interface between a node's server and its cache: the trait [`Shelf`].
 
 use bytes::Bytes;
 use data::dataset::FileVersion;
 use std::fs::File;
 use std::sync::Arc;
 
-/// The samples of one dataset that a node keeps. Its methods are called on the server's one thread: they look things
-/// up and copy bytes, and do not wait. [`Shelf::accept`] alone is called on another one where it makes room first.
+/// The samples of one dataset that a node keeps.
+///
+/// The server's only thread calls these methods. They look up copies and copy bytes, and must not wait. Only
+/// [`Shelf::accept`] runs on another thread if it has to free space first.
 pub trait Shelf: Send + Sync {
-    /// Where the copy of `sample` is, if there is one that may be used. The peer that asks knows that its file has
-    /// `version` now; without it, only a copy serves that is known to be of what its file was in this run.
+    /// Finds the copy of `sample`, if one may be used. `version` is the current version of the sample's file, as the
+    /// requesting peer knows it. Without it, a copy may be used only if this run has confirmed that it is of the
+    /// current version.
     fn find(&self, sample: u64, version: Option<FileVersion>) -> Found;
 
-    /// The length of `sample` in bytes, by the index; `None` when the dataset has no such sample. No other number of
-    /// bytes is taken from a peer.
+    /// Returns the length of `sample` in bytes, by the index; `None` if the dataset has no such sample. Pushes of
+    /// another length are refused.
     fn length(&self, sample: u64) -> Option<u32>;
 
-    /// Notes that the copy of `sample` with this `crc` has other bytes.
+    /// Reports that the copy of `sample` with this `crc` has other bytes.
     fn damaged(&self, sample: u64, crc: u32);
 
-    /// Whether [`Shelf::accept`] takes this sample, or refuses it, without making room first, which takes a while.
+    /// Returns whether [`Shelf::accept`] takes or refuses this sample without freeing space first, which takes a while.
     fn accepts_at_once(&self, _sample: u64) -> bool {
         true
     }
 
-    /// Takes what a peer pushes: the bytes of `sample` in `version`. Their length and their checksum `crc` (CRC-32C)
-    /// have been verified.
+    /// Takes a sample that a peer pushes: the bytes of `sample` in `version`. Their length and their checksum `crc`
+    /// (CRC-32C) have been verified.
     fn accept(&self, sample: u64, version: FileVersion, crc: u32, bytes: &[u8]) -> Accepted;
 }
 
-/// The answer to whether there is a copy.
+/// The result of looking for a copy.
 pub enum Found {
-    /// There is none.
+    /// There is no copy.
     Absent,
-    /// There is one, of another version than its file has now.
+    /// There is a copy, of another version than its file has now.
     Stale,
-    /// There is one, but nobody has said in this run which version its file has now.
+    /// There is a copy, but this run has not confirmed the current version of its file.
     Unconfirmed,
-    /// There is one.
+    /// There is a copy that may be used.
     Copy {
         /// Its bytes.
         bytes: CopyBytes,
-        /// Their CRC-32C. Who receives the bytes checks it.
+        /// Their CRC-32C. The receiver of the bytes checks it.
         crc: u32,
         /// The version of the source's file that they are of.
         version: FileVersion,
@@ -50,24 +53,23 @@ pub enum Found {
 
 /// Where a copy's bytes are.
 pub enum CopyBytes {
-    /// In memory. [`Bytes::from_owner`] makes them of whatever owns them.
+    /// In memory. [`Bytes::from_owner`] makes them from any owner.
     Memory(Bytes),
     /// In a file that never changes.
     File {
         /// The file, open for reading.
         file: Arc<File>,
-        /// Where the copy begins in it, in bytes.
+        /// The offset of the copy in the file, in bytes.
         offset: u64,
         /// The number of bytes.
         length: u32,
-        /// What positions and lengths of reads must be multiples of, in bytes: 1 for a file that is read through the
-        /// page cache, [`PAGE`](base::slot::PAGE) for one that is open with O_DIRECT. A power of two, and not more
-        /// than a page.
+        /// The alignment of the offsets and lengths of reads, in bytes: 1 for a file that is read through the page
+        /// cache, [`PAGE`](base::slot::PAGE) for one that is open with O_DIRECT. A power of two, at most a page.
         alignment: u32,
     },
 }
 
-/// What became of a sample that a peer pushed.
+/// The result of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepted {
     /// It was copied, and will be kept.
@@ -76,8 +78,8 @@ pub enum Accepted {
     Present,
     /// There is no room for it.
     Full,
-    /// Writing is behind.
+    /// The writer cannot keep up.
     Busy,
-    /// Nothing is kept at present.
+    /// The cache keeps nothing at present.
     Off,
 }

@@ -1,4 +1,4 @@
-//! What was asked of peers, as statistics, logs and reports have it: the names of its values stand here alone.
+//! Statistics of requests to peers, for `stats()`, logs and reports. Only this module defines the names of the values.
 
 use super::client::{BreakerState, PeerCounts, PeerStats};
 use base::names::NamedValue;
@@ -20,8 +20,8 @@ pub enum PeerValue {
 }
 
 impl PeerStats {
-    /// All values with their names, which are those of `stats()["peers"]["nodes"]` and of `foreload bench --json`:
-    /// counters, and times in seconds.
+    /// Returns all values with their names: counters, and times in seconds. `stats()["peers"]["nodes"]` and `foreload
+    /// bench --json` use these names.
     pub fn by_name(&self) -> Vec<(&'static str, PeerValue)> {
         let texts =
             [("address", self.address.to_string()), ("breaker_state", self.breaker.name().to_owned())];
@@ -46,21 +46,21 @@ fn numbers<'a>(
 }
 
 impl PeerCounts {
-    /// The samples that did not come although they were asked for: the peer refused them or had no time, they were
-    /// late, or it could not be reached. Those that it does not keep are none of them.
+    /// Returns the number of requested samples that the peer should have given but did not: it refused them, was busy
+    /// or late, sent wrong bytes, or could not be reached. Samples that it does not keep do not count.
     pub fn troubles(&self) -> u64 {
         self.refused + self.busy + self.timeouts + self.wrong + self.unreachable + self.breaker
     }
 }
 
-/// What was asked of some peers together.
+/// The sum of the statistics of some peers.
 #[derive(Default)]
 struct PeersSum {
     nodes: u64,
     counts: PeerCounts,
-    /// The number of them that are left alone.
+    /// The number of peers whose breaker is not closed.
     breakers: u64,
-    /// The longest.
+    /// The longest of their deadlines.
     deadline: Duration,
     latency: Histogram,
 }
@@ -78,8 +78,8 @@ impl PeersSum {
         sum
     }
 
-    /// The numbers under the names of [`PeerStats::by_name`], with how many nodes they are of, and how many of these
-    /// are left alone.
+    /// Returns the numbers under the names of [`PeerStats::by_name`], with the number of nodes and the number of those
+    /// whose breaker is not closed.
     fn numbers(&self) -> PeerNumbers {
         let nodes = [("nodes", self.nodes), ("breakers_open", self.breakers)];
         let nodes = nodes.map(|(name, count)| (name, TraceNumber::Whole(count)));
@@ -87,8 +87,9 @@ impl PeersSum {
     }
 }
 
-/// What was asked of all peers, in so few rows that they can be logged often: the sum, the nodes by name from which the
-/// most samples did not come, then the slowest, and the sum of the rest. `None` where nothing was asked of any.
+/// Returns the statistics of all peers, in so few rows that they can be logged often: the sum, the worst nodes by name,
+/// and the sum of the rest. The worst are those with the most missing samples, and among equals the slowest. `None` if
+/// nothing was requested of any peer.
 pub fn peers_record(mut peers: Vec<(String, PeerStats)>) -> Option<PeersRecord> {
     peers.retain(|(_, peer)| peer.counts.reads + peer.counts.pushes > 0);
     if peers.is_empty() {

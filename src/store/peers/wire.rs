@@ -1,45 +1,46 @@
-//! What stands on the wire: paths, headers, and how values are written in them. Both ends have it from here.
+//! The protocol between peers: paths, headers, and the encoding of values in them. Both ends use it from here.
 //!
-//! A sample is `/v1/{fingerprint, 64 hexadecimal digits}/{generation}/samples/{id}`. `GET` gives its bytes, with the
-//! version of its source's file as the `ETag` and their CRC-32C in a header; `PUT` offers them with the same two.
+//! The path of a sample is `/v1/{fingerprint, 64 hexadecimal digits}/{generation}/samples/{id}`. `GET` returns its
+//! bytes, with the version of its source's file as the `ETag` and their CRC-32C in a header. `PUT` pushes a sample,
+//! with its version and its CRC-32C in headers.
 
 use base::crc::checksum;
 use data::dataset::{FileVersion, Fingerprint};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
-/// The header with the CRC-32C of the whole sample, as eight hexadecimal digits. It is combined with that of the
-/// sample's number and version, so that neither is taken for another where a header was damaged on its way.
+/// The header with the CRC-32C of the whole sample, as eight hexadecimal digits. It is combined with the CRC of the
+/// sample's number and version, so that a damaged header cannot pass off one sample or version as another.
 pub(super) const CRC: HeaderName = HeaderName::from_static("foreload-crc32c");
 
-/// The header of a pushed sample with the version that an answer has in its `ETag`, quotes and all.
+/// The header with the version of a pushed sample, written like an `ETag`, quotes included.
 pub(super) const VERSION: HeaderName = HeaderName::from_static("foreload-version");
 
-/// A dataset as one start of a job knows it.
+/// A dataset in one start of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SharedDataset {
-    /// Which dataset it is.
+    /// The identity of the dataset.
     pub fingerprint: Fingerprint,
-    /// Which start of the job it is, so that a restarted job never meets nodes of the former start.
+    /// The start of the job, so that a restarted job never talks to nodes of the former start.
     pub generation: u64,
 }
 
 impl SharedDataset {
-    /// The dataset in the start of a job whose ranks, and nobody else, know `secret`.
+    /// Returns the dataset in the start of a job whose ranks alone know `secret`.
     pub fn of_job(fingerprint: Fingerprint, secret: &[u8; 32]) -> Self {
-        // The number travels where the secret does not, so that it must not tell of it.
+        // The generation is sent where the secret is not, so it must not reveal the secret.
         let digest: [u8; 32] =
             Sha256::new().chain_update(b"generation").chain_update(secret).finalize().into();
         let (first, _) = digest.split_first_chunk().expect("32 bytes");
         Self { fingerprint, generation: u64::from_le_bytes(*first) }
     }
 
-    /// The path of a sample.
+    /// Returns the path of a sample.
     pub(super) fn path(&self, sample: u64) -> String {
         format!("/v1/{}/{}/samples/{sample}", self.fingerprint, self.generation)
     }
 
-    /// The dataset and the sample that a path names; `None` for any path that [`SharedDataset::path`] does not give.
+    /// Parses a path into its dataset and sample; `None` for any path that [`SharedDataset::path`] does not make.
     pub(super) fn parse(path: &str) -> Option<(Self, u64)> {
         let mut parts = path.strip_prefix("/v1/")?.split('/');
         let mut part = || parts.next();
@@ -63,30 +64,30 @@ fn parse_fingerprint(text: &str) -> Option<Fingerprint> {
     Some(Fingerprint(bytes))
 }
 
-/// A number in its one decimal form: `str::parse` alone would take `+7` and `007`, too.
+/// Parses a number in its one decimal form: `str::parse` alone would accept `+7` and `007`, too.
 fn parse_number(text: &str) -> Option<u64> {
     let number = text.parse().ok()?;
     (text == "0" || text.starts_with(|first: char| ('1'..='9').contains(&first))).then_some(number)
 }
 
-/// A version as an entity tag.
+/// Encodes a version as an entity tag.
 pub(super) fn version_value(version: FileVersion) -> HeaderValue {
     HeaderValue::try_from(format!("\"{:016x}\"", version.0)).expect("quotes and hexadecimal digits")
 }
 
-/// The version in a header.
+/// Decodes the version in a header.
 pub(super) fn version_of(headers: &HeaderMap, name: HeaderName) -> Option<FileVersion> {
     let digits = headers.get(name)?.to_str().ok()?.strip_prefix('"')?.strip_suffix('"')?;
     (digits.len() == 16).then(|| u64::from_str_radix(digits, 16).ok().map(FileVersion))?
 }
 
-/// The checksum of a sample's bytes as a header's value.
+/// Encodes the checksum of a sample's bytes as a header's value.
 pub(super) fn crc_value(sample: u64, version: FileVersion, crc: u32) -> HeaderValue {
     let combined = crc ^ crc_of_name(sample, version);
     HeaderValue::try_from(format!("{combined:08x}")).expect("hexadecimal digits")
 }
 
-/// The checksum of a sample's bytes in the headers, if they are those of this sample in this version.
+/// Decodes the checksum of a sample's bytes from the headers. It is right only if they are for this sample and version.
 pub(super) fn crc_of(headers: &HeaderMap, sample: u64, version: FileVersion) -> Option<u32> {
     let digits = headers.get(CRC)?.to_str().ok().filter(|digits| digits.len() == 8)?;
     Some(u32::from_str_radix(digits, 16).ok()? ^ crc_of_name(sample, version))
@@ -99,16 +100,16 @@ fn crc_of_name(sample: u64, version: FileVersion) -> u32 {
     checksum(&name)
 }
 
-/// The length that the headers announce, in bytes.
+/// Returns the length that the headers announce, in bytes.
 pub(super) fn length_of(headers: &HeaderMap) -> Option<u64> {
     parse_number(headers.get(hyper::header::CONTENT_LENGTH)?.to_str().ok()?)
 }
 
-/// What a `Range` header asks of a sample.
+/// The part of a sample that a `Range` header requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RangeAsked {
-    /// Everything: there is no range, or one that a server may ignore, as RFC 9110 has it for several ranges, other
-    /// units and what cannot be understood.
+    /// Everything. There is no range, or one that RFC 9110 lets a server ignore: several ranges, other units, or an
+    /// invalid one.
     Whole,
     /// These bytes.
     Part(std::ops::Range<u64>),
@@ -116,7 +117,7 @@ pub(super) enum RangeAsked {
     Outside,
 }
 
-/// What the headers ask of a sample of `length` bytes.
+/// Returns the part of a sample of `length` bytes that the headers request.
 pub(super) fn range_of(headers: &HeaderMap, length: u64) -> RangeAsked {
     let asked = headers.get(hyper::header::RANGE).and_then(|value| value.to_str().ok());
     let Some((first, last)) = asked.and_then(|text| text.strip_prefix("bytes=")?.split_once('-')) else {

@@ -1,4 +1,4 @@
-//! Writes to a local drive, for those who keep samples there: all of the bytes or an error, and faults for tests.
+//! Writes to a local drive: all bytes or an error. Tests can inject faults.
 
 use base::rng::{RandomKey, RandomStream, Use};
 use std::fs::File;
@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
-/// How many writes of a hundred fail, for tests.
+/// How often writes fail, in percent, for tests.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteFaults {
     /// The seed of every choice; print it when a test fails.
@@ -15,25 +15,25 @@ pub struct WriteFaults {
     pub errors: u64,
     /// Writes that fail with ENOSPC.
     pub full: u64,
-    /// Writes that write only a part.
+    /// Writes that write only a part of the bytes.
     pub short: u64,
 }
 
-/// Asks the kernel to begin writing, so that dirty pages do not pile up until it stops the next process that writes.
+/// Asks the kernel to begin writing, so that dirty pages do not pile up until it blocks the next process that writes.
 fn start_writeback(file: &File, offset: u64, length: u64) {
-    // SAFETY: the descriptor is open; the call touches no memory of ours. What it answers changes nothing.
+    // SAFETY: the descriptor is open, and the call touches no memory of ours. Its result does not matter.
     unsafe {
         libc::sync_file_range(file.as_raw_fd(), offset as i64, length as i64, libc::SYNC_FILE_RANGE_WRITE);
     }
 }
 
-/// The drive, with the faults that tests ask for.
+/// The drive, with injected faults in tests.
 pub struct Drive {
     faults: Option<(WriteFaults, RandomStream)>,
 }
 
 impl Drive {
-    /// A drive that fails as `faults` say.
+    /// Makes a drive with these `faults`.
     pub fn new(faults: Option<WriteFaults>) -> Self {
         let faults = faults.map(|faults| {
             (faults, RandomKey::new(b"faults of writes", faults.seed, 0, Use::Order).stream(0))
@@ -41,10 +41,10 @@ impl Drive {
         Self { faults }
     }
 
-    /// Writes all bytes at `offset`, and has the kernel begin to bring them to the drive.
+    /// Writes all bytes at `offset`, and asks the kernel to begin their writeback.
     ///
     /// # Errors
-    /// The system's. A part of the bytes may have been written.
+    /// The system's error. A part of the bytes may have been written.
     pub fn write(&mut self, file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
         let (start, length) = (offset, bytes.len() as u64);
         while !bytes.is_empty() {
@@ -63,7 +63,7 @@ impl Drive {
         Ok(())
     }
 
-    /// The number of bytes that the next write of `length` bytes may write, or the error that it fails with.
+    /// Returns the number of bytes that the next write of `length` bytes may write, or an injected error.
     fn allowed(&mut self, length: usize) -> io::Result<usize> {
         let Some((faults, random)) = &mut self.faults else { return Ok(length) };
         let draw = random.below(100);

@@ -1,9 +1,9 @@
-//! The end of a segment: a table of its samples, and a trailer that finds the table. Never trusted.
+//! The end of a segment: a table of its samples, and a trailer that locates the table. Readers must verify both.
 //!
 //! ```text
 //! payload  the samples' bytes
 //! table    a row for each sample
-//! trailer  magic · version u32 · rows u32 · what the user of the format adds · file's number u64 ·
+//! trailer  magic · version u32 · rows u32 · extra bytes of the format · file's number u64 ·
 //!          payload's bytes u64 · CRC-32C of the table u32 · CRC-32C of the trailer before it u32
 //! ```
 //!
@@ -15,13 +15,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// The bytes at the end of a file that hold the whole table, mostly.
+/// The bytes at the end of a file that are read first. They usually hold the whole table.
 const TAIL: u64 = 32 << 10;
 
 /// Why a segment cannot be used.
 #[derive(Debug)]
 pub enum SegmentError {
-    /// The file is not what it should be; this is said of it.
+    /// The file is invalid; the text says why.
     Damaged(&'static str),
     /// The file could not be read.
     Io(io::Error),
@@ -33,20 +33,20 @@ impl From<io::Error> for SegmentError {
     }
 }
 
-/// A kind of files with such an end: rows of `ROW` bytes, and `MORE` bytes that their user adds to the trailer.
+/// A format of segment files: rows of `ROW` bytes, and `MORE` extra bytes in the trailer.
 pub struct SegmentFormat<const ROW: usize, const MORE: usize> {
-    /// What the trailer begins with.
+    /// The first bytes of the trailer.
     pub magic: [u8; 8],
     /// The version of the format.
     pub version: u32,
 }
 
-/// What a trailer says, its own magic, version and checksum aside.
+/// The content of a trailer, without magic, version and checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentTrailer<const MORE: usize> {
     /// The number of rows.
     pub rows: u32,
-    /// What the user of the format adds.
+    /// The extra bytes of the format.
     pub more: [u8; MORE],
     /// The number of the file.
     pub number: u64,
@@ -56,15 +56,15 @@ pub struct SegmentTrailer<const MORE: usize> {
     pub crc: u32,
 }
 
-/// The end of a segment as it was read.
+/// The verified end of a segment.
 pub struct SegmentFooter<const ROW: usize, const MORE: usize> {
-    /// What the trailer says.
+    /// The content of the trailer.
     pub trailer: SegmentTrailer<MORE>,
     tail: Vec<u8>,
 }
 
 impl<const ROW: usize, const MORE: usize> SegmentFooter<ROW, MORE> {
-    /// The rows of the table.
+    /// Returns the rows of the table.
     pub fn rows(&self) -> &[[u8; ROW]] {
         let end = self.tail.len() - SegmentFormat::<ROW, MORE>::TRAILER;
         self.tail[..end].as_rchunks().1
@@ -75,12 +75,12 @@ impl<const ROW: usize, const MORE: usize> SegmentFormat<ROW, MORE> {
     /// The bytes of a trailer.
     pub const TRAILER: usize = 40 + MORE;
 
-    /// The bytes of the table and the trailer for so many samples.
+    /// Returns the number of bytes of the table and the trailer for `rows` samples.
     pub const fn footer_bytes(rows: usize) -> u64 {
         (rows * ROW + Self::TRAILER) as u64
     }
 
-    /// The bytes of a trailer.
+    /// Encodes a trailer.
     pub fn encode_trailer(&self, trailer: &SegmentTrailer<MORE>) -> Vec<u8> {
         let mut bytes = self.magic.to_vec();
         bytes.extend([self.version, trailer.rows].map(u32::to_le_bytes).as_flattened());
@@ -91,10 +91,10 @@ impl<const ROW: usize, const MORE: usize> SegmentFormat<ROW, MORE> {
         bytes
     }
 
-    /// What the trailer of file `number` says, which has these bytes.
+    /// Decodes the trailer of file `number`.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The defect, in words.
     pub fn decode_trailer(&self, bytes: &[u8], number: u64) -> Result<SegmentTrailer<MORE>, &'static str> {
         let (body, crc) = bytes.split_last_chunk().expect("a trailer has more than its checksum");
         if bytes[..8] != self.magic || checksum(body) != u32::from_le_bytes(*crc) {
@@ -112,7 +112,7 @@ impl<const ROW: usize, const MORE: usize> SegmentFormat<ROW, MORE> {
         })
     }
 
-    /// The table with these rows and the trailer of segment `number`, whose samples take `payload` bytes.
+    /// Encodes the table with these rows and the trailer of segment `number`, whose samples take `payload` bytes.
     pub fn encode(&self, number: u64, payload: u64, more: [u8; MORE], rows: &[[u8; ROW]]) -> Vec<u8> {
         let mut bytes = rows.as_flattened().to_vec();
         let (rows, crc) = (rows.len() as u32, checksum(&bytes));
@@ -120,11 +120,11 @@ impl<const ROW: usize, const MORE: usize> SegmentFormat<ROW, MORE> {
         bytes
     }
 
-    /// Reads and checks the end of segment `number`, a file of `size` bytes. What the rows say is for the caller to
-    /// check.
+    /// Reads and checks the end of segment `number`, a file of `size` bytes. The caller must check the values in the
+    /// rows.
     ///
     /// # Errors
-    /// [`SegmentError::Damaged`] where anything is not as it must be, [`SegmentError::Io`] where it cannot be read.
+    /// [`SegmentError::Damaged`] if anything is invalid, [`SegmentError::Io`] if the file cannot be read.
     pub fn read(
         &self,
         file: &File,

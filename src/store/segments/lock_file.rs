@@ -1,7 +1,7 @@
-//! The lock file of a directory of segments, by which it is known whose and of which format the directory is.
+//! The lock file of a directory of segments. It identifies the format of the directory and the run that owns it.
 //!
 //! ```text
-//! magic · version u32 · run u32 · next segment's number u64 · what the user of the format adds, zeros at first
+//! magic · version u32 · run u32 · next segment's number u64 · extra bytes of the format, zeros at first
 //! ```
 
 use super::{u32_at, u64_at};
@@ -9,33 +9,33 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Where the version is in a lock file.
+/// The offset of the version in a lock file.
 pub const VERSION_AT: u64 = 8;
-/// Where the run is.
+/// The offset of the run.
 pub const RUN_AT: u64 = 12;
-/// Where the next segment's number is.
+/// The offset of the next segment's number.
 pub const NEXT_AT: u64 = 16;
 
-/// A kind of lock files, of `BYTES` bytes each.
+/// A format of lock files, of `BYTES` bytes each.
 pub struct LockFormat<const BYTES: usize> {
-    /// What such a file begins with.
+    /// The first bytes of the file.
     pub magic: [u8; 8],
     /// The version of the directory's format.
     pub version: u32,
 }
 
-/// What a lock file says.
+/// The content of a lock file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockState {
-    /// It is empty: nobody has used the directory yet.
+    /// It is empty: the directory was never used.
     New,
-    /// It is another program's, or is damaged.
+    /// It belongs to another program, or is damaged.
     Foreign,
-    /// It is of this other version.
+    /// It has this other version.
     OtherVersion(u32),
-    /// It is what it should be.
+    /// It is valid.
     Ours {
-        /// The run that the directory is of; 0 where none has begun in it.
+        /// The run that the directory belongs to; 0 before the first run.
         run: u32,
         /// The number of the next segment.
         next: u64,

@@ -1,9 +1,11 @@
-//! Segment files: what the cache's store ([`crate::tier::store`]) and the store of streams have in common.
+//! Segment files: the common parts of the cache's store ([`crate::tier::store`]) and of the store of streams.
 //!
-//! Both keep samples one behind the other in numbered files, which end with a checksummed table ([`footer`]) and get
-//! their name when they are whole ([`nameless`]), in a directory with a lock file ([`lock_file`]) and a quota in pages.
-//! What differs is whose the directory is. That of a cache is shared by processes and datasets, and its segments never
-//! change. That of a stream belongs to one process, which frees samples, writes segments anew and keeps snapshots.
+//! Both keep samples one after another in numbered files, in a directory with a lock file ([`lock_file`]) and a quota
+//! in pages. A segment ends with a checksummed table ([`footer`]) and gets its name only when it is complete
+//! ([`nameless`]).
+//!
+//! The stores differ in policy. A cache's directory is shared by processes and datasets, and its segments never change.
+//! A stream's directory belongs to one process, which frees samples, rewrites segments and keeps snapshots.
 
 pub mod drive;
 pub mod footer;
@@ -17,12 +19,12 @@ use std::path::Path;
 /// The bytes of a page. Sizes are counted in pages, as file systems allocate them.
 pub const PAGE: u64 = base::slot::PAGE as u64;
 
-/// The number of pages that `bytes` take.
+/// Returns the number of pages that `bytes` occupy.
 pub fn pages(bytes: u64) -> u64 {
     bytes.div_ceil(PAGE)
 }
 
-/// Removes a file, and returns whether it was there.
+/// Removes a file. Returns whether it existed.
 pub fn remove(path: &Path) -> io::Result<bool> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -30,12 +32,12 @@ pub fn remove(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// The number at `at`, where there are four bytes.
+/// Reads the four bytes at `at` as a little-endian number.
 pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(*bytes[at..].first_chunk().expect("four bytes"))
 }
 
-/// The number at `at`, where there are eight bytes.
+/// Reads the eight bytes at `at` as a little-endian number.
 pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(*bytes[at..].first_chunk().expect("eight bytes"))
 }

@@ -1,4 +1,5 @@
-//! Files that have no name until they are whole, so that nobody sees a part of one and a dead process leaves nothing.
+//! Files that get their names when they are complete. No process sees an incomplete one, and a killed process leaves
+//! none.
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::fs::File;
@@ -6,7 +7,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// Makes a file in `directory` that has no name and is gone when its last descriptor is closed.
+/// Creates a file in `directory` without a name. Until [`link`] names it, the system deletes it with its last
+/// descriptor.
 pub fn create(directory: &Path) -> io::Result<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::open(directory, flags, Mode::from_raw_mode(0o644))?))

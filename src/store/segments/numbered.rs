@@ -1,16 +1,16 @@
-//! Files that are numbered, such as segments: their names, and which there are.
+//! Numbered files, such as segments: their names, and their listing.
 
 use base::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-/// The name of file `number` with this extension.
+/// Returns the name of file `number` with this extension.
 pub fn name(number: u64, extension: &str) -> String {
     format!("{number:08}.{extension}")
 }
 
-/// The number of the file that is called `found` and has this extension.
+/// Returns the number in the file name `found`; `None` unless [`name`] makes this name with this extension.
 pub fn parse(found: &str, extension: &str) -> Option<u64> {
     let digits = found.strip_suffix(extension)?.strip_suffix('.')?;
     let as_written = digits.len() == 8 || digits.len() > 8 && !digits.starts_with('0');
@@ -18,11 +18,11 @@ pub fn parse(found: &str, extension: &str) -> Option<u64> {
     if as_written && only_digits { digits.parse().ok() } else { None }
 }
 
-/// The numbers of a directory's files with this extension, and the bytes of each. Bytes that are `known` already are
-/// not asked for.
+/// Lists the numbers of a directory's files with this extension, and the bytes of each. Sizes that `known` returns are
+/// not queried.
 ///
 /// # Errors
-/// [`Error::Io`] where the directory cannot be listed, or a file not be looked at.
+/// [`Error::Io`] if the directory cannot be listed, or the size of a file cannot be queried.
 pub fn files(
     directory: &Path,
     extension: &str,
@@ -41,7 +41,7 @@ pub fn files(
         let bytes = known(number).map_or_else(|| entry.metadata().map(|found| found.len()), Ok);
         match bytes {
             Ok(bytes) => drop(found.insert(number, bytes)),
-            // It was removed meanwhile.
+            // It was removed since it was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(Error::io("look at", entry.path(), error)),
         }

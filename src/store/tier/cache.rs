@@ -1,4 +1,4 @@
-//! The tiers of one pipeline that keep copies, the plans that say what goes into them, and the stager's thread.
+//! The tiers of one pipeline that keep copies, their plans, and the threads that fill and convert them.
 
 mod blocks;
 mod epoch_plan;
@@ -41,26 +41,26 @@ pub struct CacheOptions {
     pub tiers: Vec<TierOptions>,
     /// How they are filled.
     pub fill: FillChoice,
-    /// Bytes per second that staging may read from the source; `None` leaves it what reads in demand leave.
+    /// Bytes per second that staging may read from the source; `None` lets it use what the pipeline's own reads leave.
     pub stage_bandwidth: Option<u64>,
-    /// How a copy is known to be what the dataset has.
+    /// How a copy is verified to match the dataset.
     pub verify: Verify,
     /// The number of ranks that share the tiers, in consecutive groups of ranks; `None` means all ranks.
     pub local_world_size: Option<u32>,
     /// How the cache's files are read.
     pub io: IoChoice,
-    /// Whether the cache's files are read past the page cache.
+    /// Whether the cache's files are read with O_DIRECT, past the page cache.
     pub direct: Direct,
-    /// The number of reads in flight, of each tier.
+    /// The number of reads in flight, for each tier.
     pub queue_depth: usize,
-    /// How the job's nodes share what they keep; `None` where each has its own.
+    /// How the job's nodes share their caches; `None` if they do not.
     pub peers: Option<PeersOptions>,
-    /// Why copies are not brought to another form; `None` where they may be.
+    /// Why copies are not converted to another storage format; `None` if they may be.
     pub no_forms: Option<NoForms>,
 }
 
 impl CacheOptions {
-    /// The names of the tiers.
+    /// Returns the names of the tiers.
     pub fn names(&self) -> impl Iterator<Item = TierName> {
         let peers = self.peers.as_ref().map(|_| TierName::PEERS);
         self.tiers.iter().map(TierOptions::name).chain(peers)
@@ -71,12 +71,12 @@ impl CacheOptions {
 /// in flight.
 pub type OpenSource = dyn Fn(&SlotPool, usize, SourceUse) -> Result<Box<dyn Reader>> + Send + Sync;
 
-/// What the source is read for.
+/// The purpose of reads from the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceUse {
-    /// For batches, in their order.
+    /// Batches, in their order.
     Batches,
-    /// For the tiers, piece by piece, or to be measured.
+    /// Staging in large pieces, or a measurement.
     Staging,
 }
 
@@ -87,7 +87,7 @@ pub struct Cache {
     trace: Trace,
     /// From the fastest to the slowest.
     tiers: Vec<KeptTier>,
-    /// The nodes of the job and the homes of samples among them, where they share their caches.
+    /// The job's nodes and the owner node of each sample, if nodes share their caches.
     mesh: Option<Arc<PeerMesh>>,
     plans: Mutex<EpochPlans>,
     rules: EpochRules,
@@ -95,58 +95,57 @@ pub struct Cache {
     fill: OnceLock<(Fill, String)>,
     staging: Mutex<StagingState>,
     forms: CacheForms,
-    /// A bit for each sample that was taken by a tier in this epoch, published or not.
+    /// A bit for each sample that a tier has taken in this epoch, published or not.
     taken: Vec<AtomicU64>,
     demand_waits: AtomicBool,
-    /// Shared with the server that other nodes ask.
+    /// Shared with the server for other nodes.
     own_reads_wait: Arc<AtomicBool>,
-    /// Whether there is no more room to stage for, in this epoch.
+    /// Whether no tier has room for more staging in this epoch.
     full: AtomicBool,
-    /// Whether a tier had no room for a sample in this epoch.
+    /// Whether a tier lacked room for a sample in this epoch.
     lacks_room: AtomicBool,
     counted: SourceCounters,
     last_error: Mutex<Option<String>>,
-    /// The claims on the files of which this process keeps whole compressed blocks.
+    /// The locks on files of which this process keeps whole compressed blocks.
     block_claims: Mutex<HashMap<FileId, Vec<Box<dyn Any + Send>>>>,
-    /// The process that opened the cache: a forked child has none of its threads.
+    /// The process that opened the cache. A forked child has none of its threads.
     process: u32,
 }
 
-/// A tier, and what the cache counts of it.
+/// A tier, and the cache's counters for it.
 struct KeptTier {
     tier: Box<dyn CacheTier>,
-    /// The form in which the user wants its copies to be kept.
+    /// The storage format (`form=`) that the user wants for its copies.
     form: FormChoice,
     used: UseCounters,
 }
 
 impl KeptTier {
-    /// The bytes of samples that fit, less what is lost to the ends of many small segments.
+    /// Returns the bytes of samples that fit, without the room that is lost to the ends of many small segments.
     fn room(&self) -> u64 {
         self.tier.parts().capacity() / 10 * 9
     }
 }
 
-/// The threads that work beside training: the one that stages ahead, if there is one, and the epoch that it stages for;
-/// and the one that brings copies to other forms.
+/// The background threads: the stager, if there is one, with the epoch that it stages for; and the converter, which
+/// changes the storage format of copies.
 #[derive(Default)]
 struct StagingState {
     stager: Option<Stager>,
     converter: Option<Converter>,
-    /// The epoch that runs, and its first step.
+    /// The current epoch and its first step, if a tier is filled ahead.
     epoch: Option<(Schedule, u64)>,
-    /// Whether the pipeline has been closed, so that there is nothing to stage for.
+    /// Whether the pipeline was closed, so that no thread may start.
     closed: bool,
 }
 
 impl Cache {
-    /// Opens the tiers for a dataset and loads what they hold already; what their threads do is logged in `trace`.
-    /// Where none of them can be used the answer is `None`, and training goes on without a cache. Where nodes share
-    /// their caches, it meets the other ranks of the `job`.
+    /// Opens the tiers for a dataset and loads the copies that they have already. The work of their threads is logged
+    /// in `trace`. Returns `None` if no tier can be used; training then continues without a cache. If nodes share their
+    /// caches, it meets the other ranks of the `job`.
     ///
     /// # Errors
-    /// Those of settings that cannot be right, whatever the directories are like; the errors of meeting the other
-    /// ranks.
+    /// The errors of settings that are wrong for any directory, and of meeting the other ranks.
     pub fn open(
         index: &Arc<DatasetIndex>,
         options: CacheOptions,
@@ -192,8 +191,8 @@ impl Cache {
         Ok(Some(cache))
     }
 
-    /// Opens a reader over all tiers, to be driven by the calling thread. The reader of the source, which `open` makes,
-    /// is driven by a thread of its own. Where the cache is filled ahead, staging begins with the epoch that runs.
+    /// Opens a reader over all tiers, driven by the calling thread. `open` makes the reader of the source, which its
+    /// own thread drives. If the cache is filled ahead, staging of the current epoch begins.
     ///
     /// # Errors
     /// The errors of opening any reader.
@@ -214,7 +213,7 @@ impl Cache {
         staging.converter = converter;
         if self.fill.get().is_some_and(|(fill, _)| *fill == Fill::Ahead) {
             let stager = Stager::start(self.clone(), open).map_err(failed)?;
-            // The reader is opened when an epoch has begun.
+            // The epoch begins before its reader is opened, so the stager gets it here.
             if let Some((schedule, first_step)) = &staging.epoch {
                 stager.begin(schedule.clone(), *first_step);
             }
@@ -224,7 +223,7 @@ impl Cache {
         Ok(Box::new(reader))
     }
 
-    /// Begins an epoch and turns staging to it. `order_of` gives the order of any epoch.
+    /// Begins an epoch, and directs staging to it. `order_of` returns the order of any epoch.
     pub fn begin(&self, epoch: u64, schedule: &Schedule, first_step: u64, order_of: &dyn Fn(u64) -> Order) {
         self.taken.iter().for_each(|word| word.store(0, Relaxed));
         let room = |kept: &KeptTier| {
@@ -233,11 +232,11 @@ impl Cache {
         };
         let (quota, left) =
             self.tiers.iter().map(room).fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
-        // The last bytes of the quota are not worth reading pieces of which nearly nothing can be kept.
+        // A nearly full cache counts as full: it is not worth reading pieces of which almost nothing can be kept.
         self.full.store(left < u64::from(self.index.largest()).max(quota / 100), Relaxed);
         self.plan(epoch, schedule, order_of);
         if self.mesh.is_some() {
-            // What slower nodes pushed since the end of the last epoch is published, too.
+            // Also publish samples that slower nodes have pushed since the end of the last epoch.
             self.publish();
         }
         let lacks_room = self.lacks_room.swap(false, Relaxed) && self.rules.whole().is_none();
@@ -246,7 +245,7 @@ impl Cache {
         }
         let nodes = self.tiers().filter_map(|tier| tier.parts().nodes);
         nodes.for_each(|nodes| nodes.begin(schedule, first_step));
-        // What is kept for a later use, or by one node of several, is kept as it is read.
+        // Only tiers that are filled ahead need staging. Others keep samples as they are read.
         let keeps_first = (0..self.tiers.len()).any(|place| self.fills_ahead(place));
         let mut staging = self.staging();
         if let Some(converter) = &staging.converter {
@@ -258,23 +257,23 @@ impl Cache {
         }
     }
 
-    /// Writes what was taken and waits to be written together. What is full or has failed stays so.
+    /// Publishes samples that wait to be written together. Tiers that are full or have failed stay so.
     pub(super) fn publish(&self) {
         self.local_tiers().for_each(|(_, local)| local.publish(Publish::Soon));
     }
 
-    /// Ends the reads of an epoch: samples that wait to be written together are written now, for the next epoch and for
+    /// Ends the reads of an epoch. Samples that wait to be written together are written now, for the next epoch and for
     /// other processes.
     pub fn end(&self) {
         self.local_tiers().for_each(|(_, local)| local.publish(Publish::AtEnd));
     }
 
-    /// Waits until all that was kept so far can be read from the tiers.
+    /// Waits until all samples kept so far can be read from the tiers.
     pub fn flush(&self) {
         self.local_tiers().for_each(|(_, local)| local.publish(Publish::Now));
     }
 
-    /// Says in words how the cache is filled, which forms copies have, and why; empty before the first epoch.
+    /// Describes how the cache is filled, which storage formats its copies have, and why; empty before the first epoch.
     pub fn describe(&self) -> String {
         let fill = |(fill, why): &(Fill, String)| {
             let words = if *fill == Fill::Ahead { "ahead" } else { "on use" };
@@ -284,38 +283,38 @@ impl Cache {
         self.fill.get().map(fill).into_iter().chain(forms).collect::<Vec<_>>().join("; ")
     }
 
-    /// The latest error that stopped nothing.
+    /// Returns the latest error that did not stop anything.
     pub fn last_error(&self) -> Option<String> {
         let own = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
         own.or_else(|| self.local_tiers().find_map(|(_, local)| local.counters().last_error()))
     }
 
-    /// Forgets the latest error, when another epoch begins.
+    /// Clears the latest error, when another epoch begins.
     pub fn forget_error(&self) {
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.local_tiers().for_each(|(_, local)| local.counters().forget_error());
     }
 
-    /// The counters since the cache was opened, and the gauges.
+    /// Returns the counters since the cache was opened, and the gauges.
     pub fn stats(&self) -> CacheStats {
         let tiers = self.tiers.iter().map(|kept| (kept.tier.name(), kept.used.with(&*kept.tier)));
         CacheStats { source: self.counted.stats(), tiers: tiers.collect() }
     }
 
-    /// What was asked of each of the job's nodes since the cache was opened, by their names.
+    /// Returns the statistics of requests to each of the job's nodes since the cache was opened, by node name.
     pub fn peers(&self) -> Vec<(String, PeerStats)> {
         self.tiers().filter_map(|tier| tier.parts().nodes).flat_map(|nodes| nodes.peers()).collect()
     }
 
-    /// Where the samples of the job are kept; `None` where nodes do not share their caches.
+    /// Returns the owner nodes of the job's samples; `None` if nodes do not share their caches.
     pub fn homes(&self) -> Option<SampleHomes> {
         let mesh = self.mesh.as_ref()?;
         let homes = mesh.homes.clone();
         Some(SampleHomes::new(mesh.node_of_rank.clone(), move |sample| homes.home(sample)))
     }
 
-    /// What this node's server did for the others since the cache was opened; `None` where another process of this
-    /// node serves them, or none.
+    /// Returns the counters of this node's server since the cache was opened; `None` if another process of this node
+    /// runs the server, or there is none.
     pub fn served(&self) -> Option<ServerStats> {
         Some(self.mesh.as_ref()?.server.as_ref()?.stats())
     }
@@ -324,13 +323,12 @@ impl Cache {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a tier is filled with what comes first, and then stops.
+    /// Returns whether a tier is filled with the samples that come first, and then stops.
     fn keeps_first(&self, place: TierPlace) -> bool {
         self.rules.keep_first(place)
     }
 
-    /// Whether this is the process that opened the cache: in a process that was forked since, its locks may be held for
-    /// ever.
+    /// Returns whether this process opened the cache. In a forked child the cache's locks may be held for ever.
     pub fn is_ours(&self) -> bool {
         self.process == std::process::id()
     }
@@ -343,32 +341,31 @@ impl Cache {
         &self.trace
     }
 
-    /// The tiers that keep copies, from the fastest to the slowest.
+    /// Returns the tiers that keep copies, from the fastest to the slowest.
     pub(super) fn tiers(&self) -> impl ExactSizeIterator<Item = &dyn CacheTier> {
         self.tiers.iter().map(|kept| &*kept.tier)
     }
 
-    /// The tier in this place.
     pub(super) fn tier(&self, place: TierPlace) -> &dyn CacheTier {
         &*self.tiers[place].tier
     }
 
-    /// The tiers that have room on this node, and their places in the list.
+    /// Returns the tiers that keep copies on this node, and their places in the list.
     pub(super) fn local_tiers(&self) -> impl Iterator<Item = (TierPlace, &dyn LocalTier)> {
         self.tiers().enumerate().filter_map(|(place, tier)| Some((place, tier.parts().local?)))
     }
 
-    /// Whether the tier in this place is the caches of the job's other nodes.
+    /// Returns whether the tier in this place stands for the caches of the job's other nodes.
     pub(super) fn is_of_nodes(&self, place: TierPlace) -> bool {
         self.tier(place).parts().nodes.is_some()
     }
 
-    /// The first tier that has a copy of a sample, and where.
+    /// Returns the first tier that has a copy of a sample, and the copy's location.
     pub(super) fn locate(&self, sample: u64) -> Option<(TierPlace, Location)> {
         self.tiers().enumerate().find_map(|(place, tier)| Some((place, tier.locate(sample)?)))
     }
 
-    /// Whether any tier would keep this sample now.
+    /// Returns whether any tier would keep this sample now.
     pub(super) fn wants(&self, sample: u64) -> bool {
         match self.claimed_by(sample) {
             Some(place) => {
@@ -383,19 +380,20 @@ impl Cache {
         self.options.verify
     }
 
-    /// Has copies checked once more before they are used, as if a run began: for a loader that has come since.
+    /// Marks all copies as unverified, as at the start of a run. This is for a loader that joined later.
     pub fn doubt(&self) {
         if self.verify() != Verify::Never {
             self.local_tiers().for_each(|(_, local)| local.doubt());
         }
     }
 
-    /// Counts `files` files whose version was asked for.
+    /// Counts `files` queries for the version of a file.
     pub(super) fn count_stats(&self, files: u64) {
         self.counted.looks.fetch_add(files, Relaxed);
     }
 
-    /// Notes that the source's bytes of a sample differ from its copy in a tier, although its file has the same stamp.
+    /// Handles source bytes of a sample that differ from its copy in a tier, although the file has the same stamp:
+    /// counts it, warns, and drops the copy.
     pub(super) fn mismatched(&self, sample: u64, place: TierPlace, location: &Location) {
         self.tiers[place].used.mismatched.fetch_add(1, Relaxed);
         self.index.notices().warn_once("mismatched copies", || {
@@ -411,8 +409,7 @@ impl Cache {
         self.tier(place).outdate(sample, location);
     }
 
-    /// Counts a sample that a tier had and could not give. `fault` says what is wrong with its copy, if that is the
-    /// reason.
+    /// Counts a sample that a tier had and could not give. `fault` is the defect of its copy, if that is the reason.
     pub(super) fn fell_back(
         &self,
         sample: u64,
@@ -426,7 +423,7 @@ impl Cache {
         }
     }
 
-    /// Notes whether the pipeline waits for reads from this node's own tiers, which come before what peers ask for.
+    /// Records whether the pipeline waits for reads from this node's own tiers. They come before requests of peers.
     pub(super) fn note_own_reads(&self, wait: bool) {
         self.own_reads_wait.store(wait, Relaxed);
     }
@@ -435,14 +432,14 @@ impl Cache {
         self.demand_waits.store(waits, Relaxed);
     }
 
-    /// Whether the pipeline waits for reads of its own.
+    /// Returns whether the pipeline waits for its own reads from the source.
     pub(super) fn demand_waits(&self) -> bool {
         self.demand_waits.load(Relaxed)
     }
 
-    /// Ends the cache's threads. They hold the cache, so that dropping it would not end them.
+    /// Ends the cache's threads. They hold references to the cache, so dropping it would not end them.
     pub fn close(&self) {
-        // The thread belongs to the parent process.
+        // The threads belong to the parent process.
         if !self.is_ours() {
             return;
         }
@@ -450,7 +447,7 @@ impl Cache {
         let mut staging = self.staging();
         staging.closed = true;
         let threads = (staging.stager.take(), staging.converter.take());
-        // They may be waiting for this lock.
+        // The threads may be waiting for this lock.
         drop(staging);
         drop(threads);
     }

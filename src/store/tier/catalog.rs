@@ -1,5 +1,6 @@
-//! Which sample is where in which segment: about 26 bytes of memory for a cached sample, half a byte for each other. A
-//! segment is a file of the store, or a block of memory. The store keeps outlines beside it (`store/outlines.rs`).
+//! The catalog: which sample is where in which segment. It takes about 26 bytes of memory for a cached sample, and half
+//! a byte for each other one. A segment is a file of the store, or a block of memory. The store keeps header summaries
+//! of images separately (`store/outlines.rs`).
 
 use super::copies::Location;
 use base::parts::RawOutline;
@@ -8,8 +9,8 @@ use pixels::decode::FileForm;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
-/// The number by which the catalog knows a segment. It is the [`data::dataset::FileId`] that readers know it by, and
-/// is given only once, so that no reader can take one segment for another.
+/// The catalog's number of a segment. It is the [`data::dataset::FileId`] of the segment for readers. It is never
+/// reused, so that no reader confuses two segments.
 pub(in crate::tier) type SegmentIndex = u32;
 
 /// A sample in a segment: a row of its table.
@@ -18,20 +19,20 @@ pub(in crate::tier) struct SegmentRow {
     pub sample: u64,
     /// The version of the source's file that the bytes are of.
     pub version: FileVersion,
-    /// Where its bytes begin; a segment's samples begin below 4 GiB.
+    /// The offset of its bytes. All samples of a segment begin below 4 GiB.
     pub offset: u32,
     pub length: u32,
     pub crc: u32,
-    /// The form of its bytes.
+    /// The storage format of its bytes.
     pub form: FileForm,
-    /// The form that it was last brought to. Its bytes have another one where that could not be made of them.
+    /// The storage format of the last attempt to convert it. Its bytes have another one if the attempt failed.
     pub tried: FileForm,
-    /// The outline of a packed image that was made of the sample's file, where the segment keeps it; else zeros.
+    /// The header summary (`outline`) of an image that was packed for the cache, if the segment keeps it; else zeros.
     pub outline: RawOutline,
 }
 
-/// Where the copy of a sample is: the index of its segment, the first byte, the bytes, the checksum, and the version of
-/// the source's file. The version is kept in halves, so that nothing is lost to alignment.
+/// The location of a sample's copy: its segment, offset, length, checksum, and the version of the source's file. The
+/// version is split into halves, so that alignment wastes no bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::tier) struct PackedLocation {
     pub segment: SegmentIndex,
@@ -52,57 +53,57 @@ impl PackedLocation {
     }
 }
 
-/// Stands for the location of a sample that was taken and is not written yet.
+/// Marks a sample that was taken and is not written yet.
 const PENDING: PackedLocation =
     PackedLocation { segment: u32::MAX, offset: 0, length: 0, crc: 0, version: [0; 2] };
 
-/// A published segment as the catalog knows it.
+/// The catalog's entry of a published segment.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::tier) struct Segment {
     /// The segment's number in its tier.
     pub number: u64,
-    /// The group that its samples belong to.
+    /// The group of its samples.
     pub group: u64,
     /// The size of the file in bytes.
     pub bytes: u64,
     /// The time of the file's last modification, in nanoseconds since 1970.
     pub mtime: i64,
-    /// Whether the segment is not to be read any more. Locations that still lie in it are overwritten in time.
+    /// Whether the segment must not be read any more. Locations in it are overwritten in time.
     pub forgotten: bool,
-    /// The number of samples whose location in the catalog lies in this segment.
+    /// The number of samples that the catalog locates in this segment.
     samples: u32,
-    /// The number of samples that the file has.
+    /// The number of samples in the file.
     rows: u32,
-    /// The number of samples in the file whose source files have changed since.
+    /// The number of samples in the file that are out of date, because their source files have changed.
     stale: u32,
-    /// The lowest form that a sample of it was brought to.
+    /// The lowest storage format of the last attempts to convert its samples.
     pub tried: FileForm,
-    /// The segment whose samples it has in another form.
+    /// The segment whose samples it holds in another storage format.
     former: Option<SegmentIndex>,
 }
 
 impl Segment {
-    /// Whether nothing is read from it any more: later segments have all that it had.
+    /// Returns whether nothing is read from it any more, because later segments have all its samples.
     pub(in crate::tier) fn is_superseded(&self) -> bool {
         self.rows > 0 && self.samples == 0
     }
 
-    /// Whether it can be read and has samples that were not brought to this form.
+    /// Returns whether it can be read and has samples whose conversion to `form` was not tried.
     pub(in crate::tier) fn waits_for(&self, form: FileForm) -> bool {
         !self.forgotten && self.tried < form && !self.is_superseded()
     }
 
-    /// Whether most of the file is of no use any more.
+    /// Returns whether most of the file is out of date.
     fn is_mostly_stale(&self) -> bool {
         2 * u64::from(self.stale) > u64::from(self.rows)
     }
 }
 
-/// The locations of 64 neighbouring samples, in the samples' order. A bit says which of them has one.
+/// The locations of 64 neighbouring samples, in the samples' order. A bit for each says whether it has one.
 #[derive(Default)]
 struct CatalogChunk {
     present: u64,
-    /// A bit for each copy that is known to be the source's in this run.
+    /// A bit for each copy that this run has verified to match the source.
     checked: u64,
     places: Vec<PackedLocation>,
 }
@@ -116,14 +117,14 @@ impl CatalogChunk {
         (self.present >> bit & 1 == 1).then(|| self.places[self.rank(bit)])
     }
 
-    /// Sets a location and returns the former one.
+    /// Sets a location. Returns the former one.
     fn set(&mut self, bit: u32, place: PackedLocation) -> Option<PackedLocation> {
         let rank = self.rank(bit);
         if self.present >> bit & 1 == 1 {
             return Some(std::mem::replace(&mut self.places[rank], place));
         }
         if self.places.len() == self.places.capacity() {
-            // The capacity is not doubled: most of the room would stay empty, in millions of chunks.
+            // Do not double the capacity: most of it would stay empty, in millions of chunks.
             self.places.reserve_exact(4);
         }
         self.places.insert(rank, place);
@@ -144,14 +145,14 @@ impl CatalogChunk {
 pub(in crate::tier) struct Catalog {
     chunks: Vec<CatalogChunk>,
     segments: Vec<Segment>,
-    /// Slots by the segments' numbers in the directory; `None` for a segment that is about to be published.
+    /// Segment indices by the segments' numbers in the directory; `None` for a segment that is about to be published.
     by_number: HashMap<u64, Option<u32>>,
     held_samples: u64,
     held_bytes: u64,
 }
 
 impl Catalog {
-    /// An empty catalog for `samples` samples.
+    /// Makes an empty catalog for `samples` samples.
     pub(in crate::tier) fn new(samples: u64) -> Self {
         let chunks = (0..samples.div_ceil(64)).map(|_| CatalogChunk::default()).collect();
         Self { chunks, segments: Vec::new(), by_number: HashMap::new(), held_samples: 0, held_bytes: 0 }
@@ -165,15 +166,15 @@ impl Catalog {
         self.segments.get(place.segment as usize).is_some_and(|segment| !segment.forgotten)
     }
 
-    /// The location of a sample that can be read, and whether its copy was checked in this run.
+    /// Returns the readable location of a sample, and whether this run has verified its copy.
     pub(in crate::tier) fn locate(&self, sample: u64) -> Option<(PackedLocation, bool)> {
         let place = self.get(sample).filter(|&place| self.is_live(place))?;
         let checked = self.chunks[(sample / 64) as usize].checked >> (sample % 64) & 1 == 1;
         Some((place, checked))
     }
 
-    /// Notes that the copy of a sample in the segment of this index is the source's. If it was brought to another form
-    /// while that was found out, what was made of it is, too.
+    /// Records that the copy of a sample in this segment matches the source. If the copy was converted during the
+    /// check, the converted one counts as verified too.
     pub(in crate::tier) fn confirm(&mut self, sample: u64, segment_index: SegmentIndex) {
         let former = |place: PackedLocation| self.segments.get(place.segment as usize)?.former;
         let is_of = |place| place == segment_index;
@@ -182,13 +183,13 @@ impl Catalog {
         }
     }
 
-    /// Has every copy checked once more.
+    /// Marks every copy as unverified.
     pub(in crate::tier) fn doubt(&mut self) {
         self.chunks.iter_mut().for_each(|chunk| chunk.checked = 0);
     }
 
-    /// Forgets the copy of a sample in the segment of this index, which is not the source's any more. Returns whether
-    /// that still was the sample's location, and whether most of the segment is of no use now.
+    /// Drops the copy of a sample in this segment, which does not match the source any more. Returns whether that still
+    /// was the sample's location, and whether most of the segment is out of date now.
     pub(in crate::tier) fn outdate(&mut self, sample: u64, segment_index: SegmentIndex) -> (bool, bool) {
         let Some(place) = self.get(sample).filter(|place| place.segment == segment_index) else {
             return (false, false);
@@ -202,7 +203,7 @@ impl Catalog {
         (true, segment.is_mostly_stale())
     }
 
-    /// Whether a sample is kept in `group`, or on its way there.
+    /// Returns whether a sample is kept in `group`, or on its way there.
     pub(in crate::tier) fn keeps(&self, sample: u64, group: u64) -> bool {
         let here = |place: PackedLocation| {
             self.is_live(place) && self.segments[place.segment as usize].group == group
@@ -210,8 +211,8 @@ impl Catalog {
         self.get(sample).is_some_and(|place| place == PENDING || here(place))
     }
 
-    /// Notes that a sample is on its way to `group`. Returns `false` when it is kept there already. A sample of another
-    /// group moves: until it has come it cannot be located.
+    /// Marks a sample as on its way to `group`. Returns `false` if it is kept there already. A sample of another group
+    /// moves: until it arrives it cannot be located.
     pub(in crate::tier) fn expect(&mut self, sample: u64, group: u64) -> bool {
         let new = !self.keeps(sample, group);
         if new {
@@ -220,12 +221,12 @@ impl Catalog {
         new
     }
 
-    /// Whether a sample is on its way.
+    /// Returns whether a sample is on its way.
     pub(in crate::tier) fn expects(&self, sample: u64) -> bool {
         self.get(sample) == Some(PENDING)
     }
 
-    /// Notes that a sample on its way will not come.
+    /// Clears the mark of a sample on its way that will not arrive.
     pub(in crate::tier) fn give_up(&mut self, sample: u64) {
         if self.expects(sample) {
             self.chunks[(sample / 64) as usize].clear((sample % 64) as u32);
@@ -244,7 +245,7 @@ impl Catalog {
         }
     }
 
-    /// Notes that segment `number` is about to be published. Returns whether it was unknown.
+    /// Announces segment `number`, which is about to be published. Returns whether it was unknown.
     pub(in crate::tier) fn announce(&mut self, number: u64) -> bool {
         match self.by_number.entry(number) {
             Entry::Occupied(_) => false,
@@ -255,12 +256,12 @@ impl Catalog {
         }
     }
 
-    /// Takes back the announcement of a segment that could not be published.
+    /// Withdraws the announcement of a segment that could not be published.
     pub(in crate::tier) fn retract(&mut self, number: u64) {
         self.by_number.remove(&number);
     }
 
-    /// Adds an announced segment, which is published now, and returns its index. Its samples are placed afterwards.
+    /// Adds an announced segment that is published now, and returns its index. Its samples are placed afterwards.
     pub(in crate::tier) fn publish(&mut self, number: u64, group: u64, stamp: &Stamp) -> SegmentIndex {
         let segment_index = self.segments.len() as u32;
         let (bytes, mtime) = (stamp.size, stamp.mtime);
@@ -281,8 +282,8 @@ impl Catalog {
         segment_index
     }
 
-    /// Enters the samples of a published segment, but for those that a later segment has. `checked` says that they are
-    /// known to be the source's in this run.
+    /// Enters the samples of a published segment, except those that a later segment has. `checked` says that this run
+    /// has verified them to match the source.
     pub(in crate::tier) fn place(&mut self, segment_index: SegmentIndex, rows: &[SegmentRow], checked: bool) {
         self.note_rows(segment_index, rows);
         for row in rows {
@@ -297,8 +298,8 @@ impl Catalog {
         }
     }
 
-    /// Enters the samples of a published segment that were brought from the segment `former` into another form, but for
-    /// those that are not there any more.
+    /// Enters the samples of a published segment that were converted from the segment `former`, except those that have
+    /// left `former` since.
     pub(in crate::tier) fn replace(
         &mut self,
         former: SegmentIndex,
@@ -314,7 +315,7 @@ impl Catalog {
         }
     }
 
-    /// Notes that of no sample of a segment this form could be made.
+    /// Records that no sample of a segment could be converted to this storage format.
     pub(in crate::tier) fn set_tried(&mut self, segment_index: SegmentIndex, form: FileForm) {
         if let Some(segment) = self.segments.get_mut(segment_index as usize) {
             segment.tried = form;
@@ -334,8 +335,8 @@ impl Catalog {
         self.held_samples += u64::from(!segment.forgotten);
     }
 
-    /// Notes that so many samples of the segment of this index are of files that have changed since. Returns whether
-    /// that is most of it.
+    /// Records that `samples` samples of this segment are out of date, because their files have changed. Returns
+    /// whether that is most of it.
     pub(in crate::tier) fn note_stale(&mut self, segment_index: SegmentIndex, samples: u32) -> bool {
         let segment = &mut self.segments[segment_index as usize];
         segment.rows += samples;
@@ -355,17 +356,17 @@ impl Catalog {
         true
     }
 
-    /// The segment of this index; also a forgotten one.
+    /// Returns the segment of this index, even if it is forgotten.
     pub(in crate::tier) fn segment(&self, segment_index: SegmentIndex) -> Option<Segment> {
         self.segments.get(segment_index as usize).copied()
     }
 
-    /// Whether segment `number` of the directory is known.
+    /// Returns whether segment `number` of the directory is known.
     pub(in crate::tier) fn has(&self, number: u64) -> bool {
         self.by_number.contains_key(&number)
     }
 
-    /// The segments that can be read, with their indices.
+    /// Returns the segments that can be read, with their indices.
     pub(in crate::tier) fn live(&self) -> impl Iterator<Item = (SegmentIndex, Segment)> {
         self.by_number
             .values()
@@ -373,12 +374,12 @@ impl Catalog {
             .map(|&segment_index| (segment_index, self.segments[segment_index as usize]))
     }
 
-    /// The segments that nothing is read from any more, because later ones have all that they had.
+    /// Returns the segments from which nothing is read any more, because later ones have all their samples.
     pub(in crate::tier) fn superseded(&self) -> impl Iterator<Item = SegmentIndex> {
         self.live().filter(|(_, segment)| segment.is_superseded()).map(|(segment_index, _)| segment_index)
     }
 
-    /// The location of a sample's copy, as readers know it, if there is one.
+    /// Returns the location of a sample's copy for readers, if there is one.
     pub(in crate::tier) fn location(&self, sample: u64) -> Option<Location> {
         let (place, checked) = self.locate(sample)?;
         let extent =
@@ -386,7 +387,7 @@ impl Catalog {
         Some(Location { extent, crc: Some(place.crc), version: Some(place.version()), checked })
     }
 
-    /// The bytes of the segments that can be read, by group.
+    /// Returns the bytes of the segments that can be read, by group.
     pub(in crate::tier) fn groups(&self) -> BTreeMap<u64, u64> {
         let mut groups = BTreeMap::new();
         for (_, segment) in self.live() {
@@ -395,7 +396,7 @@ impl Catalog {
         groups
     }
 
-    /// The number of samples that can be located, and the bytes of the segments they are in.
+    /// Returns the number of samples that can be located, and the bytes of the segments that can be read.
     pub(in crate::tier) fn held(&self) -> (u64, u64) {
         (self.held_samples, self.held_bytes)
     }

@@ -1,4 +1,4 @@
-//! What a tier that keeps copies did and what it holds, for telemetry.
+//! Counters and gauges of a tier that keeps copies, for telemetry.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,8 +10,7 @@ pub struct CopyStats {
     pub admitted_samples: u64,
     /// The bytes of these samples.
     pub admitted_bytes: u64,
-    /// The number of samples offered while all write buffers waited to be written: the drive is slower than what
-    /// arrives.
+    /// The number of samples offered while all write buffers were in use: they arrive faster than the drive writes.
     pub dropped_busy: u64,
     /// The number of samples that did not fit into the quota.
     pub dropped_full: u64,
@@ -27,17 +26,17 @@ pub struct CopyStats {
     pub dropped_changed: u64,
     /// The number of segments that another process evicted while this one knew them.
     pub vanished_segments: u64,
-    /// The number of segments that this process evicted, to come below the quota or because their group was to leave.
+    /// The number of segments that this process evicted, to get below the quota or because their group had to leave.
     pub evicted_segments: u64,
     /// The bytes of these segments.
     pub evicted_bytes: u64,
-    /// The number of copies that were brought to another form (`form=`).
+    /// The number of copies that were converted to another storage format (`form=`).
     pub converted_samples: u64,
-    /// The number of copies that stay as they are, because no other form can be made of them, or only a large one.
+    /// The number of copies that stay as they are, because they cannot be converted, or would become too large.
     pub unconvertible_samples: u64,
     /// Gauge: the number of this dataset's samples that can be located.
     pub held_samples: u64,
-    /// Gauge: the bytes of this dataset's segment files that this process knows, footers included.
+    /// Gauge: the bytes of this dataset's segment files in this process's catalog, footers included.
     pub held_bytes: u64,
     /// Gauge: the bytes on disk of all datasets' segments and of those being filled, when they were last counted.
     pub used_bytes: u64,
@@ -45,7 +44,7 @@ pub struct CopyStats {
     pub quota_bytes: u64,
 }
 
-/// The counters themselves, which several threads raise.
+/// The atomic counters, which several threads raise.
 #[derive(Default)]
 pub(in crate::tier) struct CopyCounters {
     pub admitted_samples: AtomicU64,
@@ -72,7 +71,7 @@ pub(in crate::tier) fn count(counter: &AtomicU64, more: u64) {
 }
 
 impl CopyCounters {
-    /// The counters; gauges that are kept elsewhere are 0.
+    /// Returns the counters; gauges that are kept elsewhere are 0.
     pub(in crate::tier) fn stats(&self) -> CopyStats {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         CopyStats {
@@ -95,7 +94,7 @@ impl CopyCounters {
         }
     }
 
-    /// Lowers the gauge of what is used, until it is counted again.
+    /// Lowers the gauge of used bytes, until they are counted again.
     pub(in crate::tier) fn freed(&self, bytes: u64) {
         let less = |used: u64| Some(used.saturating_sub(bytes));
         let _ = self.used_bytes.fetch_update(Relaxed, Relaxed, less);
@@ -107,7 +106,7 @@ impl CopyCounters {
         self.note(error);
     }
 
-    /// Keeps the message about something that is counted elsewhere.
+    /// Keeps the message about a failure that is counted elsewhere.
     pub(in crate::tier) fn note(&self, error: String) {
         *self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
     }

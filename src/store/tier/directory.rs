@@ -1,4 +1,4 @@
-//! The tier in a directory on a local drive: the [`Store`], which all ranks of a node share, as one tier of the list.
+//! The tier in a directory on a local drive: presents the [`Store`], which all ranks of a node share, as a tier.
 
 use super::copies::{CacheTier, CopyFault, LocalTier, Location, Offer, Publish, TierParts, TierReader};
 use super::counters::{CopyCounters, CopyStats};
@@ -15,7 +15,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A store, and how its files are read.
+/// A store, and how to read its files.
 pub(super) struct Directory {
     pub(super) name: TierName,
     pub(super) path: PathBuf,
@@ -27,27 +27,26 @@ pub(super) struct Directory {
     pub(super) served: ServedFiles,
 }
 
-/// The most reads of a drive that are in flight.
+/// The most reads in flight from a drive.
 const MOST_READS: usize = 64;
 
 /// The most segments that are open for other nodes.
 const MOST_SERVED: usize = 256;
 
-/// The segments that are open to serve other nodes from.
+/// The segments that are open for serving other nodes.
 #[derive(Default)]
 pub(super) struct ServedFiles(Mutex<ServedTable>);
 
 #[derive(Default)]
 struct ServedTable {
-    /// Each file, and the use that was its last.
+    /// Each open file, and the number of its latest use.
     open: HashMap<FileId, (Arc<File>, u64)>,
-    /// How often files were asked for.
+    /// The number of uses so far.
     uses: u64,
 }
 
 impl ServedFiles {
-    /// The file of a segment, open for reading. Where too many are open, the one is closed that was not asked for for
-    /// the longest time.
+    /// Returns the file of a segment, open for reading. If too many are open, it closes the least recently used one.
     fn open(&self, files: &dyn Files, file: FileId) -> Result<Arc<File>> {
         let ServedTable { open, uses } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *uses += 1;
@@ -55,7 +54,7 @@ impl ServedFiles {
             *last = *uses;
             return Ok(file.clone());
         }
-        // An open segment keeps its bytes on the drive after its end.
+        // An open segment keeps its bytes on the drive after its removal.
         open.retain(|file, _| !files.is_gone(*file));
         if open.len() >= MOST_SERVED {
             let oldest = open.iter().min_by_key(|(_, (_, last))| *last).map(|(file, _)| *file);
@@ -118,11 +117,11 @@ impl CacheTier for Directory {
         let source = DataSource {
             files: self.store.files(),
             root: self.path.clone(),
-            // The store may hold nothing yet; then the reader tests itself on another file.
+            // The store may be empty; then the reader tests itself on another file.
             first: Extent { file: FileId(0), offset: 0, length: 1 },
             bytes: self.size,
         };
-        // As many as a dataset on servers has in flight would be as many threads with pread.
+        // A queue depth for a dataset on servers would need as many threads with pread.
         let depth = self.queue_depth.min(MOST_READS);
         let (slots, io, direct) = (slots.clone(), self.io, self.direct);
         TierReader::Waiting(Box::new(move || open_source(&source, &slots, io, direct, depth)))
@@ -154,7 +153,7 @@ impl LocalTier for Directory {
         self.store.doubt();
     }
 
-    /// The drive's buffers are there from the beginning.
+    /// Returns `true`: the write buffers exist from the start.
     fn offers_at_once(&self, _group: u64, _length: u32) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! How the fast tier is filled: with samples as they are read, or with whole shards ahead of their use.
+//! Chooses how the cache is filled: with samples as they are read, or with whole shards ahead of their use.
 
 use super::TierRates;
 use base::names::named;
@@ -6,12 +6,12 @@ use base::names::named;
 /// How the user wants the cache to be filled (`fill=`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FillChoice {
-    /// The cost model decides, by rates that are measured at the start.
+    /// A cost model decides, by rates that are measured at the start.
     #[default]
     Auto,
     /// Samples are written through as they are read: each byte leaves the source once.
     Use,
-    /// Whole shards are copied ahead beside training, too, in large sequential reads, in the order of their next use.
+    /// Whole shards are copied ahead during training, too, in large sequential reads, in the order of their next use.
     Ahead,
 }
 
@@ -20,34 +20,34 @@ named!(FillChoice: "auto" => Auto, "use" => Use, "ahead" => Ahead);
 /// How the cache is filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
-    /// The cache is filled with samples as they are read.
+    /// With samples as they are read.
     Use,
-    /// The cache is filled with whole shards too, ahead of their use.
+    /// With whole shards too, ahead of their use.
     Ahead,
 }
 
-/// Bytes of one staging read: large enough for any parallel file system, small enough that reads in demand wait little
-/// behind it.
+/// Bytes of one staging read: large enough for any parallel file system, and small enough that the pipeline's own reads
+/// hardly wait for it.
 pub const PIECE: u64 = 4 << 20;
 
-/// Why nothing is staged for a node that uses a part of the samples in each epoch: a shard holds much that it uses
-/// later, or never.
+/// The reason for not staging on a node that uses a part of the samples in each epoch: a shard has many samples that
+/// the node uses later, or never.
 pub const KEPT_AS_READ: &str = "the node uses a part of each epoch, and keeps it as it reads it";
 
-/// How many times faster staging must be than reading on use: it costs a second reader, and samples that are used
-/// before their shard has come are read twice.
+/// How many times faster staging must be than reading on use. Staging needs a second reader, and samples that are used
+/// before their shard has arrived are read twice.
 const ADVANTAGE: f64 = 1.5;
-/// The same where each request is charged: staging makes far fewer of them, and may take twice the time for that.
+/// The same if each request is charged. Staging makes far fewer requests, and may take twice the time for that.
 const CHARGED_ADVANTAGE: f64 = 0.5;
 
-/// What the cost model computes with.
+/// The inputs of the cost model.
 #[derive(Debug, Clone, Copy)]
 pub struct FillJob {
     /// The number of samples in the dataset.
     pub samples: u64,
     /// The bytes of all samples.
     pub bytes: u64,
-    /// Whether samples lie in shards. Files that are one sample each are opened one by one, however they are read.
+    /// Whether samples are in shards. Files of one sample each are opened one by one in either case.
     pub shards: bool,
     /// The number of reads in flight.
     pub depth: usize,
@@ -55,11 +55,11 @@ pub struct FillJob {
     pub charged: bool,
 }
 
-/// Chooses how to fill, and says why in words.
+/// Chooses how to fill, and returns the reason in words.
 ///
 /// Compares the time that a first epoch needs for its reads, by [`TierRates`]: for all samples in random order, and for
-/// all shards in pieces of [`PIECE`] bytes. Where the rates are not known, `source` says why; shards are staged then
-/// where each request is charged.
+/// all shards in pieces of [`PIECE`] bytes. If the rates are unknown, `source` is the reason; shards are then staged
+/// only if each request is charged.
 pub fn choose(choice: FillChoice, job: &FillJob, source: Result<TierRates, String>) -> (Fill, String) {
     match choice {
         FillChoice::Use => return (Fill::Use, "fill=use".into()),

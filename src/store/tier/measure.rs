@@ -1,4 +1,4 @@
-//! Measures how fast a tier is, by reading from it for a moment as training will.
+//! Measures how fast a tier is, by reading from it briefly as training will.
 
 use super::fill::PIECE;
 use super::rates::TierRates;
@@ -21,7 +21,7 @@ pub struct Reads {
     pub bytes: u64,
     /// Seconds from the first request to the last answer.
     pub seconds: f64,
-    /// The median of the seconds that a read took.
+    /// The median time of a read, in seconds.
     pub median_seconds: f64,
     #[serde(skip)]
     took: Vec<f64>,
@@ -39,18 +39,19 @@ pub struct MeasuredTier {
     pub rates: TierRates,
     /// Reads of the first samples of shards, one at a time.
     pub opened: Option<Reads>,
-    /// Reads of samples, one at a time; samples of shards from open ones.
+    /// Reads of samples, one at a time; for shards, from open ones.
     pub one: Reads,
-    /// Reads of samples, as many at once as training asks for.
+    /// Reads of samples, with as many in flight as in training.
     pub full: Reads,
     /// Reads of large consecutive pieces.
     pub large: Option<Reads>,
-    /// The number of requests to servers that all this took.
+    /// The number of requests to servers for all these reads.
     #[serde(skip)]
     pub requests: u64,
 }
 
-/// The seed of the orders to read by. No user takes it, for what was measured is in caches afterwards.
+/// The seed of the orders to read by. It must not be a user's seed, because the measured samples are in caches
+/// afterwards.
 const SEED: u64 = 0x6d65_6173_7572_6521;
 
 /// The most shards that are read.
@@ -62,14 +63,14 @@ const OF_A_SHARD: u64 = 12;
 /// The number of large pieces in flight.
 const LARGE: usize = 4;
 
-/// The most bytes that the slots take, unless samples are larger.
+/// The most bytes of slots, unless samples are larger.
 const ARENA: usize = 128 << 20;
 
-/// Reads samples of `index` through a reader of its own for about `limit`: one at a time, then `depth` at a time, then,
-/// of shards, large pieces.
+/// Reads samples of `index` through its own reader for about `limit`: one at a time, then `depth` at a time, then large
+/// pieces of shards.
 ///
 /// # Errors
-/// The errors of `open`, and that of the first read that fails.
+/// The errors of `open`, and of the first read that fails.
 pub fn source(
     index: &DatasetIndex,
     open: &MakeReader<'_>,
@@ -84,7 +85,7 @@ pub fn source(
     let samples = |from: u64| (from..).map(|position| index.extent(order.sample(position % index.len())));
     if !index.is_sharded() {
         let one = meter.read(&mut samples(0), 1, limit / 3)?;
-        // These samples come behind those that were read before, which may be in a cache.
+        // Continue after the samples that were read before, which may be in a cache now.
         let full = meter.read(&mut samples(one.reads), depth, limit * 2 / 3)?;
         return Ok(MeasuredTier {
             io,
@@ -100,7 +101,7 @@ pub fn source(
     let (opened, one) = meter.shards(index, &shards, limit / 4)?;
     let full = meter.read(&mut samples(0), depth, limit / 2)?;
     let size = |shard| index.shard_stamp(shard).map_or(0, |stamp| stamp.size);
-    // The last shards come first: samples were read from the first ones.
+    // Begin with the last shards, because samples were read from the first ones.
     let pieces: Vec<_> = shards.iter().rev().flat_map(|&shard| pieces(shard, size(shard))).collect();
     let large = meter.read(&mut pieces.into_iter().cycle(), LARGE, limit / 4)?;
     let rates = rates(Some(&opened), &one, &full, Some(&large));
@@ -109,10 +110,10 @@ pub fn source(
 }
 
 /// Reads `length` bytes at random places of file 0, which has `size` bytes, for about `limit`: one at a time, `depth`
-/// at a time, and large pieces. `open` makes the reader.
+/// at a time, and in large pieces. `open` makes the reader.
 ///
 /// # Errors
-/// The errors of `open`, and that of the first read that fails.
+/// The errors of `open`, and of the first read that fails.
 pub fn file(
     size: u64,
     length: u32,
@@ -139,26 +140,26 @@ pub fn file(
     Ok(MeasuredTier { io, rates, opened: None, one, full, large: Some(large), requests })
 }
 
-/// Computes the rates that explain what was measured.
+/// Computes the rates that explain the measurements.
 ///
-/// The bandwidth is the largest that was seen; latency is what a read takes beyond its transfer; how many are served
-/// side by side follows from how many were answered in a second (Little's law, L = λ·W).
+/// The bandwidth is the largest that was seen. The latency is the time of a read beyond its transfer. The concurrency
+/// follows from the number of reads per second (Little's law, L = λ·W).
 fn rates(opened: Option<&Reads>, one: &Reads, full: &Reads, large: Option<&Reads>) -> TierRates {
     let all = [opened, Some(one), Some(full), large];
     let read_bandwidth = all.into_iter().flatten().map(Reads::bandwidth).fold(1.0, f64::max);
     let transfer = one.bytes as f64 / one.reads.max(1) as f64 / read_bandwidth;
-    // Where only many readers or large reads show the bandwidth, all the time of a small read counts as latency: else
-    // it would not explain how few reads are answered in a second.
+    // If only many readers or large reads show the bandwidth, all the time of a small read counts as latency. Otherwise
+    // the latency would not explain how few reads are answered in a second.
     let latency = (one.median_seconds - transfer).max(1.0 / full.per_second().max(f64::MIN_POSITIVE));
     let at_once = full.in_flight.max(1) as f64;
     let concurrency = match large {
-        // No read waits for its turn, and all wait for bytes.
+        // The bandwidth is the limit, not the number of concurrent reads.
         Some(large) if full.bandwidth() > 0.9 * large.bandwidth() => at_once,
         _ => (full.per_second() * latency).clamp(1.0, at_once),
     };
     let (open_seconds, read_seconds) = match (opened, large) {
         (Some(opened), _) => ((opened.median_seconds - one.median_seconds).max(0.0), latency),
-        // A file of one sample is opened for every read: the two cannot be told apart, and need not be.
+        // A file of one sample is opened for every read: the two times cannot be distinguished, and need not be.
         (None, None) => (latency, 0.0),
         (None, Some(_)) => (0.0, latency),
     };
@@ -166,7 +167,7 @@ fn rates(opened: Option<&Reads>, one: &Reads, full: &Reads, large: Option<&Reads
 }
 
 impl MeasuredTier {
-    /// The bytes that were read for the measurement.
+    /// Returns the bytes that were read for the measurement.
     pub fn bytes(&self) -> u64 {
         let all = [self.opened.as_ref(), Some(&self.one), Some(&self.full), self.large.as_ref()];
         all.into_iter().flatten().map(|reads| reads.bytes).sum()
@@ -174,12 +175,12 @@ impl MeasuredTier {
 }
 
 impl Reads {
-    /// Bytes per second.
+    /// Returns the bytes per second.
     pub fn bandwidth(&self) -> f64 {
         self.bytes as f64 / self.seconds.max(f64::MIN_POSITIVE)
     }
 
-    /// Reads per second.
+    /// Returns the reads per second.
     pub fn per_second(&self) -> f64 {
         self.reads as f64 / self.seconds.max(f64::MIN_POSITIVE)
     }
@@ -213,7 +214,7 @@ fn pieces(file: FileId, size: u64) -> impl Iterator<Item = Extent> + Clone {
     })
 }
 
-/// Some shards that hold samples, in a random order.
+/// Returns some shards that hold samples, in random order.
 fn some_shards(index: &DatasetIndex) -> Vec<FileId> {
     let shards: Vec<_> = index.files().filter(|&shard| !index.samples_of(shard).is_empty()).collect();
     let order = Order::shuffled(&index.fingerprint(), SEED, 1, shards.len() as u64);
@@ -227,7 +228,7 @@ struct RateMeter<'a> {
 }
 
 impl RateMeter<'_> {
-    /// Reads a sample of each shard, which opens it, and then some more of it.
+    /// Reads a sample of each shard, which opens it, and then further samples of it.
     fn shards(&mut self, index: &DatasetIndex, shards: &[FileId], limit: Duration) -> Result<(Reads, Reads)> {
         let (mut opened, mut one) = (Reads::default(), Reads::default());
         let begun = Instant::now();
@@ -242,15 +243,15 @@ impl RateMeter<'_> {
             }
         }
         if one.reads == 0 {
-            // There is only one sample in each shard.
+            // Each shard has only one sample.
             one = opened.clone();
         }
         (opened.in_flight, one.in_flight) = (1, 1);
         Ok((opened, one))
     }
 
-    /// Reads `extents`, `depth` at a time, until they or the time are over. Answers that come after that are waited for
-    /// and not counted.
+    /// Reads `extents`, `depth` at a time, until they end or the time is over. Later answers are awaited but not
+    /// counted.
     fn read(
         &mut self,
         extents: &mut dyn Iterator<Item = Extent>,
@@ -315,13 +316,13 @@ mod tests {
         near(found.read_bandwidth, (48u64 << 22) as f64);
         assert_eq!(found.concurrency, 32.0);
         near(found.random_seconds(2000, 200_000_000, false), 1.0);
-        // Loose files, where latency is the limit: 16 side by side, whatever is asked.
+        // Loose files, limited by latency: 16 reads are served concurrently, however many are requested.
         let (one, full) = (reads(1, 300, 3_000_000, 0.9, 3e-3), reads(64, 5333, 53_330_000, 1.0, 12e-3));
         let found = rates(None, &one, &full, None);
         near(found.concurrency, 5333.0 * found.open_seconds);
         near(found.random_seconds(5333, 53_330_000, true), 1.0);
         assert_eq!(found.read_seconds, 0.0);
-        // A local drive: 32 at once take hardly less time than one after another.
+        // A local drive: 32 reads at once take hardly less time than one after another.
         let (one, full) =
             (reads(1, 7000, 770_000_000, 1.0, 90e-6), reads(32, 14_000, 1_540_000_000, 1.0, 2e-3));
         let found = rates(None, &one, &full, Some(&reads(4, 620, 620 << 22, 1.0, 6e-3)));

@@ -1,10 +1,27 @@
-//! Tiers: the places a sample's bytes can come from, and what is kept on the fast ones because the schedule says so.
+//! Tiers: the places that a sample's bytes can come from, and the copies that fast ones keep because the schedule is
+//! known.
 //!
-//! A [`Cache`] has a list of tiers that keep copies, from the fastest to the slowest ([`copies`] says what they have in
-//! common): memory ([`ram`]), directories on local drives ([`store`]), the caches of the job's other nodes ([`peers`]).
-//! Below them all is the source. A [`plan`] for each tier (pure) says what to admit and what to evict, [`placement`] on
-//! which node a sample is at home, [`fill`] how the tiers are filled, and [`convert`] which form copies have. The
-//! cache's reader works over all tiers and carries the plans out beneath the pipeline.
+//! ```text
+//! reader ─┬─ memory has a copy of the file's version? ────► copied ────────────────────┐
+//!         ├─ a directory has one? ─► io_uring on segments ─────────────────────────────┼─► checksum ─► slot
+//!         ├─ another node owns the sample? ─► request to that node ────────────────────┘
+//!         └─ otherwise ─► the source's reader, on its own thread ─► slot ─► offered to the tiers
+//! stager (its own thread) ─► the source, in large pieces, in the order of next use ─► offered to the tiers
+//! ```
+//!
+//! A [`Cache`] has a list of tiers that keep copies, from the fastest to the slowest: memory ([`ram`]), directories on
+//! local drives ([`store`]), and the caches of the job's other nodes ([`peers`]). [`copies`] defines their common
+//! interface. Below them is the source. The cache's reader works over all tiers and applies the plans; the pipeline
+//! only sees a reader.
+//!
+//! - A [`plan`] for each tier (pure) decides which samples it admits and evicts.
+//! - [`placement`] (pure) computes the owner node of each sample.
+//! - [`fill`] chooses whether samples are kept as they are read, or staged ahead.
+//! - [`convert`] converts copies to other storage formats.
+//!
+//! Training never depends on the tiers. A sample that a tier cannot give in time is read from the source, and a sample
+//! that cannot be written in time is not kept. Both are counted. Only threads that decompress blocks wait for the
+//! store, briefly. → `tests/load/tiers.rs`
 
 mod cache;
 mod catalog;

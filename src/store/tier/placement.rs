@@ -1,13 +1,14 @@
-//! Which node keeps which sample: each sample has a home, and every node computes it alone.
+//! Computes which node keeps which sample. Each sample has an owner node (`home`), and every node computes it alone.
 //!
-//! Samples are dealt out to *slots*, and a slot's home is found by weighted rendezvous hashing (Thaler and Ravishankar,
-//! "Using name-based mappings to increase hit rates", 1998): each node draws a time for each slot, exponentially
-//! distributed with its capacity as the rate, and the earliest has it. So a node that comes or goes takes its own slots
-//! along and no others. What chance gives a node beyond its capacity goes to the next in time that has room, which
-//! moves a little more, but lets caches that hold the dataset together hold it in fact.
+//! Samples are assigned to *slots*, and a slot's owner is found by weighted rendezvous hashing (Thaler and Ravishankar,
+//! "Using name-based mappings to increase hit rates", 1998). Each node draws a time for each slot, exponentially
+//! distributed with its capacity as the rate, and the node with the earliest time owns the slot. So a node that joins
+//! or leaves moves only its own slots. A slot that exceeds its node's capacity goes to the next node in time that has
+//! room. That moves slightly more slots, but nodes whose capacities together suffice then really hold the whole
+//! dataset.
 //!
-//! Where they do not hold it together, a bidder for what is missing, called *nobody*, takes part like a node.
-//! Everything is computed in integers, so that all machines get the same.
+//! If the capacities do not suffice, a virtual bidder for the missing bytes takes part like a node; its slots have no
+//! owner. All arithmetic is in integers, so that all machines compute the same result.
 
 use base::crc::checksum;
 use base::error::{Error, Result};
@@ -18,37 +19,37 @@ use std::num::NonZeroU64;
 /// A node that keeps samples for all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeShare {
-    /// The name by which it is known, also after it was gone: its hostname.
+    /// The name that identifies it, also after an absence: its hostname.
     pub name: String,
     /// The bytes that it can keep.
     pub capacity: u64,
 }
 
-/// The homes of all samples of a dataset among some nodes.
+/// The owner nodes of all samples of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
     deal: Deal,
-    /// The home of each slot's samples: the place of a node in the list that was given, or [`NOBODY`].
+    /// The owner of each slot: the place of a node in the list that was given, or [`NOBODY`].
     homes: Vec<u32>,
 }
 
-/// The home of what no node keeps.
+/// The owner of slots that no node keeps.
 const NOBODY: u32 = u32::MAX;
 
-/// The most slots, whose homes take half a megabyte. Of a thousand nodes each has a hundred of them.
+/// The most slots. Their owners take half a megabyte. Of a thousand nodes, each owns about a hundred of them.
 const MOST_SLOTS: u64 = 1 << 17;
 
 impl Placement {
-    /// Finds the homes of `samples` samples among `nodes`. `bytes` gives the size of each sample, 0 for one that is
-    /// never used. It takes a time in proportion to the samples, and to the slots times the nodes: some milliseconds
+    /// Finds the owner nodes of `samples` samples among `nodes`. `bytes` returns the size of each sample, 0 for one
+    /// that is never used. The time is proportional to the samples, and to the slots times the nodes: some milliseconds
     /// for ten nodes, a second for a thousand.
     ///
-    /// Where the capacities suffice, every sample has a home. Where they do not, no node is given more than its
-    /// capacity; where they just suffice, a node may be given more by less than a slot, which is one sample in small
-    /// datasets and a hundred-thousandth of large ones.
+    /// If the capacities suffice, every sample has an owner node. If they do not, no node gets more than its capacity.
+    /// If they just suffice, a node may exceed its capacity by less than a slot, which is one sample in small datasets
+    /// and a hundred-thousandth of large ones.
     ///
     /// # Errors
-    /// [`Error::Config`] for a node without a name, and for two of one name.
+    /// [`Error::Config`] for a node without a name, and for two nodes with the same name.
     pub fn new(
         nodes: &[NodeShare],
         fingerprint: &Fingerprint,
@@ -67,7 +68,7 @@ impl Placement {
         Ok(Self { deal, homes })
     }
 
-    /// A number that placements share which are the same, and hardly any others.
+    /// Returns a digest. Equal placements have the same one, and hardly any others do.
     pub fn digest(&self) -> u64 {
         let of = |numbers: &[u32]| {
             let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
@@ -76,18 +77,18 @@ impl Placement {
         of(&self.deal.begins) << 32 ^ self.deal.slots << 40 ^ of(&self.homes)
     }
 
-    /// The node that keeps `sample`, by its place in the list that was given; `None` where no node does.
+    /// Returns the node that keeps `sample`, by its place in the list that was given; `None` if no node does.
     ///
     /// # Panics
-    /// Panics when there is no such sample.
+    /// Panics if there is no such sample.
     pub fn home(&self, sample: u64) -> Option<usize> {
         let home = self.homes[self.deal.slot(sample)];
         (home != NOBODY).then_some(home as usize)
     }
 }
 
-/// How samples are dealt out to slots: in rounds, of which each gives every slot one sample. Samples that are alike
-/// often stand in a row or at equal distances, so each round begins at another slot.
+/// The assignment of samples to slots, in rounds that each give every slot one sample. Similar samples are often
+/// consecutive or at equal distances, so each round begins at another slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Deal {
     slots: u64,
@@ -98,7 +99,7 @@ struct Deal {
 impl Deal {
     fn new(key: &RandomKey, samples: u64) -> Self {
         let rounds = samples.div_ceil(MOST_SLOTS).max(1);
-        // The last round is as full as it can be.
+        // The last round is as full as possible.
         let slots = samples.div_ceil(rounds).max(1);
         Self { slots, begins: (0..rounds).map(|round| key.stream(round).below(slots) as u32).collect() }
     }
@@ -110,22 +111,22 @@ impl Deal {
     }
 }
 
-/// Those who can keep slots, in the order of their names: all nodes with a capacity, and nobody.
+/// The possible owners of slots, in the order of their names: all nodes with a capacity, and the virtual bidder.
 struct Bidders(Vec<Bidder>);
 
 struct Bidder {
     /// The node's place in the list that was given, or [`NOBODY`].
     node: u32,
     key: RandomKey,
-    /// How long the bidder takes in the mean: 2⁶⁴ over its capacity.
+    /// The mean of the bidder's times: 2⁶⁴ divided by its capacity.
     pace: u64,
     /// The bytes that it can still keep.
     room: u64,
 }
 
-/// How many blocks of random numbers are computed at a time, each for [`WORDS`] slots.
+/// The number of blocks of random numbers that are computed at a time, each for [`WORDS`] slots.
 const RUN: usize = 16;
-/// How many random numbers a block has.
+/// The number of random numbers in a block.
 const WORDS: usize = 4;
 
 impl Bidders {
@@ -154,11 +155,11 @@ impl Bidders {
                 room: capacity.get(),
             })
         };
-        // No node is called like nobody.
+        // The virtual bidder has the empty name, which no node has.
         Ok(Self(std::iter::once((NOBODY, "", missing)).chain(capacities).filter_map(bidder).collect()))
     }
 
-    /// The bidders that are the first in time at the slots of a run.
+    /// Returns the bidders with the earliest times at the slots of a run.
     fn first_choices(&self, run: u64) -> impl Iterator<Item = u32> + use<> {
         let mut first = [[(u128::MAX, 0); WORDS]; RUN];
         for (number, bidder) in (0..).zip(&self.0) {
@@ -166,7 +167,7 @@ impl Bidders {
             for (block, first) in first.iter_mut().enumerate() {
                 for (word, first) in first.iter_mut().enumerate() {
                     let word = words[word][block];
-                    // No time is shorter than its number, so few need to be computed.
+                    // The word itself is a lower bound of its exponential, so few of these need to be computed.
                     if u128::from(word) * u128::from(bidder.pace) < first.0 {
                         *first = (bidder.time(word), number).min(*first);
                     }
@@ -176,15 +177,15 @@ impl Bidders {
         first.into_iter().flatten().map(|(_, number)| number)
     }
 
-    /// Gives a slot of `bytes` to the first in time that has room for it, where `first` is the first of all. Returns
-    /// who that is.
+    /// Gives a slot of `bytes` to the bidder with the earliest time that has room for it. `first` is the earliest of
+    /// all. Returns the new owner.
     fn give(&mut self, slot: u64, bytes: u64, first: usize) -> u32 {
         let first = match self.0.get(first) {
             None => return NOBODY,
             Some(bidder) if bidder.room >= bytes => Some(first),
             Some(_) => self.first_with(slot, |bidder| bidder.room >= bytes),
         };
-        // In the end there may be room for a part of the slot only.
+        // At the end there may be room for only a part of the slot.
         let nobody = || self.0.iter().position(|bidder| bidder.node == NOBODY);
         let first = first.or_else(nobody).or_else(|| self.first_with(slot, |bidder| bidder.room > 0));
         let Some(bidder) = first.map(|first| &mut self.0[first]) else { return NOBODY };
@@ -192,7 +193,7 @@ impl Bidders {
         bidder.node
     }
 
-    /// The first in time at a slot among the bidders that `can` keep it.
+    /// Returns the bidder with the earliest time at a slot, among those that `can` keep it.
     fn first_with(&self, slot: u64, can: impl Fn(&Bidder) -> bool) -> Option<usize> {
         let bidders = self.0.iter().enumerate().filter(|(_, bidder)| can(bidder));
         let word = |bidder: &Bidder| bidder.key.block(slot / WORDS as u64, 0)[slot as usize % WORDS];
@@ -201,18 +202,20 @@ impl Bidders {
 }
 
 impl Bidder {
-    /// The time at which the bidder comes to a slot for which it has drawn `word`.
+    /// Returns the bidder's time at a slot for which it has drawn `word`.
     fn time(&self, word: u32) -> u128 {
         u128::from(exponential(word)) * u128::from(self.pace)
     }
 }
 
-/// −ln(1 − `word` / 2³²) as a multiple of 2⁻³²: exponentially distributed with mean 1 when `word` is uniform.
+/// Returns −ln(1 − `word` / 2³²) as a multiple of 2⁻³². It is exponentially distributed with mean 1 if `word` is
+/// uniform.
 fn exponential(word: u32) -> u64 {
     const FRACTION: u32 = 32;
     /// ln 2.
     const LN_2: u128 = 0xB172_17F8;
-    // The binary logarithm of the rest, digit by digit: a square that reaches 2 has a logarithm of 1/2 or more.
+    // Computes the binary logarithm of the rest, digit by digit: a square that reaches 2 has a logarithm of 1/2 or
+    // more.
     let rest = (1 << 32) - u64::from(word);
     let mut digits = u64::from(rest.ilog2());
     let mut mantissa = rest << rest.leading_zeros();

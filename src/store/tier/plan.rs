@@ -1,13 +1,15 @@
-//! What a tier keeps: pure decisions, which the pipeline and the simulator share.
+//! Decides what a tier keeps. Pure; the pipeline and the simulator share it.
+//!
+//! Samples of one *group* are used at about the same time. They are stored in their own segments and leave together.
 
 use data::schedule::{Order, RepeatSpread};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A place in the future of a training: `epoch · samples + position`.
+/// A point in the progress of a training: `epoch · samples + position`.
 pub type Moment = u64;
 
-/// When a node uses which samples, for as many epochs as are known. Pure; nothing of it is exchanged between nodes.
+/// The uses of samples by a node, for as many epochs as are known. Pure; nodes do not exchange it.
 #[derive(Debug, Clone)]
 pub struct KnownUses {
     samples: u64,
@@ -29,49 +31,50 @@ pub struct NodeSlice {
 }
 
 impl NodeSlice {
-    /// The part of `ranks` with `batch_size` samples each, in a world of `world_size` ranks.
+    /// Returns the part of `ranks` with `batch_size` samples each, in a world of `world_size` ranks.
     pub fn of(ranks: Range<u32>, batch_size: u32, world_size: u32) -> Self {
         let batch = u64::from(batch_size);
         let (begin, end) = (batch * u64::from(ranks.start), batch * u64::from(ranks.end));
         Self { global_batch: batch * u64::from(world_size), begin, end }
     }
 
-    /// Whether the node takes the sample at the place with this number in an epoch. Where the last batch is dropped or
-    /// split anew, the answer for its places is a guess.
+    /// Returns whether the node takes the sample at this place of an epoch. For places of a last batch that is dropped
+    /// or split differently, this is a guess.
     pub fn takes(&self, place: u64) -> bool {
         (self.begin..self.end).contains(&(place % self.global_batch))
     }
 
-    /// Whether the node takes the whole global batch.
+    /// Returns whether the node takes the whole global batch.
     pub fn is_whole(&self) -> bool {
         self.end - self.begin == self.global_batch
     }
 }
 
 impl KnownUses {
-    /// The uses by a node that takes `slice` of epochs in these `orders`, of which the first is `first_epoch`'s.
+    /// Computes the uses by a node that takes `slice` of epochs in these `orders`. The first order is that of
+    /// `first_epoch`.
     ///
     /// # Panics
-    /// Panics when there is none.
+    /// Panics if there is no order.
     pub fn new(first_epoch: u64, orders: Vec<Order>, slice: NodeSlice) -> Self {
         let spread = RepeatSpread::new(&orders[0], slice.global_batch);
         Self { samples: orders[0].len(), first_epoch, orders, slice, spread }
     }
 
-    /// The moment of `position` in `epoch`.
+    /// Returns the moment of `position` in `epoch`.
     pub fn moment(&self, epoch: u64, position: u64) -> Moment {
         epoch * self.samples + position
     }
 
-    /// The moment at which the node is through with the repeats of `sample` in `epoch`, which is one of the known ones.
+    /// Returns the moment of the last repeat of `sample` in `epoch`, which must be a known epoch.
     pub fn last_use(&self, sample: u64, epoch: u64) -> Moment {
         let last = self.orders[(epoch - self.first_epoch) as usize].positions(sample).max();
         self.moment(epoch, last.unwrap_or_default())
     }
 
-    /// The moment after `moment` at which the node uses `sample` next; `None` where the known epochs do not say.
-    /// It costs one inverse of the order for each epoch that is searched: on average as many as there are nodes, or
-    /// repeats if these are more.
+    /// Returns the first moment after `moment` at which the node uses `sample`; `None` if no known epoch uses it again.
+    /// Each epoch that is searched costs one inverse of the order. On average that is as many epochs as there are
+    /// nodes, or repeats if these are more.
     pub fn next_use(&self, sample: u64, moment: Moment) -> Option<Moment> {
         let known = self.first_epoch..self.first_epoch + self.orders.len() as u64;
         let first = (moment / self.samples.max(1)).max(known.start);
@@ -83,15 +86,15 @@ impl KnownUses {
     }
 }
 
-/// Which samples stay when not all fit.
+/// Which samples stay if not all fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetentionRule {
-    /// The samples that came first stay: the tier is filled, and then it stops. No rule reads less where a node uses
-    /// every sample once an epoch, or where the tier has room for all.
+    /// The samples that came first stay: the tier is filled, and then it stops. No rule reads less if a node uses every
+    /// sample once an epoch, or if the tier has room for all.
     Keep,
-    /// The samples that are used soonest stay. Knowing the future pays where a node uses a part of the samples in each
-    /// epoch (two to five times the hits), because it is one of several or because samples are repeated. Samples of one
-    /// group are used within `moments` of one another, and leave together.
+    /// The samples that are used soonest stay. This pays (two to five times the hits) if a node uses only a part of the
+    /// samples in each epoch, because it is one of several nodes or because samples are repeated. Samples of one group
+    /// are used within `moments` of one another, and leave together.
     NextUse {
         /// The length of a group.
         moments: Moment,
@@ -99,32 +102,31 @@ pub enum RetentionRule {
 }
 
 impl RetentionRule {
-    /// The best rule for a node that takes `slice` of epochs such as `order`, and whose tier has no room for all.
+    /// Returns the best rule for a node that takes `slice` of epochs such as `order`, if its tier has no room for all.
     pub fn best(slice: NodeSlice, order: &Order) -> Self {
         let uses_all = slice.is_whole() && order.repeats() == 1;
-        // A sample that is drawn again and again in an epoch is always used soon: it came first, and stays for that
-        // reason.
+        // A sample that is drawn repeatedly within an epoch is always used soon, so it also came first and stays.
         if uses_all || order.selection().repeats() {
             return Self::Keep;
         }
-        // An eighth of an epoch is fine enough that groups which are half used up hold little of the tier, and coarse
-        // enough that few groups fill side by side.
+        // An eighth of an epoch is fine enough that half-used groups hold little of the tier, and coarse enough that
+        // few groups fill at the same time.
         Self::NextUse { moments: (order.len() / 8).max(1) }
     }
 }
 
-/// The number of a group of samples that are used at about the same time: that of their stretch of moments. Under
+/// The number of a group of samples that are used at about the same time: that of their interval of moments. Under
 /// [`RetentionRule::Keep`] all samples are in group 0.
 pub type GroupId = u64;
 
-/// What becomes of a sample whose bytes are at hand.
+/// The decision about a sample whose bytes have arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// The sample is not kept.
     Bypass,
-    /// The sample is kept, with those of `group`.
+    /// The sample is kept with those of `group`.
     Admit {
-        /// The group of samples with which it leaves.
+        /// The group of samples that it leaves with.
         group: GroupId,
     },
 }
@@ -140,24 +142,24 @@ pub struct TierPlan {
 }
 
 impl TierPlan {
-    /// A plan for an empty tier.
+    /// Makes a plan for an empty tier.
     pub fn new(rule: RetentionRule, capacity: u64) -> Self {
         Self { rule, capacity, held: 0, groups: BTreeMap::new(), evicted: Vec::new() }
     }
 
-    /// The bytes held.
+    /// Returns the bytes held.
     #[cfg(test)]
     pub fn held(&self) -> u64 {
         self.held
     }
 
-    /// Notes that `bytes` are in the tier already.
+    /// Records that `bytes` are in the tier already.
     pub fn found(&mut self, group: GroupId, bytes: u64) {
         *self.groups.entry(group).or_default() += bytes;
         self.held += bytes;
     }
 
-    /// Notes that `bytes` were to be kept and could not be.
+    /// Records that `bytes` were admitted but could not be kept.
     pub fn lost(&mut self, group: GroupId, bytes: u64) {
         if let Some(held) = self.groups.get_mut(&group) {
             let less = bytes.min(*held);
@@ -168,7 +170,7 @@ impl TierPlan {
 
     /// Decides whether to keep a sample of `bytes` that is used at `now`, and again at `next`.
     ///
-    /// Afterwards [`TierPlan::take_evicted`] has the groups that must leave for it.
+    /// Afterwards [`TierPlan::take_evicted`] returns the groups that must leave for it.
     pub fn admit(&mut self, bytes: u64, next: Option<Moment>, now: Moment) -> Admission {
         let group = match self.rule {
             RetentionRule::Keep => 0,
@@ -182,7 +184,7 @@ impl TierPlan {
             return Admission::Bypass;
         }
         while self.held + bytes > self.capacity {
-            // The group that is used last leaves first, if it is used later than the newcomer.
+            // The group with the latest use leaves first, if that use is later than the new sample's.
             let Some((&last, _)) = self.groups.last_key_value().filter(|(last, _)| **last > group) else {
                 return Admission::Bypass;
             };
@@ -192,7 +194,7 @@ impl TierPlan {
         Admission::Admit { group }
     }
 
-    /// Whether a sample of `bytes` that is used at `now`, and again at `next`, can be kept beside all that is held.
+    /// Returns whether a sample of `bytes` that is used at `now`, and again at `next`, fits alongside everything held.
     pub fn has_room(&mut self, bytes: u64, next: Option<Moment>, now: Moment) -> bool {
         if let RetentionRule::NextUse { moments } = self.rule {
             self.expire(now / moments);
@@ -203,17 +205,17 @@ impl TierPlan {
         self.held + bytes <= self.capacity
     }
 
-    /// The group that is used last of all that are held.
+    /// Returns the held group with the latest use.
     pub fn last_group(&self) -> Option<GroupId> {
         self.groups.last_key_value().map(|(&last, _)| last)
     }
 
-    /// The groups that left since the last call.
+    /// Returns the groups that left since the last call.
     pub fn take_evicted(&mut self) -> Vec<GroupId> {
         std::mem::take(&mut self.evicted)
     }
 
-    /// Evicts groups whose time has passed: they hold nothing of use.
+    /// Evicts groups whose time has passed, because they hold nothing useful.
     fn expire(&mut self, current: GroupId) {
         while let Some((&group, _)) = self.groups.first_key_value().filter(|(group, _)| **group < current) {
             self.evict(group);
@@ -234,7 +236,7 @@ mod tests {
     use std::collections::HashSet;
     use std::sync::Arc;
 
-    /// A tier without files: which samples it holds.
+    /// A tier without files: the samples that it holds.
     #[derive(Default)]
     struct Contents {
         groups: BTreeMap<GroupId, HashSet<u64>>,
@@ -245,7 +247,7 @@ mod tests {
             self.groups.values().any(|samples| samples.contains(&sample))
         }
 
-        /// Does what the plan decided about `sample`.
+        /// Applies the plan's decision about `sample`.
         fn apply(&mut self, sample: u64, admission: Admission, evicted: &[GroupId]) {
             for group in evicted {
                 self.groups.remove(group);
@@ -261,8 +263,8 @@ mod tests {
         (0..epochs).map(order).collect()
     }
 
-    /// Share of hits of node 0 of `nodes` that shows samples `repeats` times, in epochs that neither fill the tier nor
-    /// lack a future. A batch reads a sample once.
+    /// Returns the share of hits of node 0 of `nodes`, if samples are shown `repeats` times. It counts only epochs in
+    /// which the tier is full and the future is known. A batch reads a sample once.
     fn hits(
         nodes: u32,
         repeats: u32,
@@ -311,7 +313,7 @@ mod tests {
     #[test]
     fn what_is_used_soonest_is_kept_where_an_epoch_uses_a_part() {
         // Belady's optimum for 4 and 16 nodes is .563 and .584 (simulated with single samples); groups cost a little.
-        // To one node, repeats are what several nodes are: each epoch uses one sample in so many.
+        // For one node, repeats act like several nodes: each epoch uses one sample in that many.
         for (nodes, repeats, optimum, kept) in
             [(4, 1, 0.563, 0.248), (16, 1, 0.584, 0.251), (1, 4, 0.563, 0.248), (4, 3, 0.563, 0.248)]
         {
@@ -356,7 +358,7 @@ mod tests {
                     groups.remove(&group);
                 }
                 if let Admission::Admit { group } = admission {
-                    // Some cannot be written.
+                    // Some samples cannot be written.
                     match stream.below(10) {
                         0 => plan.lost(group, bytes),
                         _ => *groups.entry(group).or_default() += bytes,

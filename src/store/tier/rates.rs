@@ -1,4 +1,4 @@
-//! How fast tiers are: what a plan computes with, measured on a machine or given by a scenario.
+//! The speed of tiers, for plans: measured on a machine, or given by a scenario.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TierRates {
-    /// Seconds until a file is open; paid for each file, and so only once for a shard.
+    /// Seconds until a file is open. It is paid for each file, and so only once for a shard.
     pub open_seconds: f64,
-    /// Seconds from asking for bytes until the first arrives.
+    /// Seconds from the request for bytes until the first arrives.
     pub read_seconds: f64,
-    /// The number of requests that the tier serves side by side.
+    /// The number of requests that the tier serves concurrently.
     pub concurrency: f64,
     /// Bytes per second that it gives to all readers together.
     pub read_bandwidth: f64,
@@ -32,15 +32,15 @@ pub struct Machine {
 }
 
 impl TierRates {
-    /// The least seconds in which `files` files (or, of open shards, extents) of `bytes` in all come in random order:
-    /// as many at once as are served side by side, and no faster than the bandwidth.
+    /// Returns the least seconds in which `files` files (or extents of open shards) of `bytes` in total arrive in
+    /// random order. They are limited by the concurrency and by the bandwidth.
     pub fn random_seconds(&self, files: u64, bytes: u64, opens: bool) -> f64 {
         let latency = self.read_seconds + if opens { self.open_seconds } else { 0.0 };
         let waiting = files as f64 * latency / self.concurrency.max(1.0);
         waiting.max(bytes as f64 / self.read_bandwidth)
     }
 
-    /// The least seconds in which `bytes` come in reads of `piece` bytes.
+    /// Returns the least seconds in which `bytes` arrive in reads of `piece` bytes.
     pub fn sequential_seconds(&self, bytes: u64, piece: u64) -> f64 {
         self.random_seconds(bytes.div_ceil(piece.max(1)), bytes, false)
     }
@@ -59,7 +59,7 @@ mod tests {
             read_bandwidth: 1e9,
             write_bandwidth: 0.0,
         };
-        // 16 files of 3 ms each, side by side.
+        // 16 files of 3 ms each, concurrently.
         assert!((pfs.random_seconds(16, 16 * 4096, true) - 3e-3).abs() < 1e-9);
         assert!((pfs.sequential_seconds(1 << 30, 8 << 20) - (1u64 << 30) as f64 / 1e9).abs() < 1e-9);
     }

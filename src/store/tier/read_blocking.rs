@@ -1,4 +1,4 @@
-//! Reads one sample through the tiers by plain blocking calls: for substitutes of failed samples, and for single reads.
+//! Reads one sample through the tiers with blocking calls: for substitutes of failed samples, and for single reads.
 
 use super::cache::{Cache, SampleOrigin, TierPlace};
 use super::copies::{CopyFault, Location};
@@ -11,14 +11,14 @@ use base::tier_name::TierName;
 use pixels::decode::{FileRestorer, form_of};
 
 impl Cache {
-    /// Reads a sample's bytes, and says which tier they came from. They are checked, counted and kept like any other
-    /// sample's.
+    /// Reads a sample's bytes, and returns the tier that they came from. They are checked, counted and kept like those
+    /// of any other sample.
     ///
     /// # Errors
     /// The errors of reading it from the source.
     ///
     /// # Panics
-    /// Panics when the dataset has no such sample.
+    /// Panics if the dataset has no such sample.
     pub fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, TierName)> {
         let index = self.index();
         let extent = index.extent(sample);
@@ -46,9 +46,9 @@ impl Cache {
         Ok((bytes, TierName::SOURCE))
     }
 
-    /// Reads a copy's bytes; `None` when they cannot be read or are wrong.
+    /// Reads a copy's bytes; `None` if they cannot be read or are wrong.
     fn read_copy(&self, sample: u64, place: TierPlace, location: Location) -> Option<Vec<u8>> {
-        // Nobody waits for a single sample of another node: it is read from the source.
+        // A single sample of another node is not worth the wait: it is read from the source.
         let read = self.tier(place).parts().local.map(|local| local.read_blocking(&location));
         let fault = match read.transpose() {
             Ok(None) => Some(CopyFault::Gone),
@@ -63,7 +63,8 @@ impl Cache {
         None
     }
 
-    /// Whether a copy is of these bytes of the source; one in another form is read and gives back its file.
+    /// Returns whether a copy matches these bytes of the source. A copy in another storage format is converted back to
+    /// its file.
     pub(super) fn is_copy_of(&self, place: TierPlace, location: &Location, bytes: &[u8]) -> bool {
         if location.extent.length as usize == bytes.len() {
             return location.is_copy(bytes);
@@ -75,7 +76,7 @@ impl Cache {
         })
     }
 
-    /// Compares the source's bytes of a sample with its copy.
+    /// Compares the source's bytes of a sample with its copy. Confirms the copy, or drops it.
     pub(super) fn compare(&self, sample: u64, place: TierPlace, location: &Location, bytes: &[u8]) {
         if self.is_copy_of(place, location, bytes) {
             self.tier(place).confirm(sample, location);

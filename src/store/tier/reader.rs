@@ -1,4 +1,13 @@
-//! A reader over all tiers: an extent of the dataset is read from the tier that has it. `route.rs` says which that is.
+//! The reader over all tiers: reads each sample from the tier that `route.rs` chooses.
+//!
+//! A copy that a tier has but cannot give (damaged, evicted, unreadable) is read from the source into the same slot,
+//! and counted.
+//!
+//! Of a packed copy in a directory, only the wanted parts are read, unless a tier must keep the sample, because tiers
+//! keep whole samples. The pipeline chooses the parts by a header summary (`outline`) before the copy is known. So the
+//! request names that summary, and a copy with another one is read whole. For parts, the checksums of the head and of
+//! the rows are verified, and the summary. If anything is wrong, the copy is read whole, and its own checksum decides.
+//! → `tests/load/cached_parts.rs`
 
 use super::cache::{Cache, SampleOrigin, TierPlace};
 use super::copies::{CopyFault, Location, TierReader};
@@ -19,11 +28,10 @@ use std::sync::Arc;
 #[cfg(test)]
 mod tests;
 
-/// Reads samples from the fastest tier that has them, and else from the source; also those that a tier has but cannot
-/// give.
+/// Reads samples from the fastest tier that has them, and otherwise from the source.
 pub(crate) struct TieredReader {
     cache: Arc<Cache>,
-    /// The source's reader, and behind it that of each tier.
+    /// The source's reader, followed by that of each tier.
     readers: ReaderGroup,
     revalidation: Revalidation,
     /// Samples in flight, by token.
@@ -38,21 +46,21 @@ struct PendingSample {
     state: PendingState,
 }
 
-/// A sample that was asked for.
+/// A requested sample.
 #[derive(Clone, Copy)]
 struct AskedSample {
     sample: u64,
     /// The extent in the dataset.
     extent: Extent,
-    /// Where it comes from if it is read from the source.
+    /// The origin to report if it is read from the source.
     at_source: SampleOrigin,
-    /// The parts that are enough of a copy with this outline.
+    /// The wanted parts, and the header summary of the copy that they are chosen for.
     parts: Option<(ByteParts, OutlinedBytes)>,
 }
 
 impl AskedSample {
-    /// Whether what was read of the copy at `location` is what was written there. Of a copy that was read in parts its
-    /// own checksums say that, of the head and of the rows; bytes that were not read are not checked.
+    /// Returns whether the bytes that were read match the copy at `location`. For parts, the copy's own checksums of
+    /// the head and of the rows decide; bytes that were not read are not checked.
     fn is_intact(&self, location: &Location, bytes: &Filled) -> bool {
         match (bytes.in_parts(), &self.parts) {
             ((all, None), _) => location.is_copy(all),
@@ -64,25 +72,25 @@ impl AskedSample {
     }
 }
 
-/// How far a sample in flight has come.
+/// The progress of a sample in flight.
 enum PendingState {
-    /// The version of its file has been asked for; the sample will be read into this slot.
+    /// The version of its file was requested. The sample will be read into this slot.
     Look { slot: Slot, copy: Option<(TierPlace, Location)> },
     /// It is being read.
     Read(Route),
 }
 
-/// The source's reader in the group.
+/// The place of the source's reader in the group.
 const SOURCE: usize = 0;
 
-/// A tier's reader in the group.
+/// Returns the place of a tier's reader in the group.
 fn of(place: TierPlace) -> usize {
     place + 1
 }
 
 impl TieredReader {
-    /// Opens the readers of all tiers. That of the source, which `source` opens, and all but one that wait for their
-    /// reads themselves have threads of their own.
+    /// Opens the readers of all tiers. The source's reader, which `source` opens, has its own thread. So have all
+    /// tiers' readers that wait for their reads themselves, except the first of these, which the calling thread drives.
     ///
     /// # Errors
     /// The errors of opening any of them.
@@ -115,7 +123,7 @@ impl TieredReader {
         Ok(Self { cache, readers, revalidation, asked, arrived, looked })
     }
 
-    /// Submits a sample's read, or asks for the version of its file first.
+    /// Submits a sample's read, or requests the version of its file first.
     fn follow(&mut self, token: u64, asked: AskedSample, slot: Slot, lookup: RouteLookup) {
         match lookup {
             RouteLookup::Found(route) => self.read(token, asked, slot, route),
@@ -132,14 +140,14 @@ impl TieredReader {
         if let Route::Copy(place, location) = &route
             && location.extent.length as usize + OVERHEAD > slot.capacity()
         {
-            // The slot is as large as any, for a huge sample that another form made a little larger.
+            // The slot has the largest possible size, but another storage format made this huge sample slightly larger.
             self.cache.fell_back(asked.sample, *place, *location, None);
             let lookup = self.cache.route_without_copy(asked.extent.file);
             return self.follow(token, asked, slot, lookup);
         }
         match &route {
             Route::Copy(place, location) => {
-                // The copy may be another than the one that the parts were chosen for.
+                // The copy may be another one than the parts were chosen for.
                 let outlined = || self.cache.outline(asked.sample, *place, location);
                 let parts = asked.parts.filter(|(_, chosen_by)| outlined() == Some(*chosen_by));
                 let parts = parts.map(|(parts, _)| parts);
@@ -154,7 +162,7 @@ impl TieredReader {
         self.asked.insert(token, PendingSample { asked, state: PendingState::Read(route) });
     }
 
-    /// Submits the reads of samples whose files' versions have come. Returns whether there were any.
+    /// Submits the reads of samples whose files' versions have arrived. Returns whether there were any.
     fn go_on(&mut self) -> bool {
         self.revalidation.take(&mut self.looked);
         let mut looked = std::mem::take(&mut self.looked);
@@ -171,7 +179,8 @@ impl TieredReader {
         any
     }
 
-    /// Passes on what has come, and has it kept. A copy that is wrong is read from the source.
+    /// Returns completed reads, and offers their samples to the tiers. A sample with a wrong copy is read from the
+    /// source.
     fn come(&mut self, out: &mut Vec<Completion>) {
         let mut arrived = std::mem::take(&mut self.arrived);
         for (_, completion) in arrived.drain(..) {
@@ -219,7 +228,7 @@ impl TieredReader {
                 return;
             }
             Ok(bytes) if bytes.in_parts().1.is_some() => match bytes.into_slot() {
-                // The checksum of the whole copy says whether it is damaged, or was outlined wrongly.
+                // The checksum of the whole copy decides whether the copy is damaged or its header summary is wrong.
                 Some(slot) => {
                     let asked = AskedSample { parts: None, ..asked };
                     return self.read(token, asked, slot, Route::Copy(place, location));
@@ -234,20 +243,20 @@ impl TieredReader {
             self.cache.fell_back(sample, place, location, fault);
         }
         match slot {
-            // It is asked for once more, with the version that its file has.
+            // Request it again, with the version that its file has.
             Some(slot) if unconfirmed => {
                 let lookup = RouteLookup::NeedsVersion(Some((place, location)));
                 self.follow(token, asked, slot, lookup);
             }
             Some(slot) => {
-                // Another node that has nothing is pushed the sample. If it did not give it in time, that would only
+                // A node without the sample gets it pushed. A node that may have it was only late, and a push would
                 // make it later.
                 let may_have_it = self.cache.is_of_nodes(place) && fault != Some(CopyFault::Gone);
                 let at_source = if may_have_it { SampleOrigin::SourceUnpushed } else { SampleOrigin::Source };
                 let lookup = self.cache.route_without_copy(extent.file);
                 self.follow(token, AskedSample { at_source, ..asked }, slot, lookup);
             }
-            // The slot was lost with a thread that panicked: there is nothing to read into.
+            // The slot was lost with a thread that panicked, so there is nothing to read into.
             None => {
                 let error = Error::Internal("a reader of the cache lost its slot".into());
                 out.push(Completion::failed(token, error, None));
@@ -255,7 +264,7 @@ impl TieredReader {
         }
     }
 
-    /// Waits for what comes first, from any tier.
+    /// Waits for the first answer, from any tier.
     fn wait_once(&mut self) -> Result<()> {
         if self.readers.in_flight() == 0 {
             self.revalidation.wait(&mut self.looked);
@@ -265,18 +274,18 @@ impl TieredReader {
         self.readers.wait(looked, &mut self.arrived)
     }
 
-    /// Whether there are reads in flight from copies of this node's own.
+    /// Returns whether reads from this node's own copies are in flight.
     fn own_copies_in_flight(&self) -> bool {
         self.cache.local_tiers().any(|(place, _)| self.readers.get(of(place)).in_flight() > 0)
     }
 
-    /// The reads in flight from copies, each of which may have to be read from the source instead.
+    /// Returns the number of reads in flight from copies. Each may have to be repeated from the source.
     fn copies_in_flight(&self) -> usize {
         self.readers.in_flight() - self.readers.get(SOURCE).in_flight()
     }
 }
 
-/// The error by which a tier says that it gives a copy only to who knows the version of its file.
+/// The error of a tier that gives a copy only for a request with the version of its file.
 #[derive(Debug)]
 pub(super) struct Unconfirmed;
 
@@ -288,7 +297,7 @@ impl std::fmt::Display for Unconfirmed {
 
 impl std::error::Error for Unconfirmed {}
 
-/// What a failed read says about the copy; `None` where it is the process that lacks something.
+/// Returns the fault of a copy that a failed read shows; `None` if this process lacks a resource.
 pub(super) fn fault(error: &Error) -> Option<CopyFault> {
     const OURS: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];
     match error {
@@ -303,7 +312,7 @@ pub(super) fn fault(error: &Error) -> Option<CopyFault> {
 
 impl Reader for TieredReader {
     fn room(&self) -> usize {
-        // A sample that falls back needs a place at the source; one whose version is asked for needs a place anywhere.
+        // A copy that fails needs a place at the source. A sample that waits for a version needs a place anywhere.
         let revalidation = self.revalidation.in_flight();
         let source = self.readers.get(SOURCE).room().saturating_sub(self.copies_in_flight());
         let copies = (0..self.cache.tiers().len()).map(|place| self.readers.get(of(place)).room());
@@ -316,7 +325,7 @@ impl Reader for TieredReader {
 
     fn submit(&mut self, request: ReadRequest) {
         let Some(sample) = self.cache.index().sample_of(request.extent) else {
-            // An extent that is no sample is kept nowhere.
+            // An extent that is no sample has no copies.
             return self.readers.submit(SOURCE, ReadRequest { parts: None, ..request });
         };
         let ReadRequest { token, extent, slot, parts, chosen_by, .. } = request;
@@ -329,7 +338,7 @@ impl Reader for TieredReader {
     fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
         let before = out.len();
         self.go_on();
-        // With room left, nobody waits for these reads.
+        // While there is room for more reads, the pipeline does not wait for these.
         let full = self.room() == 0;
         self.cache.note_demand(full && self.readers.get(SOURCE).in_flight() > 0);
         self.cache.note_own_reads(full && self.own_copies_in_flight());
@@ -339,7 +348,8 @@ impl Reader for TieredReader {
             let went_on = self.go_on();
             let nothing_came = self.arrived.is_empty() && !went_on;
             self.come(out);
-            // A sample that falls back is no answer yet. Else, an empty return means that a waker was called.
+            // A sample that is read again from the source is no answer yet. Otherwise, a return without answers means
+            // that a waker was called.
             if out.len() > before || nothing_came || waited_for == 0 {
                 self.cache.note_demand(false);
                 self.cache.note_own_reads(false);
@@ -357,7 +367,7 @@ impl Reader for TieredReader {
         }))
     }
 
-    /// The reads from the source; the cache counts those of copies.
+    /// Returns the counters of reads from the source. The cache counts those of copies.
     fn stats(&self) -> ReadStats {
         self.readers.get(SOURCE).stats()
     }

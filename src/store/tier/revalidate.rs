@@ -1,5 +1,5 @@
-//! Asks the file system which version of the source's files there is. That takes a moment on a local file system and a
-//! millisecond on others, where threads ask for many files at once.
+//! Queries the current versions of the source's files. A query is fast on a local file system, but takes about a
+//! millisecond on others, where several threads query many files at once.
 
 use crate::io::Waker;
 use crate::io::storage::{Storage, StorageKind};
@@ -13,29 +13,29 @@ use std::thread::JoinHandle;
 
 /// The most threads.
 const MOST_THREADS: usize = 16;
-/// The same where each question is a request to a server.
+/// The same if each query is a request to a server.
 const MOST_REMOTE_THREADS: usize = 64;
 
-/// The answer of the file system about the version of a file.
+/// The answer to a query for the version of a file.
 pub(super) struct VersionAnswer {
-    /// The token of the question.
+    /// The token of the query.
     pub token: u64,
-    /// The version of the file; `None` where there is none that could be told from a later one.
+    /// The version of the file; `None` if it is unknown, or cannot be distinguished from a later one.
     pub version: Option<FileVersion>,
 }
 
-/// Questions in flight, asked by one thread.
+/// Queries in flight, driven by one thread.
 pub(super) struct Revalidation {
     index: Arc<DatasetIndex>,
     in_flight: usize,
-    /// Answers that were found at once.
+    /// Answers that needed no thread.
     ready: VecDeque<VersionAnswer>,
     threads: Option<RevalidationThreads>,
     count: u64,
 }
 
 struct RevalidationThreads {
-    /// The queue of questions; `None` once dropping.
+    /// The queue of queries; `None` while dropping.
     asked: Option<Sender<(u64, FileId)>>,
     answers: Receiver<ThreadAnswer>,
     shared: Arc<RevalidationShared>,
@@ -48,7 +48,7 @@ enum ThreadAnswer {
 }
 
 struct RevalidationShared {
-    /// Whether the asking thread waits for something else, too, and is to be woken when there is an answer.
+    /// Whether the querying thread sleeps elsewhere, to be woken by an answer.
     listening: AtomicBool,
     woken: AtomicBool,
     rouse: Waker,
@@ -56,11 +56,11 @@ struct RevalidationShared {
 }
 
 impl Revalidation {
-    /// Asks for versions of files of `index`, about `depth` at a time. `rouse` is called when there is an answer for a
-    /// caller that [listens](Revalidation::listen).
+    /// Prepares queries for files of `index`, about `depth` at a time. It calls `rouse` when an answer arrives while
+    /// the caller [listens](Revalidation::listen).
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when no thread can be started.
+    /// [`Error::Unavailable`] if no thread can be started.
     pub(super) fn new(index: &Arc<DatasetIndex>, depth: usize, rouse: Waker) -> Result<Self> {
         let near = |root: &std::path::Path| {
             let kind = Storage::of(root).map(|storage| storage.kind);
@@ -82,23 +82,23 @@ impl Revalidation {
         self.in_flight
     }
 
-    /// The number of files asked for since the last call.
+    /// Returns the number of queries since the last call.
     pub(super) fn take_count(&mut self) -> u64 {
         std::mem::take(&mut self.count)
     }
 
-    /// Asks for the version of `file`.
+    /// Queries the version of `file`.
     pub(super) fn ask(&mut self, token: u64, file: FileId) {
         self.in_flight += 1;
         self.count += 1;
         match &self.threads {
-            // Threads that have died answer nothing: then this one asks the file system itself.
+            // If the threads have died, this thread queries the file system itself.
             Some(RevalidationThreads { asked: Some(asked), .. }) if asked.send((token, file)).is_ok() => {}
             _ => self.ready.push_back(VersionAnswer { token, version: version_now(&self.index, file) }),
         }
     }
 
-    /// Appends the answers that are there, without waiting.
+    /// Appends the available answers, without waiting.
     pub(super) fn take(&mut self, out: &mut Vec<VersionAnswer>) {
         let before = out.len();
         out.extend(self.ready.drain(..));
@@ -111,7 +111,7 @@ impl Revalidation {
         self.in_flight -= out.len() - before;
     }
 
-    /// Waits until there is an answer, or until the waker is called.
+    /// Waits until there is an answer, or the waker is called.
     pub(super) fn wait(&mut self, out: &mut Vec<VersionAnswer>) {
         if self.ready.is_empty()
             && self.in_flight > 0
@@ -125,15 +125,15 @@ impl Revalidation {
         self.take(out);
     }
 
-    /// Lets the first answer from now on call `rouse`. Returns `false` when there are answers already.
+    /// Makes the first answer from now on call `rouse`. Returns `false` if answers are already available.
     pub(super) fn listen(&self) -> bool {
         let Some(threads) = &self.threads else { return self.ready.is_empty() };
         threads.shared.listening.store(true, Ordering::SeqCst);
-        // Nobody was told of what came before the flag was set.
+        // Answers that arrived before the flag was set have called nothing.
         threads.answers.is_empty()
     }
 
-    /// A waker that ends a wait.
+    /// Returns a waker that ends a wait.
     pub(super) fn waker(&self) -> Waker {
         let shared = self.threads.as_ref().map(|threads| threads.shared.clone());
         Waker(Arc::new(move || {
@@ -182,7 +182,7 @@ impl RevalidationThreads {
 }
 
 impl Drop for RevalidationThreads {
-    /// Leaves behind threads that a dead file system holds; they own nothing but the index.
+    /// Detaches threads that a dead file system blocks. They own nothing but the index.
     fn drop(&mut self) {
         self.asked = None;
         for handle in self.handles.drain(..).filter(JoinHandle::is_finished) {
@@ -191,7 +191,7 @@ impl Drop for RevalidationThreads {
     }
 }
 
-/// The version of a file, once it can be told from every later version.
+/// Returns the version of a file, once it can be distinguished from every later version.
 pub(super) fn version_now(index: &DatasetIndex, file: FileId) -> Option<FileVersion> {
     let stamp = Stamp::stable(TICK, || index.stat(file)).ok()?;
     stamp.is_stable().then(|| stamp.version())

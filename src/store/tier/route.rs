@@ -1,15 +1,21 @@
-//! Which route a sample comes by, so that no bytes are used whose file has changed since they were copied.
+//! Chooses the route of a sample, so that no bytes are used whose file has changed since they were copied.
 //!
 //! ```text
-//! copy, checked in this run    ──────────────────────► its tier
-//! copy of another run, loose   ─► look at the file ─┬► its tier, where the copy is of the version that is there now
-//! no copy, loose file          ─► look at the file ─┴► source, offered to the tiers as of that version
-//! no copy, no tier takes more  ──────────────────────► source
-//! sample of a shard            ─► likewise, without a look: its version was looked at when the index was opened
+//! copy, verified in this run    ──────────────────────► its tier
+//! copy of another run, loose    ─► stat the file ─┬► its tier, if the copy is of the file's current version
+//! no copy, loose file           ─► stat the file ─┴► source, offered to the tiers as of that version
+//! no copy, no tier takes more   ──────────────────────► source
+//! sample of a shard             ─► likewise without a stat: its version is known since the index was opened
 //! ```
 //!
-//! Of several copies the fastest tier's counts. With [`Verify::Checksum`], samples that would come from a copy come
-//! from the source once a run, and are compared.
+//! Of several copies, that in the fastest tier counts. With [`Verify::Checksum`], samples that would be read from a
+//! copy are read from the source once a run, and compared.
+//!
+//! The *fingerprint* identifies the dataset: names, extents and labels, but no time or place. The *stamp* identifies
+//! the version of a file: size, times and inode, but no device number, because that differs by mount and node. A copy
+//! carries the version that its file had *before* it was read. The writer checks the stamp again before it publishes,
+//! so that no copy mixes two versions. If a file has changed, its samples are read from the source and their copies are
+//! dropped. A segment that is mostly out of date is removed.
 
 use super::cache::{Cache, TierPlace};
 use super::copies::Location;
@@ -20,15 +26,15 @@ use data::dataset::{FileId, FileVersion};
 pub(super) enum Route {
     /// It is read from its copy in this tier.
     Copy(TierPlace, Location),
-    /// It is read from the source. It may be kept as this version, if there is one, and is compared with the copy, if
+    /// It is read from the source. It may be kept as this version, if that is known, and is compared with the copy, if
     /// there is one.
     Source { version: Option<FileVersion>, copy: Option<(TierPlace, Location)> },
 }
 
-/// What is known of a route without asking for the version of the sample's file.
+/// The route of a sample, as far as it is known without the version of the sample's file.
 pub(super) enum RouteLookup {
     Found(Route),
-    /// The route depends on the file's version; the copy, if there is one, is here.
+    /// The route depends on the file's version. The copy, if there is one, is included.
     NeedsVersion(Option<(TierPlace, Location)>),
 }
 
@@ -40,7 +46,7 @@ impl Cache {
                 RouteLookup::Found(Route::Copy(place, location))
             }
             (copy, Some(version)) => RouteLookup::Found(self.route(sample, Some(version), copy)),
-            // The sample would not be kept, so that its version does not matter.
+            // No tier would keep the sample, so its version does not matter.
             (None, None) if !self.wants(sample) => {
                 RouteLookup::Found(Route::Source { version: None, copy: None })
             }
@@ -48,7 +54,7 @@ impl Cache {
         }
     }
 
-    /// The route of a sample whose file has `version` now; `None` where the version cannot be told.
+    /// Returns the route of a sample whose file has `version` now; `None` if the version is unknown.
     pub(super) fn route(
         &self,
         sample: u64,
@@ -56,27 +62,27 @@ impl Cache {
         copy: Option<(TierPlace, Location)>,
     ) -> Route {
         let (Some((place, location)), Some(now)) = (copy, version) else {
-            // A file that is gone says so when it is read. Where the version is unknown the copy may be right, but
-            // nothing says so.
+            // Reading a file that was removed reports that. If the version is unknown, the copy may be right, but
+            // nothing confirms it.
             return Route::Source { version, copy: None };
         };
         if location.version.is_some_and(|copied| copied != now) {
             self.tier(place).outdate(sample, &location);
-            // A slower tier may have the version that is there now.
+            // A slower tier may have a copy of the current version.
             return self.route(sample, version, self.locate(sample));
         }
         if self.verify() == Verify::Checksum {
-            // Only the node that has a copy can compare it, when it is pushed what the source has.
+            // A copy on another node can be compared only there, when the source's bytes are pushed.
             return Route::Source { version, copy: copy.filter(|(_, location)| location.crc.is_some()) };
         }
-        // Where only reading tells the copy's version, no other one is taken.
+        // If the copy's version is known only after reading it, accept no other version.
         let location = Location { version, ..location };
         self.tier(place).confirm(sample, &location);
         Route::Copy(place, location)
     }
 
-    /// The route of a sample in `file` whose copy could not be used. Its file may have changed since the copy was
-    /// checked.
+    /// Returns the route of a sample in `file` whose copy could not be used. Its file may have changed since the copy
+    /// was verified.
     pub(super) fn route_without_copy(&self, file: FileId) -> RouteLookup {
         match self.index().shard_version(file) {
             Some(version) => RouteLookup::Found(Route::Source { version: Some(version), copy: None }),

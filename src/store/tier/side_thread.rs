@@ -1,13 +1,13 @@
-//! A thread that works beside training.
+//! A background thread that works during training.
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long parting waits for the thread: a little longer than dropping a reader takes.
+/// How long ending waits for the thread: a little longer than dropping a reader takes.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// The handle of such a thread.
+/// The handle of a background thread.
 pub(super) struct SideThread {
     /// Disconnected when the thread has ended.
     alive: Receiver<()>,
@@ -15,7 +15,7 @@ pub(super) struct SideThread {
 }
 
 impl SideThread {
-    /// Starts a thread of this name.
+    /// Starts a thread with this name.
     pub(super) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<Self> {
         let (living, alive) = bounded::<()>(0);
         let work = move || {
@@ -26,8 +26,8 @@ impl SideThread {
         Ok(Self { alive, thread: Some(thread) })
     }
 
-    /// Waits for the thread, which has been told to end, but not long: one that a dead file system holds is left
-    /// behind.
+    /// Waits briefly for the thread, which the caller has asked to end. A thread that a dead file system blocks is
+    /// detached.
     pub(super) fn part(&mut self) {
         if self.alive.recv_timeout(FAREWELL) == Err(RecvTimeoutError::Disconnected)
             && let Some(thread) = self.thread.take()

@@ -1,4 +1,4 @@
-//! What the tiers did: counters since the cache was opened, and gauges.
+//! Statistics of the tiers: counters since the cache was opened, and gauges.
 
 use super::copies::CacheTier;
 use super::counters::CopyStats;
@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 enum StatKind {
     /// A counter, which begins at 0 in each period.
     Counter,
-    /// A gauge, which says how things stand.
+    /// A gauge, which has the current value.
     Gauge,
 }
 
 /// Numbers with their names and kinds.
 type StatFields<'a> = Vec<(&'static str, StatKind, &'a mut u64)>;
 
-/// Defines a type of numbers, and the one list of them.
+/// Defines a struct of numbers, with the one list of their names and kinds.
 macro_rules! stats {
     ($(#[$about:meta])* $type:ident { $($(#[doc = $line:literal])+ $kind:ident $name:ident,)* }) => {
         $(#[$about])*
@@ -31,7 +31,7 @@ macro_rules! stats {
                 vec![$((stringify!($name), StatKind::$kind, &mut self.$name)),*]
             }
 
-            /// All numbers with their names.
+            /// Returns all numbers with their names.
             pub fn by_name(mut self) -> Vec<(&'static str, u64)> {
                 self.fields().into_iter().map(|(name, _, number)| (name, *number)).collect()
             }
@@ -40,25 +40,25 @@ macro_rules! stats {
 }
 
 stats! {
-    /// What a tier that keeps copies gave, what it kept and what it did not.
+    /// Counters and gauges of a tier that keeps copies.
     TierStats {
         /// The number of samples that came from the tier.
         Counter hits,
         /// The bytes that were read of these samples.
         Counter bytes,
-        /// The number of samples that it had and could not give, because they were damaged, evicted or unreadable. They
-        /// came from the source.
+        /// The number of samples that it had but could not give, because they were damaged, evicted or unreadable. They
+        /// were read from the source.
         Counter fallbacks,
         /// The number of copies that were not used because their file has changed since.
         Counter stale,
-        /// The number of copies that differ from the source's bytes though nothing shows that it changed (with
+        /// The number of copies that differ from the source's bytes although nothing shows that the file changed (with
         /// `verify="checksum"`).
         Counter mismatched,
         /// The number of samples written to the tier.
         Counter admitted_samples,
         /// The bytes of these samples.
         Counter admitted_bytes,
-        /// The number of samples not kept because writing was behind.
+        /// The number of samples not kept because the writer could not keep up.
         Counter dropped_busy,
         /// The number of samples not kept because the tier was full; a slower one may have taken them.
         Counter dropped_full,
@@ -66,59 +66,59 @@ stats! {
         Counter dropped_off,
         /// The number of samples not kept because their file changed while it was read.
         Counter dropped_changed,
-        /// The number of failed writes; each loses a segment, and none a sample.
+        /// The number of failed writes. Each loses a segment of copies, but no sample of the dataset.
         Counter write_errors,
         /// The number of segments or samples found damaged.
         Counter damaged,
         /// The bytes evicted.
         Counter evicted_bytes,
-        /// The number of copies brought to another form (`form=`) since the tier was opened: much of that happens
-        /// between epochs, in no period.
+        /// The number of copies converted to another storage format (`form=`) since the tier was opened. It is a gauge
+        /// because much of that happens between epochs, outside of any period.
         Gauge converted_samples,
-        /// The number of copies that stay as they are, because the form cannot be made of them, or takes too much room;
+        /// The number of copies that stay as they are, because they cannot be converted, or would take too much room;
         /// since the tier was opened.
         Gauge unconvertible_samples,
         /// The number of this dataset's samples in the tier.
         Gauge held_samples,
         /// The bytes that they take.
         Gauge held_bytes,
-        /// The bytes that the tier may hold in all.
+        /// The bytes that the tier may hold in total.
         Gauge quota,
     }
 }
 
 stats! {
-    /// What came from the source, on demand and ahead.
+    /// Counters and gauges of reads from the source, on demand and ahead.
     SourceStats {
         /// The number of samples that came from the source because they were needed.
         Counter source_reads,
         /// The bytes of these samples, and the bytes read to measure the source.
         Counter source_bytes,
-        /// The number of times that the file system was asked for a file's version.
+        /// The number of queries for the version of a file.
         Counter looks,
         /// The bytes read from the source ahead of their use.
         Counter staged_bytes,
-        /// The number of requests to servers that this took, and measuring the source.
+        /// The number of requests to servers for these reads, and for measuring the source.
         Counter staged_requests,
-        /// The number of samples that were kept of these.
+        /// The number of samples that were kept from these reads.
         Counter staged_samples,
         /// The number of shards (or batches, where each sample is a file) that have been staged in this epoch.
         Gauge staged_units,
-        /// The number of shards or batches that are to be staged in this epoch.
+        /// The number of shards or batches that must be staged in this epoch.
         Gauge units,
     }
 }
 
-/// Where samples came from, and what became of them.
+/// The statistics of a cache.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// What came from the source.
+    /// The numbers of the source.
     pub source: SourceStats,
-    /// What each tier that keeps copies did, from the fastest to the slowest.
+    /// The numbers of each tier that keeps copies, from the fastest to the slowest.
     pub tiers: Vec<(TierName, TierStats)>,
 }
 
-/// The numbers of the source, and under `tiers` those of each tier by its name.
+/// Writes the numbers of the source, and under `tiers` those of each tier by its name.
 impl Serialize for CacheStats {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         struct ByTier<'a>(&'a [(TierName, TierStats)]);
@@ -137,12 +137,12 @@ impl Serialize for CacheStats {
 }
 
 impl CacheStats {
-    /// What the tier called `name` did; nothing where there is none.
+    /// Returns the numbers of the tier `name`; zeros if there is none.
     pub fn tier(&self, name: TierName) -> TierStats {
         self.tiers.iter().find(|(known, _)| *known == name).map(|(_, stats)| *stats).unwrap_or_default()
     }
 
-    /// What all tiers that keep copies did together.
+    /// Returns the sum over all tiers that keep copies.
     pub fn all(&self) -> TierStats {
         let mut all = TierStats::default();
         for (_, mut tier) in self.tiers.iter().copied() {
@@ -151,13 +151,13 @@ impl CacheStats {
         all
     }
 
-    /// The share of the tiers' room that is used: 0 to 1.
+    /// Returns the used share of the tiers' room: 0 to 1.
     pub fn fill(&self) -> f64 {
         let all = self.all();
         all.held_bytes as f64 / all.quota.max(1) as f64
     }
 
-    /// The counters since `before`; gauges stay as they are.
+    /// Returns the counters since `before`; gauges stay as they are.
     pub fn since(&self, before: &Self) -> Self {
         let mut now = self.clone();
         now.combine(before, |now, then, kind| match kind {
@@ -167,7 +167,7 @@ impl CacheStats {
         now
     }
 
-    /// Combines each number with that of the same name and tier in `other`, 0 where there is none.
+    /// Combines each number with that of the same name and tier in `other`, or with 0 if there is none.
     fn combine(&mut self, other: &Self, with: impl Fn(&mut u64, u64, StatKind)) {
         let mut source = other.source;
         let each = |ours: StatFields<'_>, theirs: StatFields<'_>| {
@@ -182,7 +182,7 @@ impl CacheStats {
 }
 
 impl std::ops::AddAssign for CacheStats {
-    /// Adds the counters; gauges are those of `more`.
+    /// Adds the counters; gauges become those of `more`.
     fn add_assign(&mut self, more: Self) {
         for (name, _) in &more.tiers {
             if self.tiers.iter().all(|(known, _)| known != name) {
@@ -195,7 +195,7 @@ impl std::ops::AddAssign for CacheStats {
     }
 }
 
-/// The counters of the source, on several threads.
+/// The atomic counters of the source, for several threads.
 #[derive(Default)]
 pub(super) struct SourceCounters {
     pub reads: AtomicU64,
@@ -224,7 +224,7 @@ impl SourceCounters {
     }
 }
 
-/// What the cache counts of a tier; the tier itself counts all else.
+/// The cache's own counters for a tier. The tier counts everything else.
 #[derive(Default)]
 pub(super) struct UseCounters {
     pub hits: AtomicU64,
@@ -234,7 +234,7 @@ pub(super) struct UseCounters {
 }
 
 impl UseCounters {
-    /// These counters and those of the tier itself.
+    /// Returns these counters together with those of the tier.
     pub(super) fn with(&self, tier: &dyn CacheTier) -> TierStats {
         let number = |counter: &AtomicU64| counter.load(Relaxed);
         let CopyStats {

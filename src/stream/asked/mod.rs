@@ -1,4 +1,4 @@
-//! What a stream is asked to be, as Python describes it, and what that means.
+//! The specification of a stream as Python passes it in JSON, its checks, and its conversion to [`StreamOptions`].
 
 mod sources;
 
@@ -18,14 +18,15 @@ use base::units::{parse_bytes, parse_duration};
 use serde::Deserialize;
 use std::path::PathBuf;
 
-/// The usual size of a sample, which the first pools are made for.
+/// The usual size of a sample in bytes, for the size of the first pools.
 const USUAL_BYTES: u32 = 128 << 10;
-/// The most bytes of a rehearsal buffer.
+/// The largest capacity of a rehearsal buffer in bytes.
 const MOST_BYTES: u64 = 1 << 60;
-/// What a directory has room for by default, beside half as much again as the capacity: snapshots and whole segments.
+/// The default directory quota is 1.5 times the capacity plus this many bytes, for snapshots and segments being
+/// written.
 const SPARE_BYTES: u64 = 256 << 20;
 
-/// A stream, as it is asked for.
+/// A stream as Python specifies it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamSpec {
@@ -40,11 +41,11 @@ pub struct StreamSpec {
     max_bytes: String,
     journal: Option<PathBuf>,
     replay: Option<PathBuf>,
-    /// The names of the classes; none where there are numbers alone.
+    /// The names of the classes; empty where classes are numbers only.
     pub classes: Vec<String>,
 }
 
-/// What is rehearsed, as it is asked for.
+/// The rehearsal buffer as Python specifies it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RehearsalSpec {
@@ -66,7 +67,7 @@ enum CapacitySpec {
     Bytes(String),
 }
 
-/// How likely a sample is kept, by name.
+/// How samples are chosen to be kept, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeepName {
     Uniform,
@@ -81,19 +82,19 @@ base::names::named!(
 );
 
 impl StreamSpec {
-    /// Reads a stream as Python describes it.
+    /// Parses the JSON that Python passes.
     ///
     /// # Errors
-    /// [`Error::Config`] for what cannot be read.
+    /// [`Error::Config`] if the JSON cannot be parsed.
     pub fn from_json(text: &str) -> Result<Self> {
         serde_json::from_str(text).map_err(|error| Error::config("StreamLoader", error.to_string()))
     }
 
-    /// What the stream is to do for one rank. A sample that cannot be used ends the run if it `raises`, and one without
-    /// a class cannot be used where samples must be `labeled`.
+    /// Checks the settings and returns the options of one rank. With `raises` a sample that cannot be used ends the
+    /// run. With `labeled` a sample without a class cannot be used.
     ///
     /// # Errors
-    /// [`Error::Config`] that names the setting.
+    /// [`Error::Config`], which names the setting.
     pub fn options(
         &self,
         batch_size: u32,
@@ -131,7 +132,7 @@ impl StreamSpec {
         })
     }
 
-    /// Where samples spill to.
+    /// The spill directory, if the policy needs one.
     fn spill(&self, policy: StreamPolicy) -> Result<Option<SpillOptions>> {
         let needs =
             |setting, what: &str| Err(Error::config(setting, format!("is not given, must be {what}")));
@@ -152,10 +153,10 @@ impl StreamSpec {
         }
     }
 
-    /// The bytes of the largest sample.
+    /// The size limit of a sample in bytes.
     ///
     /// # Errors
-    /// [`Error::Config`].
+    /// [`Error::Config`] if it cannot be parsed or is 4 GiB or more.
     pub fn max_bytes(&self) -> Result<u32> {
         let most = parse_bytes("max_bytes", &self.max_bytes)?;
         u32::try_from(most).map_err(|_| Error::config("max_bytes", format!("is {most}, must be below 4 GiB")))

@@ -1,4 +1,4 @@
-//! The sources of a stream, as Python describes them.
+//! The sources of a stream as Python specifies them in JSON.
 
 use crate::{FolderAfter, FolderOptions, FolderSource, RankShare, StreamSource, WatchChoice};
 #[cfg(feature = "redis")]
@@ -12,20 +12,20 @@ use base::units::parse_duration;
 use serde::Deserialize;
 use std::path::PathBuf;
 
-/// A source, as it is asked for.
+/// A source as Python specifies it.
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum SourceSpec {
     Folder(FolderSpec),
     Redis(RedisSpec),
     ZeroMq(ZeroMqSpec),
-    /// An iterator of Python's, which whoever reads this spec has.
+    /// A Python iterator. The caller of [`SourceSpec::open`] holds it.
     Iterator {
         name: String,
     },
 }
 
-/// A directory that grows, as it is asked for.
+/// A directory to which files are added, as Python specifies it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FolderSpec {
@@ -40,7 +40,7 @@ pub struct FolderSpec {
     poll: String,
 }
 
-/// A stream in Redis, as it is asked for. It may hold a password, and so is never shown.
+/// A Redis stream as Python specifies it. It may contain a password, so it has no `Debug`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "it is read, and then refused"))]
@@ -58,18 +58,18 @@ pub struct RedisSpec {
 }
 
 impl SourceSpec {
-    /// Reads a source as Python describes it.
+    /// Parses the JSON that Python passes.
     ///
     /// # Errors
-    /// [`Error::Config`] for what cannot be read.
+    /// [`Error::Config`] if the JSON cannot be parsed.
     pub fn from_json(text: &str) -> Result<Self> {
         serde_json::from_str(text).map_err(|error| Error::config("source", error.to_string()))
     }
 
-    /// The source, for samples of up to `max_bytes`; `iterator` makes one of Python's.
+    /// Opens the source, for samples of up to `max_bytes`. `iterator` makes the source of a Python iterator.
     ///
     /// # Errors
-    /// [`Error::Config`] that names the setting.
+    /// [`Error::Config`], which names the setting.
     pub fn open(
         self,
         max_bytes: u32,
@@ -118,7 +118,7 @@ impl FolderSpec {
     }
 }
 
-/// A socket of ZeroMQ, as it is asked for.
+/// A ZeroMQ socket as Python specifies it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(not(feature = "zeromq"), expect(dead_code, reason = "it is read, and then refused"))]

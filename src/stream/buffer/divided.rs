@@ -1,9 +1,12 @@
-//! The buffers of former ranks, more or fewer than there are now, divided among these.
+//! Divides the rehearsal buffers of former ranks among more or fewer ranks.
 //!
-//! Each rank takes from all of them the samples whose ids, modulo the number of ranks, are its number. Reservoirs
-//! merge: it has what it would have had of these samples at the former ranks' smallest threshold, below which all of
-//! them still are. Nobody changes what a former state needs before a state of this run is safely written: until then
-//! the same restart can be tried again.
+//! Each rank takes from all former buffers the samples whose ids, modulo the number of ranks, are its number. Their
+//! reservoirs are merged. The result is a reservoir of these samples up to the smallest threshold of the former ranks,
+//! because below it every former rank still has all of its samples.
+//!
+//! Before a state of this run is safely written, no rank changes what a former state needs, so the same restart can be
+//! tried again. A directory stores its run, and a state the runs that it continues. So no directory of another run is
+//! taken for that of a former rank.
 
 use super::RehearsalBuffer;
 use super::saved::{has_states, ids_of, no_directory};
@@ -18,19 +21,19 @@ use base::error::{Error, Result};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-/// What a former rank saved.
+/// The saved buffer of a former rank.
 struct FormerBuffer {
-    /// Its directory; none where it is this rank's own.
+    /// The directory of the former rank; `None` if it is this rank's own.
     foreign: Option<ForeignStore>,
     saved: SnapshotRef,
     snapshot: BufferSnapshot,
 }
 
-/// What all former ranks saved, by rank: none where a directory is out of reach.
+/// The saved buffers of all former ranks, in order of rank. `None` for a directory that cannot be reached.
 pub(crate) struct FormerBuffers(Vec<Option<FormerBuffer>>);
 
 impl FormerBuffers {
-    /// The positions of a rank's sources.
+    /// The positions of the sources of a former rank.
     pub(crate) fn positions(&self, rank: usize) -> Option<&[SourcePosition]> {
         Some(&self.0.get(rank)?.as_ref()?.snapshot.header.positions)
     }
@@ -41,10 +44,10 @@ impl FormerBuffers {
 }
 
 impl RehearsalBuffer {
-    /// Finds what former ranks saved, and changes nothing.
+    /// Finds the saved buffers of the former ranks, and changes nothing.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for snapshots that are not those of the states; those of the directories.
+    /// [`Error::Unavailable`] for snapshots that are not those of the states; I/O errors of the directories.
     pub(crate) fn find_former(&mut self, former: &[Option<SnapshotRef>]) -> Result<FormerBuffers> {
         let world_size = former.len() as u32;
         let of_rank = |(rank, saved): (u32, &Option<SnapshotRef>)| match saved {
@@ -54,12 +57,12 @@ impl RehearsalBuffer {
         (0..).zip(former).map(of_rank).collect::<Result<_>>().map(FormerBuffers)
     }
 
-    /// What a former rank saved; none where its directory is out of reach.
+    /// The saved buffer of one former rank. `None` if its directory cannot be reached.
     fn find_one(&mut self, share: RankShare, saved: &SnapshotRef) -> Result<Option<FormerBuffer>> {
         let base = self.options.directory.clone().ok_or_else(no_directory)?;
         let (path, saved) = (share.path(&base), *saved);
         if path == self.share.path(&base) {
-            // A new node's directory is empty; one with other snapshots is that of another run.
+            // An empty directory is that of a new node. One with other snapshots belongs to another run.
             if self.bytes.store().is_some_and(|store| !store.snapshots().is_empty()) {
                 let snapshot = self.snapshot(&saved)?;
                 return Ok(Some(FormerBuffer { foreign: None, saved, snapshot }));
@@ -84,12 +87,12 @@ impl RehearsalBuffer {
         Ok(None)
     }
 
-    /// Goes on with this rank's part of what former ranks saved, without the samples that were `withdrawn`. The run
-    /// goes on from those of this `lineage`; a directory that is new is of `run`.
+    /// Restores this rank's share of the former buffers, without the samples that were `withdrawn`. The run continues
+    /// those of this `lineage`. A new directory gets the number `run`.
     ///
     /// # Errors
-    /// [`Error::Config`] where the directory has the states of another run, [`Error::Unavailable`] where there is no
-    /// room for the samples; those of the directories.
+    /// [`Error::Config`] if the directory has the states of another run, [`Error::Unavailable`] if there is no room for
+    /// the samples; I/O errors of the directories.
     pub(crate) fn take_part(
         &mut self,
         former: &FormerBuffers,
@@ -99,8 +102,8 @@ impl RehearsalBuffer {
         let own = former.found().find(|former| former.foreign.is_none());
         let are_all_there = former.0.iter().all(Option::is_some);
         if let (None, Some(store)) = (own, self.bytes.store()) {
-            // An earlier try to go on from the same states may have been killed. As long as all that it began with is
-            // there, nobody has acknowledged any state of its own.
+            // An earlier attempt to resume from the same states may have been killed. While all former snapshots are
+            // still there, no state of that attempt was acknowledged.
             let is_earlier_try = are_all_there && lineage.contains(&store.run());
             if !store.snapshots().is_empty() && !is_earlier_try {
                 return Err(has_states(store.path()));
@@ -125,7 +128,7 @@ impl RehearsalBuffer {
         Ok(())
     }
 
-    /// Makes the reservoir of this rank's part of all buffers.
+    /// Builds the reservoir of this rank from the former ones.
     fn merge_parts(&mut self, former: &FormerBuffers) -> Result<()> {
         let options = (self.seed, self.options.by, self.options.capacity);
         let mut merged = Reservoir::new(self.seed, self.options.by, self.options.capacity)?;
@@ -142,7 +145,7 @@ impl RehearsalBuffer {
         Ok(())
     }
 
-    /// Copies the bytes of samples that lie in other ranks' directories. What is damaged or gone leaves the reservoir.
+    /// Copies the bytes of samples from the directories of other ranks. Damaged or missing samples leave the reservoir.
     fn bring_bytes(&mut self, former: &FormerBuffers) -> Result<()> {
         let all = self.reservoir.len();
         let kept = self.reservoir.entries().map(|kept| kept.id);
@@ -165,7 +168,7 @@ impl RehearsalBuffer {
         Ok(())
     }
 
-    /// The samples of this rank that failed, and the steps whose batches they were in.
+    /// The failed samples of this rank, and the steps whose batches they were in.
     fn failed_of<'a>(&self, headers: impl Iterator<Item = &'a SnapshotHeader>) -> VecDeque<(u64, Vec<u64>)> {
         let mut failed = BTreeMap::<u64, Vec<u64>>::new();
         for (step, ids) in headers.flat_map(|header| &header.failed) {

@@ -1,4 +1,4 @@
-//! Where the bytes of kept samples are: in memory, as many as there is room for, and in the directory all of them.
+//! The bytes of kept samples: with a directory all are there and some also in memory, otherwise all are in memory.
 
 use super::super::ids::{IdSet, IdTable};
 use super::super::live::{LiveBytes, LiveTable};
@@ -11,13 +11,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use store::io::{DataSource, Direct, IoChoice, Reader, open_source};
 
-/// Segments of which less than this part is still asked for are written anew when room is needed.
+/// If room is needed, segments are rewritten that need less than this share of their bytes.
 const SPARSE: f64 = 0.8;
 
 /// The bytes of kept samples.
 pub(super) struct KeptBytes {
     memory: HashMap<u64, Arc<Record>>,
-    /// The bytes in memory, and the most that may be there beside a directory.
+    /// The bytes in memory, and their limit if there is a directory.
     in_memory: u64,
     most_in_memory: u64,
     stored: Option<StoredBytes>,
@@ -31,18 +31,17 @@ struct StoredBytes {
 }
 
 impl KeptBytes {
-    /// Bytes in memory alone, or up to so many of them and all in a `store`.
+    /// Without a `store` all bytes are in memory. With one, all are in the store and up to `most_in_memory` also in
+    /// memory.
     pub(super) fn new(store: Option<SegmentStore>, most_in_memory: u64, live: Arc<LiveTable>) -> Self {
         let stored = store.map(|store| StoredBytes { store, places: IdTable::default(), live });
         Self { memory: HashMap::new(), in_memory: 0, most_in_memory, stored }
     }
 
-    /// The store, where there is one.
     pub(super) fn store(&mut self) -> Option<&mut SegmentStore> {
         self.stored.as_mut().map(|stored| &mut stored.store)
     }
 
-    /// Whether the bytes of a sample are there.
     pub(super) fn has(&self, id: u64) -> bool {
         self.memory.contains_key(&id)
             || self.stored.as_ref().is_some_and(|stored| stored.places.contains_key(&id))
@@ -51,7 +50,7 @@ impl KeptBytes {
     /// Keeps the bytes of a sample.
     ///
     /// # Errors
-    /// Those of the directory: above all that it is full.
+    /// I/O errors of the directory, and an error if it is full.
     pub(super) fn keep(&mut self, record: &Arc<Record>) -> Result<()> {
         let bytes = record.bytes().len() as u64;
         if let Some(stored) = &mut self.stored {
@@ -71,7 +70,7 @@ impl KeptBytes {
     /// The bytes of a sample, for a batch.
     ///
     /// # Errors
-    /// Those of the directory; [`Error::Internal`] where they are not there.
+    /// I/O errors of the directory; [`Error::Internal`] if the bytes are not kept.
     pub(super) fn lend(&self, id: u64) -> Result<LiveBytes> {
         if let Some(record) = self.memory.get(&id) {
             return Ok(LiveBytes::Memory(record.clone()));
@@ -81,15 +80,15 @@ impl KeptBytes {
         let place = stored.places.get(&id).ok_or_else(none)?;
         match stored.store.extent(place) {
             Some(extent) => Ok(LiveBytes::Stored { extent, crc: place.crc }),
-            // Its segment has no name yet.
+            // The segment is not published yet, so no reader can open it.
             None => stored.record(id).map(|record| LiveBytes::Memory(Arc::new(record))),
         }
     }
 
-    /// The bytes of a sample, read here and now.
+    /// Reads the bytes of a sample, synchronously.
     ///
     /// # Errors
-    /// Those of [`KeptBytes::lend`].
+    /// I/O errors of the directory; [`Error::Unavailable`] if the bytes are not kept.
     pub(super) fn read(&self, id: u64) -> Result<Vec<u8>> {
         let none = || Error::Unavailable(format!("sample {id} of a stream is no longer kept"));
         match (self.memory.get(&id), &self.stored) {
@@ -99,7 +98,7 @@ impl KeptBytes {
         }
     }
 
-    /// Forgets the bytes of a sample.
+    /// Drops the bytes of a sample.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -116,7 +115,7 @@ impl KeptBytes {
         }
     }
 
-    /// Takes over what an earlier run left of the samples that are `wanted`; all else is forgotten.
+    /// Takes over the samples that are `wanted` from an earlier run's directory, and drops all others.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -127,11 +126,11 @@ impl KeptBytes {
         Ok(())
     }
 
-    /// Removes samples, so that no file has their bytes. Those that batches on the way still show stay in memory as
-    /// long as these need them.
+    /// Removes samples, so that no file has their bytes. Samples that planned batches still show stay in memory until
+    /// these batches are done.
     ///
     /// # Errors
-    /// Those of [`SegmentStore::withdraw`].
+    /// The errors of [`SegmentStore::withdraw`].
     pub(super) fn withdraw(&mut self, ids: &HashSet<u64>) -> Result<()> {
         for id in ids {
             if let Some(record) = self.memory.remove(id) {
@@ -154,10 +153,10 @@ impl KeptBytes {
         withdrawn.map(drop)
     }
 
-    /// Opens the reader of the directory's files, where there is one.
+    /// Opens the reader of the directory's files, if there is a directory.
     ///
     /// # Errors
-    /// Those of [`open_source`].
+    /// The errors of [`open_source`].
     pub(super) fn open_reader(
         &self,
         slots: &SlotPool,
@@ -169,7 +168,7 @@ impl KeptBytes {
         let source = DataSource {
             files: stored.store.as_files(),
             root: stored.store.path().to_owned(),
-            // There may be nothing yet; then the reader tests itself on another file.
+            // There may be no file yet; then the reader tests itself on another file.
             first: Extent { file: FileId(0), offset: 0, length: 1 },
             bytes: stored.store.quota(),
         };
@@ -178,7 +177,7 @@ impl KeptBytes {
 }
 
 impl StoredBytes {
-    /// Appends a sample; where the directory is full, segments of which little is left are written anew first.
+    /// Appends a sample. If the directory is full, sparse segments are rewritten first.
     fn append(&mut self, record: &Record) -> Result<()> {
         loop {
             match self.store.append(record) {
@@ -199,7 +198,7 @@ impl StoredBytes {
         }
     }
 
-    /// Notes where samples lie that were moved, also for batches on the way.
+    /// Updates the places of samples that were moved, also for planned batches.
     fn follow(&mut self, moved: &[MovedRecord]) {
         for MovedRecord { id, from, to } in moved {
             if self.places.get(id) != Some(from) {

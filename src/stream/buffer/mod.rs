@@ -1,7 +1,8 @@
-//! The rehearsal buffer: which samples are kept, and where their bytes are.
+//! The rehearsal buffer (for experience replay): which earlier samples are kept, and where their bytes are.
 //!
-//! The reservoir says which are kept. Bytes stay as long as the reservoir may ask for them, also after a step that is
-//! planned and not delivered was taken back, and as long as a snapshot has them that a training may go back to.
+//! The reservoir decides which samples are kept. The bytes of a sample stay while the reservoir may need them. This
+//! includes samples that return if a planned step is taken back, and the samples of snapshots that a training may
+//! resume from. Steps are undone from the last to the first.
 
 mod divided;
 mod kept;
@@ -25,35 +26,35 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::io::{Direct, IoChoice, Reader};
 
-/// After so many steps a sample that failed in a batch leaves the buffer. No step is planned so far ahead, so that what
-/// is drawn does not depend on how far ahead steps are planned.
+/// A sample that failed in a batch leaves the buffer after this many steps. Fewer steps are planned ahead, so the
+/// samples drawn do not depend on how far ahead steps are planned.
 const FAILED_LEAVE_AFTER: u64 = 64;
 
-/// What is kept, and where.
+/// The settings of the rehearsal buffer.
 #[derive(Debug, Clone)]
 pub struct RehearsalOptions {
     pub by: KeepBy,
     pub capacity: Capacity,
-    /// The directory that has the bytes of all kept samples; none where memory has them. Where there are several ranks,
-    /// their numbers follow its name.
+    /// The directory with the bytes of all kept samples; `None` to keep them in memory. With several ranks the rank's
+    /// number is appended to its name.
     pub directory: Option<PathBuf>,
-    /// The bytes that the directory may take.
+    /// The quota of the directory in bytes.
     pub directory_bytes: u64,
-    /// The bytes of kept samples that are in memory, too, where there is a directory.
+    /// With a directory, the bytes of kept samples that are also in memory.
     pub memory_bytes: u64,
-    /// How many states may wait to be acknowledged.
+    /// The number of states that may wait to be acknowledged.
     pub keep_states: usize,
 }
 
 impl RehearsalOptions {
-    /// What is kept, in words: states compare them.
+    /// The settings as text, which states compare.
     pub(super) fn words(&self) -> String {
         format!("{:?}, {:?}", self.by, self.capacity)
     }
 
     /// Opens the directory of a rank.
     fn open_store(&self, path: &Path, notices: &Notices) -> Result<SegmentStore> {
-        // A snapshot has some thirty bytes of each sample, and several may be kept.
+        // A snapshot has about thirty bytes for each sample, and several may be kept.
         let snapshot_bytes = self.directory_bytes / 16;
         let settings = SegmentOptions::new(path, self.directory_bytes, "rehearsal.directory_size");
         SegmentStore::open(&SegmentOptions { snapshot_bytes, ..settings }, notices)
@@ -64,51 +65,51 @@ impl RehearsalOptions {
 pub(super) struct LentSample {
     pub label: Option<u32>,
     pub bytes: LiveBytes,
-    /// How often it was used before.
+    /// The number of earlier uses.
     pub uses: u32,
 }
 
-/// The buffer.
+/// The rehearsal buffer.
 pub(super) struct RehearsalBuffer {
     options: RehearsalOptions,
     share: RankShare,
     seed: u64,
     reservoir: Reservoir,
     bytes: KeptBytes,
-    /// The samples that were offered.
+    /// The number of samples that were offered.
     offered: u64,
     /// The steps that are planned and not delivered, in order.
     ahead: VecDeque<BufferStep>,
-    /// The samples that failed, and the steps whose batches they were in.
+    /// The samples that failed: the step whose batch they were in, and their ids.
     failed: VecDeque<(u64, Vec<u64>)>,
-    /// The samples that each snapshot has, sorted.
+    /// The sorted ids of the samples in each snapshot.
     snapshots: BTreeMap<u64, Vec<u64>>,
     /// The snapshot of the latest state that is known to be safely written.
     acknowledged: Option<u64>,
-    /// The runs whose directories this one goes on from, with its own: what is called like a directory of a rank and is
-    /// of one of these is this run's.
+    /// This run and the runs that it continues. A directory with the name of a rank's directory belongs to this run if
+    /// its run number is one of these.
     lineage: Vec<u32>,
-    /// Such directories that no rank has now. They stay until a state of this run is safely written.
+    /// Directories of this run whose ranks no longer exist. They stay until a state of this run is safely written.
     forsaken: Vec<SegmentStore>,
     notices: Notices,
 }
 
-/// What a step did to the buffer.
+/// The changes of one step.
 struct BufferStep {
     step: u64,
     change: StepChange,
-    /// The samples that gave way, and those that came.
+    /// The ids of the samples that were evicted, and of those that were inserted.
     evicted: Vec<u64>,
     inserted: Vec<u64>,
-    /// The samples that had been offered before.
+    /// The number of samples that had been offered before.
     offered: u64,
 }
 
 impl RehearsalBuffer {
-    /// The empty buffer of a rank.
+    /// Opens the buffer of a rank, which is empty.
     ///
     /// # Errors
-    /// Those of the directory.
+    /// I/O errors of the directory.
     pub(super) fn open(
         options: &RehearsalOptions,
         seed: u64,
@@ -135,10 +136,10 @@ impl RehearsalBuffer {
         })
     }
 
-    /// Begins with nothing, although the directory may have something of a run that was never saved.
+    /// Begins empty, and removes what a run that was never saved left in the directory.
     ///
     /// # Errors
-    /// [`Error::Config`] for a directory with snapshots, which somebody may want to go on with.
+    /// [`Error::Config`] for a directory with snapshots, from which a run may resume.
     pub(super) fn begin_empty(&mut self) -> Result<()> {
         let Some(store) = self.bytes.store() else { return Ok(()) };
         if !store.snapshots().is_empty() {
@@ -150,12 +151,12 @@ impl RehearsalBuffer {
         self.bytes.take_over(&IdSet::default())
     }
 
-    /// The runs whose directories are this one's.
+    /// The runs whose directories belong to this one.
     pub(super) fn lineage(&self) -> &[u32] {
         &self.lineage
     }
 
-    /// Takes the directories of this run that no rank has now.
+    /// Opens the directories of this run whose ranks no longer exist.
     fn take_forsaken(&mut self) -> Result<()> {
         let Some(base) = self.options.directory.clone() else { return Ok(()) };
         for path in self.share.forsaken(&base) {
@@ -166,22 +167,22 @@ impl RehearsalBuffer {
         Ok(())
     }
 
-    /// The number of samples that are kept.
+    /// The number of kept samples.
     pub(super) fn len(&self) -> u64 {
         self.reservoir.len() as u64
     }
 
-    /// The bytes of the samples that are kept.
+    /// The bytes of the kept samples.
     pub(super) fn bytes(&self) -> u64 {
         self.reservoir.bytes()
     }
 
-    /// The samples that `step` rehearses.
+    /// Draws the samples that `step` rehearses.
     pub(super) fn draw(&self, step: u64, count: u32) -> Vec<u64> {
         self.reservoir.draw(step, count as usize)
     }
 
-    /// Begins a step: samples that failed long ago leave.
+    /// Begins a step, and evicts samples that failed long ago.
     pub(super) fn begin_step(&mut self, step: u64) {
         let mut began = BufferStep {
             step,
@@ -199,31 +200,31 @@ impl RehearsalBuffer {
         self.ahead.push_back(began);
     }
 
-    /// The bytes of a sample that is kept.
+    /// The bytes and the label of a kept sample, for a batch.
     ///
     /// # Errors
-    /// [`Error::Internal`] where it is not; those of the directory.
+    /// [`Error::Internal`] if the sample is not kept; I/O errors of the directory.
     pub(super) fn lend(&self, id: u64) -> Result<LentSample> {
         let none = || Error::Internal(format!("sample {id} is rehearsed and not kept"));
         let kept = self.reservoir.get(id).ok_or_else(none)?;
         Ok(LentSample {
             label: Some(kept.class).filter(|&class| class != NO_CLASS),
             bytes: self.bytes.lend(id)?,
-            // It was used when it was new, too.
+            // Its first use, when it was new, counts too.
             uses: kept.uses + 1,
         })
     }
 
-    /// Notes that the step rehearses these samples.
+    /// Records that the step rehearses these samples.
     pub(super) fn rehearse(&mut self, ids: &[u64]) {
         let step = self.ahead.back_mut().expect("a step was begun");
         self.reservoir.used(ids, &mut step.change);
     }
 
-    /// Offers a new sample of the step to the buffer.
+    /// Offers a new sample of the step to the reservoir.
     ///
     /// # Errors
-    /// Those of the user's score and of the directory.
+    /// An invalid score of the user; I/O errors of the directory.
     pub(super) fn insert(&mut self, record: &Arc<Record>) -> Result<()> {
         let step = self.ahead.back_mut().expect("a step was begun");
         let offered = Offered {
@@ -243,10 +244,10 @@ impl RehearsalBuffer {
         Ok(())
     }
 
-    /// Takes back the last step.
+    /// Undoes the last step.
     ///
     /// # Errors
-    /// Those of the directory.
+    /// I/O errors of the directory.
     pub(super) fn undo_step(&mut self) -> Result<()> {
         let Some(BufferStep { change, offered, inserted, .. }) = self.ahead.pop_back() else { return Ok(()) };
         self.reservoir.undo(change);
@@ -254,10 +255,10 @@ impl RehearsalBuffer {
         inserted.into_iter().try_for_each(|id| self.forget_bytes(id))
     }
 
-    /// Notes that the first of the steps was delivered, and that these of its samples failed.
+    /// Confirms the delivery of the first step, with the samples of it that `failed`.
     ///
     /// # Errors
-    /// Those of the directory.
+    /// I/O errors of the directory.
     pub(super) fn confirm_step(&mut self, failed: &HashSet<u64>) -> Result<()> {
         let Some(BufferStep { step, evicted, .. }) = self.ahead.pop_front() else { return Ok(()) };
         if !failed.is_empty() {
@@ -274,7 +275,7 @@ impl RehearsalBuffer {
     /// Drops samples that keep a batch from being delivered.
     ///
     /// # Errors
-    /// Those of the directory.
+    /// I/O errors of the directory.
     pub(super) fn give_up(&mut self, ids: &[u64]) -> Result<()> {
         for &id in ids {
             self.reservoir.withdraw(id, self.ahead.iter_mut().map(|step| &mut step.change));
@@ -283,7 +284,7 @@ impl RehearsalBuffer {
         Ok(())
     }
 
-    /// Forgets the bytes of a sample unless it is kept, or may be again.
+    /// Drops the bytes of a sample, unless it is kept, may return, or is in a snapshot.
     fn forget_bytes(&mut self, id: u64) -> Result<()> {
         let may_return = self.ahead.iter().any(|step| step.evicted.contains(&id));
         let is_saved = || self.snapshots.values().any(|saved| saved.binary_search(&id).is_ok());
@@ -293,18 +294,18 @@ impl RehearsalBuffer {
         self.bytes.forget(id)
     }
 
-    /// The bytes of a sample that is kept, read here and now.
+    /// Reads the bytes of a kept sample, synchronously.
     ///
     /// # Errors
-    /// Those of the directory.
+    /// I/O errors of the directory.
     pub(super) fn read(&self, id: u64) -> Result<Vec<u8>> {
         self.bytes.read(id)
     }
 
-    /// Opens the reader of the buffer's files, where it has any.
+    /// Opens the reader of the buffer's files, if there is a directory.
     ///
     /// # Errors
-    /// Those of readers.
+    /// The errors of readers.
     pub(super) fn open_reader(
         &self,
         slots: &SlotPool,
@@ -315,10 +316,10 @@ impl RehearsalBuffer {
         self.bytes.open_reader(slots, io, direct, depth)
     }
 
-    /// Withdraws samples, and returns how many were kept. No file below the directory has their bytes any more.
+    /// Withdraws samples, and returns how many were kept. No file in the directory contains their bytes afterwards.
     ///
     /// # Errors
-    /// Those of the directory.
+    /// I/O errors of the directory.
     pub(super) fn withdraw(&mut self, ids: &HashSet<u64>) -> Result<u64> {
         let mut withdrawn = 0;
         for &id in ids {

@@ -1,4 +1,4 @@
-//! What of the buffer a state has: a snapshot beside the bytes. It is saved, gone back to, and let go of.
+//! Saves the buffer to snapshots, restores it from one, and removes old snapshots.
 
 use super::RehearsalBuffer;
 use super::snapshot::{BufferSnapshot, SnapshotHeader};
@@ -11,11 +11,11 @@ use base::error::{Error, Result};
 use std::path::Path;
 
 impl RehearsalBuffer {
-    /// Saves what is kept after the last delivered step, and the positions of the sources; `None` where there is no
-    /// directory, with a notice.
+    /// Saves the buffer as of the last delivered step, and the positions of the sources. Without a directory it warns
+    /// and returns `None`.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where too many states wait to be acknowledged; those of the directory.
+    /// [`Error::Unavailable`] if too many states wait to be acknowledged; I/O errors of the directory.
     pub(crate) fn save(&mut self, positions: &[SourcePosition]) -> Result<Option<SnapshotRef>> {
         let Some(store) = self.bytes.store() else {
             self.notices.warn_once("unsaved rehearsal", || {
@@ -54,11 +54,11 @@ impl RehearsalBuffer {
         Ok(Some(SnapshotRef { number, bytes: bytes.len() as u64, crc: checksum(&bytes) }))
     }
 
-    /// Goes on with what was saved, and returns the positions of the sources. Snapshots of later states go, because
-    /// this run takes another way than theirs.
+    /// Restores the buffer from a snapshot, and returns the positions of the sources. Removes the snapshots of later
+    /// states, because this run diverges from them.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for a snapshot that is not the one of the state; those of the directory.
+    /// [`Error::Unavailable`] if the snapshot is not the one of the state; I/O errors of the directory.
     pub(crate) fn restore(&mut self, saved: &SnapshotRef, lineage: &[u32]) -> Result<Vec<SourcePosition>> {
         let snapshot = self.snapshot(saved)?;
         self.lineage = lineage.to_vec();
@@ -82,7 +82,7 @@ impl RehearsalBuffer {
         Ok(snapshot.header.positions)
     }
 
-    /// Goes back to a snapshot, of which these are the number and the samples; or to before all of them.
+    /// Goes back to a snapshot, given by its number and the ids in it, or to before all of them.
     pub(super) fn go_back(&mut self, saved: Option<(u64, Vec<u64>)>) -> Result<()> {
         self.acknowledged = saved.as_ref().map(|(number, _)| *number);
         self.snapshots.extend(saved);
@@ -91,7 +91,7 @@ impl RehearsalBuffer {
             if Some(number) > self.acknowledged {
                 store.remove_snapshot(number)?;
             } else if !self.snapshots.contains_key(&number)
-                // One that cannot be read cannot be gone back to.
+                // Nothing can resume from a snapshot that cannot be read.
                 && let Ok(older) = store.read_snapshot(number)
                 && let Ok(older) = BufferSnapshot::decode(&older)
             {
@@ -102,7 +102,7 @@ impl RehearsalBuffer {
         self.bytes.take_over(&wanted)
     }
 
-    /// Warns that so many of the samples of a state's buffer are missing.
+    /// Warns that `gone` of the `all` samples in a state's buffer are missing.
     pub(super) fn tell_missing(&self, gone: usize, all: usize) {
         if gone > 0 {
             self.notices.warn_once("missing rehearsal", || {
@@ -114,10 +114,10 @@ impl RehearsalBuffer {
         }
     }
 
-    /// The positions of the sources that were saved.
+    /// The positions of the sources in a snapshot.
     ///
     /// # Errors
-    /// Those of [`RehearsalBuffer::restore`].
+    /// The errors of [`RehearsalBuffer::restore`].
     pub(crate) fn positions(&mut self, saved: &SnapshotRef) -> Result<Vec<SourcePosition>> {
         self.snapshot(saved).map(|snapshot| snapshot.header.positions)
     }
@@ -132,10 +132,10 @@ impl RehearsalBuffer {
         BufferSnapshot::of(saved, &bytes, &path)
     }
 
-    /// Forgets what was saved before the snapshot with this number.
+    /// Removes all snapshots before the one with this number, and what only they need.
     ///
     /// # Errors
-    /// Those of the directory.
+    /// I/O errors of the directory.
     pub(crate) fn forget_before(&mut self, number: u64) -> Result<()> {
         self.acknowledged = self.acknowledged.max(Some(number));
         let later = self.snapshots.split_off(&number);
@@ -154,7 +154,7 @@ impl RehearsalBuffer {
     }
 }
 
-/// What is wrong where a directory that is to be empty has states.
+/// The error for a directory that must be empty and has states.
 pub(super) fn has_states(path: &Path) -> Error {
     let message = format!(
         "{} has the states of an earlier run: load one of them with load_state_dict, or name or empty another \
@@ -164,13 +164,13 @@ pub(super) fn has_states(path: &Path) -> Error {
     Error::config("rehearsal.directory", message)
 }
 
-/// What is wrong where a state has a buffer in a directory, and none is given.
+/// The error for a state with a buffer in a directory, if no directory is given.
 pub(super) fn no_directory() -> Error {
     let message = "is not given, and the state has a rehearsal buffer in one: give the same directory";
     Error::config("rehearsal.directory", message)
 }
 
-/// The samples of a snapshot, sorted.
+/// The sorted ids of the samples in a snapshot.
 pub(super) fn ids_of(snapshot: &BufferSnapshot) -> Vec<u64> {
     let mut ids: Vec<u64> = snapshot.kept.iter().map(|kept| kept.id).collect();
     ids.sort_unstable();

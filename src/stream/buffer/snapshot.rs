@@ -1,4 +1,4 @@
-//! What a snapshot holds: the table of the reservoir, and how far the sources are settled.
+//! The format of snapshots: the table of the reservoir, and the positions of the sources.
 //!
 //! ```text
 //! header             bytes u32 · JSON
@@ -22,31 +22,31 @@ pub(super) struct BufferSnapshot {
     pub kept: Vec<KeptSample>,
 }
 
-/// What of a snapshot is not the table.
+/// The parts of a snapshot other than the table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SnapshotHeader {
-    /// The parts of the reservoir: the number of each, and the smallest key and id that it had no room for.
+    /// For each part of the reservoir its number and its threshold: the smallest (key, id) that was refused or evicted
+    /// for lack of room.
     pub parts: Vec<(u32, Option<(u64, u64)>)>,
-    /// The samples that were offered.
+    /// The number of samples that were offered.
     pub offered: u64,
-    /// The samples that failed, and the steps whose batches they were in.
+    /// The samples that failed: the step whose batch they were in, and their ids.
     pub failed: Vec<(u64, Vec<u64>)>,
     pub positions: Vec<SourcePosition>,
 }
 
 impl SnapshotHeader {
-    /// The parts of the reservoir.
     pub(super) fn reservoir_parts(&self) -> impl Iterator<Item = ReservoirPart> {
         self.parts.iter().map(|&(part, threshold)| ReservoirPart { part, threshold })
     }
 }
 
 impl BufferSnapshot {
-    /// Reads the snapshot of a state, whose bytes were found in a directory.
+    /// Parses the snapshot of a state from `bytes` that were found in `directory`.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where these are others.
+    /// [`Error::Unavailable`] if the bytes are not those of the state.
     pub(super) fn of(saved: &SnapshotRef, bytes: &[u8], directory: &Path) -> Result<Self, Error> {
         if (bytes.len() as u64, checksum(bytes)) != (saved.bytes, saved.crc) {
             return Err(saved.is_other(directory, "has other bytes"));
@@ -66,10 +66,10 @@ impl BufferSnapshot {
         bytes
     }
 
-    /// Reads what [`BufferSnapshot::encode`] wrote.
+    /// Parses the bytes that [`BufferSnapshot::encode`] returned.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// The problem as text.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let cut = || "it is cut short".to_owned();
         let (length, rest) = bytes.split_first_chunk().ok_or_else(cut)?;

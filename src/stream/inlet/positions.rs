@@ -1,26 +1,26 @@
-//! How far the sources are: what a state says of them, and what it begins with.
+//! The positions of the sources: saved in a state, and restored when a run begins.
 
 use super::Inlet;
 use crate::account::StreamAccount;
 use crate::source::SourcePosition;
 
-/// How far the samples of a stream are settled.
+/// The sample counters and the positions of all sources at one instant.
 #[derive(Debug, Clone)]
 pub(crate) struct InletPositions {
     pub account: StreamAccount,
-    /// Of each source, its position and the number of samples that it gave and that are not settled.
+    /// For each source, its position and the number of its samples that arrived and are not settled.
     pub sources: Vec<(SourcePosition, u64)>,
-    /// The samples that were withdrawn, by their ids.
+    /// The ids of the samples that were withdrawn.
     pub withdrawn: Vec<u64>,
 }
 
 impl Inlet {
-    /// Notes where an ordered source begins.
+    /// Sets where an ordered source begins.
     pub(crate) fn begin_behind(&self, source: usize, key: String) {
         self.lock().sources[source].begin_behind(key);
     }
 
-    /// The account, how far the samples of each source are settled, and what was withdrawn, at one instant.
+    /// The counters, positions and withdrawn samples, at one instant.
     pub(crate) fn positions(&self) -> InletPositions {
         let state = self.lock();
         let mut withdrawn: Vec<u64> = state.withdrawn.iter().copied().collect();
@@ -32,12 +32,12 @@ impl Inlet {
         }
     }
 
-    /// Goes on without the samples that a former run withdrew.
+    /// Restores the ids of the samples that a former run withdrew.
     pub(crate) fn restore_withdrawn(&self, ids: &[u64]) {
         self.lock().withdrawn.extend(ids);
     }
 
-    /// Forgets what was settled at `position`, because the source never gives it again.
+    /// Removes the keys that were settled at `position`, because the source never gives these samples again.
     pub(crate) fn forget(&self, source: usize, position: &SourcePosition) {
         self.lock().sources[source].forget(position);
     }

@@ -1,7 +1,7 @@
-//! Samples go to a directory while memory is full, and come back.
+//! Moves samples to the spill directory while memory is full, and reads them back.
 //!
-//! The directory is written and read under the inlet's lock, a sample at a time, so that what is withdrawn meanwhile is
-//! never looked for where it was.
+//! The directory is written and read under the lock of the queue, one sample at a time. So a sample that is withdrawn
+//! at the same time is never looked up at its old place.
 
 use super::{Inlet, InletState};
 use crate::segments::{MovedRecord, RecordPlace};
@@ -12,11 +12,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
 impl Inlet {
-    /// Finds places for the samples that are held: in memory where nothing older waits in the directory, else there, as
-    /// long as it has room. Returns whether memory has more now.
+    /// Stores the held samples: in memory if no older one waits in the directory, otherwise in the directory while it
+    /// has room. Returns whether any sample was added to memory.
     ///
     /// # Errors
-    /// Those of the directory.
+    /// I/O errors of the directory.
     pub(super) fn spill_held(&self, state: &mut InletState, spill: &Spill) -> Result<bool> {
         let mut more = false;
         while let Some(sample) = state.held.pop_front() {
@@ -41,10 +41,10 @@ impl Inlet {
         Ok(more)
     }
 
-    /// Brings spilled samples back to memory as it has room, until nobody wants any more.
+    /// Reads spilled samples back while memory has room, until the queue is closed.
     ///
     /// # Errors
-    /// Those of the directory.
+    /// I/O errors of the directory.
     pub(crate) fn bring_back(&self) -> Result<()> {
         let Some(spill) = &self.options.spill else { return Ok(()) };
         let mut state = self.lock();
@@ -87,7 +87,7 @@ impl Inlet {
 }
 
 impl InletState {
-    /// Notes that a sample waits in the directory.
+    /// Records that a sample waits in the directory.
     fn spill(&mut self, sample: WaitingSample, place: RecordPlace) {
         let WaitingSample { arrival, source, number, record, since } = sample;
         self.account.queued -= 1;
@@ -99,7 +99,7 @@ impl InletState {
     /// Removes samples from the directory, so that no file has their bytes.
     ///
     /// # Errors
-    /// Those of the directory.
+    /// I/O errors of the directory.
     pub(super) fn withdraw_spilled(&mut self, spill: &Spill, ids: &HashSet<u64>) -> Result<()> {
         let mut moved = Vec::new();
         let withdrawn = spill.withdraw(ids, &mut moved);

@@ -1,14 +1,14 @@
-//! The account under whatever may happen in whatever order.
+//! The counters balance, whatever happens to the queue in any order.
 
 use super::*;
 use crate::share::RankShare;
 use crate::spill::SpillOptions;
 use proptest::prelude::*;
 
-/// What happens to an inlet.
+/// An event at the queue.
 #[derive(Debug, Clone)]
 enum Happening {
-    /// So many samples arrive, some of which cannot be used, and one perhaps for the second time.
+    /// Samples arrive. Some may be unusable, and the first may have arrived before.
     Arrive {
         samples: u8,
         unusable: bool,
@@ -19,7 +19,7 @@ enum Happening {
     Settle {
         failed: bool,
     },
-    /// A part of all samples there may ever be is withdrawn.
+    /// A fifth of all samples that there may ever be is withdrawn.
     Withdraw(u8),
 }
 
@@ -97,7 +97,7 @@ proptest! {
             prop_assert!(account.balances(), "{account:?}");
             prop_assert!(account.queued >= taken.len() as u64);
         }
-        // What is left can be used up.
+        // The remaining samples can be used up.
         inlet.settle(taken.drain(..).map(|sample| (sample.record.id, Fate::Delivered)));
         let rest = inlet.take(usize::MAX);
         inlet.settle(rest.into_iter().map(|sample| (sample.record.id, Fate::Delivered)));

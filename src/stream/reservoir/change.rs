@@ -1,32 +1,32 @@
-//! What one step changed in a reservoir, so that it can be undone.
+//! The changes that one step made to a reservoir, so that they can be undone.
 
 use super::KeptSample;
 use super::sorted::ReservoirEntry;
 
-/// A change of a reservoir.
+/// One change of a reservoir.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ReservoirChange {
-    /// The sample with this id was kept.
+    /// The sample with this id was inserted.
     Inserted(u64),
-    /// The sample gave way.
+    /// This sample was evicted.
     Evicted(ReservoirEntry),
-    /// The sample with this id was used once more.
+    /// The sample with this id was rehearsed again.
     Used(u64),
-    /// The threshold of a part had this value before.
+    /// The part had this threshold before.
     Threshold(u32, (u64, u64)),
-    /// The part was made.
+    /// The part was created.
     NewPart(u32),
 }
 
-/// All that one step changed, in order.
+/// The changes of one step, in order.
 #[derive(Debug, Clone, Default)]
 pub struct StepChange {
     pub(super) log: Vec<ReservoirChange>,
 }
 
 impl StepChange {
-    /// Forgets that the step evicted the sample with this id, so that undoing does not bring it back, and returns it.
-    /// To undo what else was done to a sample that is gone does nothing.
+    /// Removes the eviction of the sample with this id from the changes, so that undoing does not bring the sample
+    /// back, and returns the sample. Undoing the other changes of a removed sample has no effect.
     pub(super) fn forget(&mut self, id: u64) -> Option<KeptSample> {
         let is_it = |change: &mut ReservoirChange| match change {
             ReservoirChange::Evicted(entry) => entry.kept.id == id,

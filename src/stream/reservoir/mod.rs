@@ -1,20 +1,21 @@
 //! The reservoir: which samples of a stream the rehearsal buffer keeps, and which of them a step rehearses. Pure.
 //!
-//! Each sample has a random key of its own ([`order`]), and those with the smallest keys are kept: the first so many in
-//! the order of keys, or as many as fit. So the content is a function of the samples that were offered, not of their
-//! order, nor of who was offered which: reservoirs of parts of a stream merge into that of the whole.
+//! Each sample has a random key ([`order`]), and the samples with the smallest keys are kept: a fixed number of them,
+//! or as many as fit into the capacity. So the content depends only on the set of samples that were offered, not on
+//! their order. Reservoirs of parts of a stream merge into the reservoir of the whole stream.
 //!
-//! Why that holds although samples are offered one by one. Of a set S, in the order of keys, those are kept that fit
-//! together with all before them; call the first that does not its *threshold*. One more sample makes the sum up to any
-//! other no smaller, so what lies at or above the threshold never fits again and need not be remembered. Below it
-//! everything is still there, and what of it fits is found by evicting from the end. The threshold falls to the last
-//! one evicted. A smaller share evicts in the same way, since what fits into it is a beginning of what fitted before.
+//! Why this holds although samples are offered one by one: sort a set of samples by key. Those are kept that fit
+//! together with all before them. Call the first sample that does not fit the *threshold*. Another sample can only
+//! increase the sum up to any other, so samples at or above the threshold never fit again and need not be remembered.
+//! All samples below the threshold are still kept, so the new content is found by evicting from the end. The threshold
+//! falls to the last evicted sample. A smaller share of the capacity evicts in the same way, because what fits into it
+//! is a prefix of what fitted before.
 //!
-//! A sample that is withdrawn leaves a gap that only samples below the threshold fill: any other was judged already, or
-//! has the key of one that was.
+//! A withdrawn sample leaves a gap that only samples below the threshold can fill. Samples at or above it are refused,
+//! as earlier ones were.
 //!
-//! By class, every class that was seen has a reservoir of its own, and all have the same share of the capacity. A
-//! sample of no class is of a class of its own.
+//! When samples are kept by class, every class that was seen has a reservoir, and all classes have the same share of
+//! the capacity. Samples without a class form a class.
 
 mod change;
 mod order;
@@ -36,17 +37,17 @@ use order::KeepOrder;
 use sorted::{Position, ReservoirEntry, SortedEntries};
 use std::collections::{BTreeMap, HashMap};
 
-/// The class of samples that have none.
+/// The class of samples without a class.
 pub const NO_CLASS: u32 = u32::MAX;
 /// The threshold of a part that never lacked room.
 const NEVER: (u64, u64) = (u64::MAX, u64::MAX);
 
-/// What decides how likely a sample is kept.
+/// How the probability of keeping a sample is determined.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum KeepBy {
-    /// All samples alike.
+    /// All samples are equally likely.
     Uniform,
-    /// All samples of a class alike, and as many of each class.
+    /// All classes have the same share, and within a class all samples are equally likely.
     Class,
     /// The weight of a sample is twice that of one which arrived `half_life` samples earlier.
     Recency { half_life: f64 },
@@ -54,16 +55,16 @@ pub enum KeepBy {
     Score,
 }
 
-/// How much a reservoir holds.
+/// The capacity of a reservoir.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capacity {
-    /// So many samples.
+    /// A number of samples.
     Samples(u64),
-    /// Samples of so many bytes together. One that is larger than all of this is never kept, and counts for nothing.
+    /// The bytes of all samples together. A sample that is larger than the capacity is never kept, and has no effect.
     Bytes(u64),
 }
 
-/// A sample that may be kept.
+/// A sample that is offered to the reservoir.
 #[derive(Debug, Clone, Copy)]
 pub struct Offered {
     pub id: u64,
@@ -71,7 +72,7 @@ pub struct Offered {
     pub bytes: u32,
     /// The sample's score, for [`KeepBy::Score`].
     pub weight: f64,
-    /// How many samples were offered before it, for [`KeepBy::Recency`].
+    /// The number of samples that were offered before it, for [`KeepBy::Recency`].
     pub ordinal: u64,
 }
 
@@ -79,43 +80,43 @@ pub struct Offered {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeptSample {
     pub id: u64,
-    /// The key: the smaller, the longer it stays.
+    /// The key. Samples with smaller keys stay longer.
     pub order: u64,
     /// The sample's class, or [`NO_CLASS`].
     pub class: u32,
     pub bytes: u32,
-    /// How often it was rehearsed.
+    /// The number of times that it was rehearsed.
     pub uses: u32,
 }
 
-/// What became of an offer.
+/// The result of an offer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct OfferOutcome {
-    /// Whether the sample is kept from now on. One that is there already stays as it is, and this says `false`.
+    /// Whether the sample was inserted. `false` for a sample that was there already, which stays as it is.
     pub kept: bool,
-    /// The samples that gave way.
+    /// The samples that were evicted.
     pub evicted: Vec<KeptSample>,
 }
 
-/// A part of a reservoir, as a snapshot has it.
+/// A part of a reservoir, as stored in a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReservoirPart {
-    /// The class, where samples are kept by class, else 0.
+    /// The class if samples are kept by class, otherwise 0.
     pub part: u32,
-    /// The smallest (key, id) that was ever refused or evicted for want of room.
+    /// The smallest (key, id) that was ever refused or evicted for lack of room.
     pub threshold: Option<(u64, u64)>,
 }
 
-/// A part of the capacity: that of a class, or all of it.
+/// The part of the reservoir of one class, or all of it.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     samples: u64,
     bytes: u64,
-    /// The smallest (key, id) that was ever refused or evicted for want of room.
+    /// The smallest (key, id) that was ever refused or evicted for lack of room.
     threshold: (u64, u64),
 }
 
-/// Which samples are kept.
+/// The reservoir.
 #[derive(Debug, Clone)]
 pub struct Reservoir {
     by: KeepBy,
@@ -123,7 +124,7 @@ pub struct Reservoir {
     order: KeepOrder,
     rehearse: RandomKey,
     entries: SortedEntries,
-    /// Where the sample with an id stands in `entries`.
+    /// The positions in `entries`, by sample id.
     positions: IdTable<Position>,
     parts: BTreeMap<u32, Part>,
 }
@@ -145,10 +146,10 @@ impl Reservoir {
         })
     }
 
-    /// Offers a sample, and notes in `change` what that changes.
+    /// Offers a sample, and adds the changes to `change`.
     ///
     /// # Errors
-    /// [`base::error::Error::Config`] for a score that is not finite and above 0; nothing is changed then.
+    /// [`base::error::Error::Config`] for a score that is not finite and above 0. Nothing is changed then.
     pub fn offer(&mut self, offered: &Offered, change: &mut StepChange) -> Result<OfferOutcome> {
         let order = self.order.of(offered)?;
         let mut outcome = OfferOutcome::default();
@@ -173,8 +174,8 @@ impl Reservoir {
         Ok(outcome)
     }
 
-    /// Removes a sample for good, and from what the steps in `pending` changed, so that undoing them does not bring it
-    /// back. Returns it where it was kept, or would have been again.
+    /// Removes a sample for good, also from the changes of the `pending` steps, so that undoing them does not bring it
+    /// back. Returns the sample if it was kept, or could have returned.
     pub fn withdraw<'a>(
         &mut self,
         id: u64,
@@ -184,7 +185,7 @@ impl Reservoir {
         self.remove(id).map(|entry| entry.kept).or(evicted)
     }
 
-    /// Notes that the samples with these ids were rehearsed once more. Ids that are not there are passed over.
+    /// Counts that the samples with these ids were rehearsed. Ids that are not kept are skipped.
     pub fn used(&mut self, ids: &[u64], change: &mut StepChange) {
         for &id in ids {
             if let Some(kept) = self.positions.get(&id).and_then(|&at| self.entries.get_mut(at)) {
@@ -194,12 +195,12 @@ impl Reservoir {
         }
     }
 
-    /// The ids of `count` samples that step number `step` rehearses, all different and each as likely; of all where
-    /// there are fewer. They depend on seed, step and content alone.
+    /// Draws the ids of `count` samples that step number `step` rehearses: all different and equally likely, or all
+    /// samples if there are fewer. The draw depends on seed, step and content only.
     pub fn draw(&self, step: u64, count: usize) -> Vec<u64> {
         let mut random = self.rehearse.stream(step);
         let len = self.entries.len();
-        // The beginning of a shuffle of all ranks, of which only those that were moved are written down.
+        // The beginning of a shuffle of all ranks. Only the ranks that were moved are stored.
         let mut moved = HashMap::new();
         let ranks: Vec<usize> = (0..count.min(len))
             .map(|place| {
@@ -213,7 +214,7 @@ impl Reservoir {
         self.entries.at_ranks(&ranks)
     }
 
-    /// Undoes what a step changed. Steps are undone from the last to the first; what was withdrawn meanwhile stays so.
+    /// Undoes the changes of a step. Steps are undone from the last to the first. Withdrawn samples stay withdrawn.
     pub fn undo(&mut self, change: StepChange) {
         for change in change.log.into_iter().rev() {
             match change {
@@ -232,24 +233,24 @@ impl Reservoir {
         }
     }
 
-    /// The number of samples that are kept.
+    /// The number of kept samples.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// The bytes of the samples that are kept.
+    /// The bytes of the kept samples.
     pub fn bytes(&self) -> u64 {
         self.parts.values().map(|part| part.bytes).sum()
     }
 
-    /// Removes a sample that turned out to be of no use; undoing `change` brings it back. Says whether it was kept.
+    /// Removes a sample that is of no use. Undoing `change` brings it back. Returns whether it was kept.
     pub fn discard(&mut self, id: u64, change: &mut StepChange) -> bool {
         let entry = self.remove(id);
         change.log.extend(entry.map(ReservoirChange::Evicted));
         entry.is_some()
     }
 
-    /// The sample with this id, where it is kept.
+    /// The sample with this id, if it is kept.
     pub fn get(&self, id: u64) -> Option<KeptSample> {
         self.positions.get(&id).and_then(|&at| self.entries.get(at)).copied()
     }
@@ -259,7 +260,7 @@ impl Reservoir {
         self.positions.contains_key(&id)
     }
 
-    /// What each part may hold. With more classes than samples fit, that is nothing.
+    /// The capacity of each part. It is 0 if there are more classes than samples fit.
     pub fn share(&self) -> Capacity {
         let parts = self.parts.len().max(1) as u64;
         match self.capacity {
@@ -272,7 +273,7 @@ impl Reservoir {
         if self.by == KeepBy::Class { class } else { 0 }
     }
 
-    /// Makes the part unless it is there, and says whether it was made.
+    /// Creates the part if it is missing, and returns whether it was created.
     fn see_part(&mut self, part: u32) -> bool {
         let before = self.parts.len();
         self.parts.entry(part).or_insert(Part { samples: 0, bytes: 0, threshold: NEVER });
@@ -295,13 +296,13 @@ impl Reservoir {
         Some(entry)
     }
 
-    /// Evicts what exceeds the share of any part.
+    /// Evicts samples that exceed the share of any part.
     fn shrink(&mut self, change: &mut StepChange, evicted: &mut Vec<KeptSample>) {
         let parts: Vec<u32> = self.parts.keys().copied().collect();
         parts.into_iter().for_each(|part| self.trim(part, change, evicted));
     }
 
-    /// Evicts what exceeds the share of a part, the largest keys first.
+    /// Evicts samples that exceed the share of a part, the largest keys first.
     fn trim(&mut self, part: u32, change: &mut StepChange, evicted: &mut Vec<KeptSample>) {
         let share = self.share();
         loop {
@@ -319,7 +320,7 @@ impl Reservoir {
         }
     }
 
-    /// Evicts the last entry of a part, below which alone others are kept from now on.
+    /// Evicts the last entry of a part. From then on only entries below it are kept.
     fn evict(&mut self, last: ReservoirEntry, change: &mut StepChange) {
         self.remove(last.kept.id);
         let part = self.parts.get_mut(&last.part).expect("a part is there as long as its samples");

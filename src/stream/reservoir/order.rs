@@ -1,10 +1,10 @@
-//! By what samples are kept: the key of each, of which the smallest stay.
+//! The key of each sample. The samples with the smallest keys are kept.
 
 use super::{KeepBy, Offered};
 use base::error::{Error, Result};
 use base::rng::{RandomKey, Use};
 
-/// What gives each sample its key.
+/// Computes the keys of samples.
 #[derive(Debug, Clone)]
 pub(super) struct KeepOrder {
     key: RandomKey,
@@ -13,7 +13,7 @@ pub(super) struct KeepOrder {
 
 impl KeepOrder {
     /// # Errors
-    /// [`Error::Config`] for a half-life that is none.
+    /// [`Error::Config`] for a half-life that is not finite and above 0.
     pub(super) fn new(seed: u64, by: KeepBy) -> Result<Self> {
         if let KeepBy::Recency { half_life } = by
             && !(half_life.is_finite() && half_life > 0.0)
@@ -26,11 +26,11 @@ impl KeepOrder {
 
     /// The key of a sample.
     ///
-    /// Keys that are uniform make the k smallest a uniform choice. For weights w, the k smallest of -ln(u)/w are what
-    /// k draws without replacement take, each in proportion to what weights are left (Efraimidis and Spirakis,
-    /// "Weighted random sampling with a reservoir", Information Processing Letters 97, 2006). Their logarithm,
-    /// ln(-ln u) - ln w, has the same order and never overflows: a weight that doubles with every half-life of samples
-    /// (forward decay) is a product there, not a power.
+    /// With uniform keys, the k smallest are a uniform choice. With weights w, the k smallest values of -ln(u)/w are
+    /// distributed as k draws without replacement, each in proportion to the weights that are left (Efraimidis and
+    /// Spirakis, "Weighted random sampling with a reservoir", Information Processing Letters 97, 2006). Their
+    /// logarithm, ln(-ln u) - ln w, has the same order and never overflows: a weight that doubles with every half-life
+    /// of samples (forward decay) is a product there, not a power.
     ///
     /// # Errors
     /// [`Error::Config`] for a score that cannot be a weight.
@@ -48,13 +48,13 @@ impl KeepOrder {
                 return Err(Error::config("by", message));
             }
         };
-        // Neither 0 nor 1, of which there is no such logarithm: 52 bits and a half.
+        // The middle of one of 2^52 intervals: never 0 or 1, whose double logarithm is infinite.
         let unit = ((bits >> 12) as f64 + 0.5) * (1.0 / (1u64 << 52) as f64);
         Ok(ordered(libm::log(-libm::log(unit)) - log_weight))
     }
 }
 
-/// A whole number in place of a number, of the same order.
+/// Maps a number to an integer with the same order.
 fn ordered(value: f64) -> u64 {
     let bits = value.to_bits();
     if value.is_sign_negative() { !bits } else { bits | 1 << 63 }

@@ -1,17 +1,17 @@
-//! Entries in order, of which the n-th is found quickly: a list of sorted chunks.
+//! A sorted list with fast access to the n-th entry: a list of sorted chunks.
 //!
-//! To insert or remove moves half a chunk at most, and to find the n-th passes over the lengths of the chunks. Of a
-//! million entries both take a few microseconds.
+//! Inserting or removing moves at most the entries of one chunk. Finding the n-th entry adds up the lengths of the
+//! chunks. With a million entries both take a few microseconds.
 
 use super::KeptSample;
 
-/// The most entries of a chunk: 32 KiB of them.
+/// The most entries of a chunk, 40 KiB.
 const MOST: usize = 1024;
 
-/// Where an entry stands among all: its part, the key that it was drawn by, its id.
+/// The sort key of an entry: its part, its random key, its id.
 pub(super) type Position = (u32, u64, u64);
 
-/// A sample in the reservoir, and which part of it the sample belongs to.
+/// A sample in the reservoir, and the part that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReservoirEntry {
     pub part: u32,
@@ -37,19 +37,19 @@ impl SortedEntries {
         self.len
     }
 
-    /// The chunk that `position` is in or belongs into.
+    /// The index of the chunk that contains `position` or in which it belongs.
     fn chunk(&self, position: Position) -> usize {
         self.chunks.partition_point(|chunk| chunk[0].position() <= position).saturating_sub(1)
     }
 
-    /// The chunk of the entry at `position`, and its place there.
+    /// The chunk of the entry at `position`, and its index in the chunk.
     fn find(&self, position: Position) -> Option<(usize, usize)> {
         let chunk = self.chunk(position);
         let found = self.chunks.get(chunk)?.binary_search_by_key(&position, ReservoirEntry::position);
         Some((chunk, found.ok()?))
     }
 
-    /// Inserts an entry whose position is free.
+    /// Inserts an entry at a position that is free.
     pub(super) fn insert(&mut self, entry: ReservoirEntry) {
         self.len += 1;
         let number = self.chunk(entry.position());
@@ -66,12 +66,12 @@ impl SortedEntries {
         }
     }
 
-    /// Takes out the entry at `position`.
+    /// Removes the entry at `position`.
     pub(super) fn remove(&mut self, position: Position) -> Option<ReservoirEntry> {
         let (number, at) = self.find(position)?;
         self.len -= 1;
         let removed = self.chunks[number].remove(at);
-        // Small neighbours become one, so that there are never many more chunks than entries fill.
+        // Merge small neighbours, so that the number of chunks stays in proportion to the number of entries.
         let left = self.chunks[number].len();
         if left == 0 {
             self.chunks.remove(number);
@@ -93,7 +93,7 @@ impl SortedEntries {
         Some(&mut self.chunks[chunk][at].kept)
     }
 
-    /// The last entry of `part`, which is the first to go.
+    /// The last entry of `part`, which is evicted first.
     pub(super) fn last_of(&self, part: u32) -> Option<&ReservoirEntry> {
         let end = (part, u64::MAX, u64::MAX);
         let chunk = self.chunks.get(self.chunk(end))?;
@@ -101,7 +101,7 @@ impl SortedEntries {
         Some(&chunk[at]).filter(|entry| entry.part == part)
     }
 
-    /// The ids of the entries with these ranks, which must be ranks of entries, in the order of `ranks`.
+    /// The ids of the entries at these ranks, in the order of `ranks`. Each rank must be below the number of entries.
     pub(super) fn at_ranks(&self, ranks: &[usize]) -> Vec<u64> {
         let mut sorted: Vec<(usize, usize)> = ranks.iter().copied().zip(0..).collect();
         sorted.sort_unstable();

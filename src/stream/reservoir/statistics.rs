@@ -1,4 +1,4 @@
-//! Chi-squared tests of how often what was counted should come, for the tests of this module.
+//! Chi-squared tests of observed counts, for the tests of this module.
 
 /// The probability that a chi-squared variable of `degrees` degrees of freedom is `value` or more: the regularised
 /// incomplete gamma function Q(degrees / 2, value / 2), by its series or its continued fraction (Abramowitz and Stegun,
@@ -18,7 +18,7 @@ pub(super) fn chi_squared_tail(value: f64, degrees: usize) -> f64 {
         }
         return 1.0 - scale * sum;
     }
-    // Lentz's way to compute a continued fraction from its front.
+    // Lentz's method evaluates a continued fraction from its front.
     let mut b = x + 1.0 - a;
     let (mut c, mut d) = (1e300, 1.0 / b);
     let mut fraction = d;
@@ -35,8 +35,8 @@ pub(super) fn chi_squared_tail(value: f64, degrees: usize) -> f64 {
     scale * fraction
 }
 
-/// Fails where counts are too far from those that are expected, which differ, to be by chance once in ten thousand
-/// times; the counts are of draws that are independent of one another.
+/// Fails if the counts differ so much from the expected ones that chance explains it only once in ten thousand times.
+/// The counts are of independent draws.
 pub(super) fn assert_follows(what: &str, counts: &[u64], expected: &[f64]) {
     let sum: u64 = counts.iter().sum();
     assert!(expected.iter().all(|&expected| expected >= 5.0), "{what}: too few for the test: {expected:?}");
@@ -45,8 +45,8 @@ pub(super) fn assert_follows(what: &str, counts: &[u64], expected: &[f64]) {
     assert_likely(what, value.sum(), counts.len() - 1);
 }
 
-/// The same for counts of how often each was among `taken` that were drawn `times` times without replacement. Those of
-/// one time are not independent: that one was drawn makes the others rarer, which the statistic allows for.
+/// The same for counts of how often each item was among `taken` that were drawn `times` times without replacement. The
+/// counts of one time are not independent: drawing one item makes the others rarer, which the statistic corrects.
 pub(super) fn assert_uniform(what: &str, counts: &[u64], taken: usize, times: u64) {
     let (all, times) = (counts.len() as f64, times as f64);
     let share = taken as f64 / all;
@@ -62,7 +62,7 @@ fn assert_likely(what: &str, value: f64, degrees: usize) {
     assert!(p > 1e-4 && p < 1.0 - 1e-4, "{what}: chi-squared {value:.1} of {degrees} degrees, p = {p}");
 }
 
-/// The tail is that of tables (Abramowitz and Stegun, table 26.8).
+/// Compares the tail with tables (Abramowitz and Stegun, table 26.8).
 #[test]
 fn the_tail_of_chi_squared_is_that_of_tables() {
     let table = [

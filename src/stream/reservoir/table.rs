@@ -1,10 +1,10 @@
-//! Reservoirs as tables, for snapshots, and several of them as one.
+//! Conversion of reservoirs to and from the tables of snapshots, and merging of reservoirs.
 
 use super::{Capacity, KeepBy, KeptSample, NEVER, Reservoir, ReservoirEntry, ReservoirPart, StepChange};
 use base::error::Result;
 
 impl Reservoir {
-    /// The samples that are kept, in their order: by part, then by key.
+    /// The kept samples in order: by part, then by key.
     pub fn entries(&self) -> impl Iterator<Item = &KeptSample> {
         self.entries.iter().map(|entry| &entry.kept)
     }
@@ -17,11 +17,11 @@ impl Reservoir {
         })
     }
 
-    /// The reservoir with these parts and entries, as [`Reservoir::parts`] and [`Reservoir::entries`] gave them, and
-    /// what had to give way because the capacity is smaller than it was.
+    /// Builds the reservoir from the results of [`Reservoir::parts`] and [`Reservoir::entries`]. Also returns the
+    /// samples that were evicted because the capacity is smaller than before.
     ///
     /// # Errors
-    /// What is wrong, in words: entries that no such reservoir could have.
+    /// The problem as text, if no reservoir can have these entries.
     pub fn restore(
         (seed, by, capacity): (u64, KeepBy, Capacity),
         parts: impl IntoIterator<Item = ReservoirPart>,
@@ -47,19 +47,18 @@ impl Reservoir {
         Ok((made, evicted))
     }
 
-    /// Takes over another reservoir, so that this one is as if it had been offered the samples of both. Returns those
-    /// of both that are no longer kept. No step may be left to be undone.
+    /// Merges another reservoir into this one, as if this one had been offered the samples of both. Returns the samples
+    /// of both that are no longer kept. No step may be pending that could be undone.
     ///
     /// # Errors
-    /// [`base::error::Error::Unavailable`] where the two keep samples by other keys, so that there is no such
-    /// reservoir.
+    /// [`base::error::Error::Unavailable`] if the two reservoirs have different keys, so that they cannot be merged.
     pub fn merge(&mut self, other: Self) -> Result<Vec<KeptSample>> {
         if (self.rehearse, self.by) != (other.rehearse, other.by) {
             let message = "rehearsal buffers with another seed or another `by` cannot become one";
             return Err(base::error::Error::Unavailable(message.to_owned()));
         }
         let mut gone = Vec::new();
-        // What lies at or above either threshold is none of the union's, for it was not of either.
+        // Samples at or above either threshold may be missing in one of the two, so the union keeps none of them.
         for (&number, theirs) in &other.parts {
             self.see_part(number);
             let part = self.parts.get_mut(&number).expect("seen just now");
@@ -78,7 +77,7 @@ impl Reservoir {
                 gone.push(kept);
                 continue;
             }
-            // A sample that both have stays once, by the smaller of its keys.
+            // A sample in both stays once, with the smaller key.
             if let Some(own) = self.remove(kept.id) {
                 let uses = own.kept.uses.saturating_add(kept.uses);
                 kept = if own.kept.order <= kept.order { own.kept } else { kept };
@@ -87,7 +86,7 @@ impl Reservoir {
             self.insert(ReservoirEntry { part: self.part_of(kept.class), kept });
         }
         self.shrink(&mut StepChange::default(), &mut gone);
-        // A sample that only one of them gives up is still there.
+        // A sample that only one of the two drops may still be kept.
         gone.retain(|kept| !self.contains(kept.id));
         Ok(gone)
     }

@@ -1,5 +1,5 @@
-//! The content is that of the law, whatever the order of arrival; keys, draws and weights are as they should be; a step
-//! that is undone leaves nothing.
+//! Tests of the reservoir: the content follows the rule in any order of arrival, keys and draws have the right
+//! distribution, and an undone step leaves no trace.
 
 mod divided;
 
@@ -10,14 +10,13 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 use std::collections::HashSet;
 
-/// The seed of every test here.
 const SEED: u64 = 11;
 
 fn random(number: u64) -> RandomStream {
     RandomKey::new(b"tests of the reservoir", SEED, 0, Use::Size).stream(number)
 }
 
-/// An id like those of samples, which are hashes.
+/// An id that looks like a sample's, which is a hash.
 fn id(number: u64) -> u64 {
     random(number ^ 1 << 40).next_u64() >> 1
 }
@@ -41,7 +40,7 @@ fn filled(seed: u64, by: KeepBy, capacity: Capacity, offers: &[Offered]) -> Rese
     reservoir
 }
 
-/// All that a snapshot would have.
+/// Everything that a snapshot stores.
 fn content(reservoir: &Reservoir) -> (Vec<ReservoirPart>, Vec<KeptSample>) {
     let (parts, entries): (Vec<_>, Vec<KeptSample>) =
         (reservoir.parts().collect(), reservoir.entries().copied().collect());
@@ -51,7 +50,7 @@ fn content(reservoir: &Reservoir) -> (Vec<ReservoirPart>, Vec<KeptSample>) {
     (parts, entries)
 }
 
-/// The content by the law, without any of the means by which it is kept up to date.
+/// The content computed directly from the rule, without incremental updates.
 fn by_the_law(
     seed: u64,
     by: KeepBy,
@@ -170,16 +169,16 @@ fn what_is_evicted_was_kept_and_what_is_kept_was_told_of() {
     });
 }
 
-/// What happens to a reservoir, for the test of undoing.
+/// An event at a reservoir, for the test of undoing.
 #[derive(Debug, Clone)]
 enum Happening {
-    /// A step draws so many, then offers so many.
+    /// A step draws this many samples, then offers this many.
     Step(usize, usize),
-    /// The first step that was not delivered is.
+    /// The first undelivered step is delivered.
     Deliver,
-    /// All steps that were not delivered are undone.
+    /// All undelivered steps are undone.
     Undo,
-    /// One of the samples that were offered is withdrawn.
+    /// One of the offered samples is withdrawn.
     Withdraw(prop::sample::Index),
 }
 
@@ -194,7 +193,7 @@ fn undone_steps_leave_nothing_but_what_was_withdrawn() {
     let happenings = prop::collection::vec(happening, 1..40);
     run((any_by(), any_capacity(), any_offers(), happenings), |(by, capacity, offers, happenings)| {
         let mut reservoir = Reservoir::new(SEED, by, capacity).unwrap();
-        // The state of the last step delivered, in which pending steps are done anew after each change.
+        // The reservoir as of the last delivered step, for comparison after pending steps are undone.
         let mut delivered = reservoir.clone();
         let mut pending: Vec<(StepChange, Vec<u64>, Vec<Offered>)> = Vec::new();
         let (mut next, mut number, mut outdated) = (0, 0, false);
@@ -229,7 +228,8 @@ fn undone_steps_leave_nothing_but_what_was_withdrawn() {
                     prop_assert_eq!(content(&reservoir), content(&delivered));
                 }
                 Happening::Withdraw(which) if next > 0 => {
-                    // Pending steps went by a content that had it. Only when they are undone can states be compared.
+                    // Pending steps were computed with the withdrawn sample. The contents can be compared only after
+                    // they are undone.
                     let id = offers[which.index(next)].id;
                     reservoir.withdraw(id, pending.iter_mut().map(|(change, ..)| change));
                     delivered.withdraw(id, []);
@@ -250,13 +250,13 @@ fn a_withdrawn_sample_is_told_of_and_what_was_refused_stays_away() {
     let before: Vec<KeptSample> = reservoir.entries().copied().collect();
     assert_eq!(reservoir.withdraw(before[3].id, []), Some(before[3]));
     assert_eq!(reservoir.withdraw(before[3].id, []), None);
-    // There is room, but those that come again had been judged.
+    // There is room, but samples that are offered again were refused before.
     let mut change = StepChange::default();
     for offered in offers.iter().filter(|offered| offered.id != before[3].id) {
         assert!(!reservoir.offer(offered, &mut change).unwrap().kept);
     }
     assert_eq!(reservoir.len(), 19);
-    // What a pending step had evicted is told of, too, and does not come back.
+    // A sample that a pending step evicted is returned too, and does not come back.
     let mut pending = [StepChange::default()];
     let mut number = 50;
     let evicted = loop {
@@ -291,7 +291,7 @@ fn tables_that_no_reservoir_could_have_are_refused() {
     assert!(other.merge(reservoir).unwrap_err().to_string().contains("another seed"));
 }
 
-/// How often each of `count` samples, or each place of arrival, was kept by a reservoir of a seed each.
+/// How often each of `count` samples or arrival places was kept, over `times` reservoirs.
 fn kept_counts(times: u64, count: usize, keep: impl Fn(u64) -> (Reservoir, HashMap<u64, usize>)) -> Vec<u64> {
     let mut counts = vec![0; count];
     for time in 0..times {
@@ -313,7 +313,7 @@ fn each_sample_and_each_place_of_arrival_is_kept_as_often() {
     println!("seeds 0 to {TIMES}");
     let keep = |seed| (filled(seed, KeepBy::Uniform, capacity, &offers), whole.clone());
     assert_uniform("samples by seeds", &kept_counts(TIMES, 200, keep), 50, TIMES);
-    // One seed, and other samples each time: whether the first or the last to come are preferred.
+    // One seed and different samples each time: are the first or the last arrivals preferred?
     let keep = |time| {
         let offers: Vec<Offered> = (0..200).map(|number| sample(1000 * (time + 1) + number)).collect();
         (filled(SEED, KeepBy::Uniform, capacity, &offers), places(&offers))
@@ -341,7 +341,7 @@ fn each_sample_and_each_place_of_arrival_is_kept_as_often() {
 #[test]
 fn each_class_has_its_share_and_within_it_all_are_alike() {
     const TIMES: u64 = 3000;
-    // 100, 50 and 10 of a class each, and 40 of none; a quarter of 96 for each class.
+    // Classes with 100, 50 and 10 samples, and 40 samples without a class. Each class gets a quarter of 96.
     let class = |number| match number % 20 {
         0..10 => Some(7),
         10..15 => Some(0),
@@ -375,8 +375,8 @@ fn each_class_has_its_share_and_within_it_all_are_alike() {
     }
 }
 
-/// The two with the smallest keys come in a pair's place as often as two draws without replacement, each in proportion
-/// to the weights that are left, would give that pair.
+/// Checks how often each ordered pair has the two smallest keys. The frequency must be that of two draws without
+/// replacement, each in proportion to the remaining weights.
 fn assert_pairs_follow_weights(what: &str, by: KeepBy, weights: &[f64]) {
     const TIMES: u64 = 100_000;
     let count = weights.len();
@@ -443,7 +443,7 @@ fn entries_stay_sorted_through_many_chunks() {
     let mut sorted = SortedEntries::default();
     let mut random = random(0);
     for turn in 0..60_000u64 {
-        // It grows, then shrinks to nothing.
+        // The list grows, then shrinks to nothing.
         let grows = random.below(10) < if turn < 25_000 { 8 } else { 2 };
         if grows {
             let kept = KeptSample { id: turn, order: random.below(1 << 40), class: 0, bytes: 0, uses: 0 };

@@ -1,14 +1,14 @@
-//! The directory of a store: who has it, what may be written there, and files that get their name when they are whole.
+//! The directory of a store: its lock, its quota, and files that get their names when they are complete.
 //!
 //! ```text
-//! <directory>/lock             format, run, next segment's number; locked by the process that has the directory
+//! <directory>/lock             format, run, next segment's number; locked by the process that uses the directory
 //! <directory>/<number>.seg     segments
 //! <directory>/<number>.snap    snapshots
-//! <directory>/*.tmp            what is being written, where files without a name cannot be; removed at the next start
+//! <directory>/*.tmp            incomplete files, if files cannot be written without a name; removed at the next start
 //! ```
 //!
-//! One process has the directory, so what is used is a sum that this process keeps: the pages of every file, those
-//! being written included, are counted before a byte is written and until the file is gone.
+//! One process uses the directory, so the used space is a sum that this process keeps. The pages of every file,
+//! including those being written, are counted before the first byte is written and until the file is removed.
 
 use super::format::VERSION;
 use super::{SegmentOptions, StoreFull};
@@ -22,7 +22,7 @@ use store::segments::drive::Drive;
 use store::segments::lock_file::{LockFormat, LockState, NEXT_AT, RUN_AT};
 use store::segments::{PAGE, nameless, numbered, remove};
 
-/// What the lock file is like.
+/// The format of the lock file.
 const LOCK_FORMAT: LockFormat<24> = LockFormat { magic: *b"FLSTREAM", version: VERSION };
 /// The name of the lock file.
 const LOCK: &str = "lock";
@@ -30,28 +30,28 @@ const LOCK: &str = "lock";
 pub(super) const SEGMENT: &str = "seg";
 /// The extension of snapshots.
 pub(super) const SNAPSHOT: &str = "snap";
-/// The extension of files that are not whole yet.
+/// The extension of incomplete files.
 const TEMPORARY: &str = "tmp";
 
-/// A directory that this process has for itself.
+/// A directory that this process has locked.
 pub(super) struct RecordDirectory {
     path: PathBuf,
     lock: File,
-    /// The run that the directory is of; 0 where none has begun in it.
+    /// The run that the directory belongs to; 0 if none has begun in it.
     run: u32,
     next: u64,
     /// In pages.
     quota: u64,
     used: u64,
-    /// Whether files can be written without a name.
+    /// Whether the file system supports files without a name.
     nameless: bool,
     drive: Drive,
     process: u32,
 }
 
 impl RecordDirectory {
-    /// Takes the directory, which is made where it is missing, and removes what was not whole when the last process
-    /// ended. Files that are there are not counted yet.
+    /// Locks the directory, which is created if it is missing, and removes incomplete files of the last process. Does
+    /// not count existing files yet.
     pub(super) fn open(options: &SegmentOptions) -> Result<Self> {
         let path = std::path::absolute(&options.directory)
             .map_err(|error| Error::io("resolve", &options.directory, error))?;
@@ -73,7 +73,7 @@ impl RecordDirectory {
         }
         let (run, next) = read_lock(&lock, &at, &path)?;
         let (quota, drive) = (options.quota / PAGE, Drive::new(options.faults));
-        // The lock file has a page.
+        // The lock file takes a page.
         let process = std::process::id();
         let mut directory = Self { path, lock, run, next, quota, used: 1, nameless: false, drive, process };
         directory.remove_unfinished()?;
@@ -81,7 +81,7 @@ impl RecordDirectory {
         Ok(directory)
     }
 
-    /// Removes what was not whole when the last process ended.
+    /// Removes files that were incomplete when the last process ended.
     fn remove_unfinished(&self) -> Result<()> {
         let failed = |error| Error::io("list", &self.path, error);
         for entry in fs::read_dir(&self.path).map_err(failed)? {
@@ -93,7 +93,7 @@ impl RecordDirectory {
         Ok(())
     }
 
-    /// Whether the file system can write files that have no name, and name them.
+    /// Whether the file system can write files without a name, and name them later.
     fn can_be_nameless(&self) -> Result<bool> {
         let path = self.path.join("probe.tmp");
         match nameless::create(&self.path).and_then(|file| nameless::link(&file, &path)) {
@@ -105,7 +105,7 @@ impl RecordDirectory {
         }
     }
 
-    /// The files with this extension: their numbers, rising, and their bytes.
+    /// The numbers of the files with this extension, in ascending order, and their bytes.
     pub(super) fn files(&self, extension: &str) -> Result<BTreeMap<u64, u64>> {
         numbered::files(&self.path, extension, |_| None)
     }
@@ -124,15 +124,15 @@ impl RecordDirectory {
         self.quota
     }
 
-    /// What is used, in pages.
+    /// The used space, in pages.
     pub(super) fn used(&self) -> u64 {
         self.used
     }
 
-    /// Counts `pages` more of which `spare` are kept free for others.
+    /// Counts `pages` more as used, if `spare` pages stay free.
     ///
     /// # Errors
-    /// There are not so many.
+    /// [`StoreFull`] if the quota has not enough free pages.
     pub(super) fn reserve(&mut self, pages: u64, spare: u64) -> Result<(), StoreFull> {
         if pages > 0 && self.used + pages + spare > self.quota {
             return Err(StoreFull {
@@ -146,7 +146,7 @@ impl RecordDirectory {
         Ok(())
     }
 
-    /// Counts pages of files that are there, whether or not the quota allows them.
+    /// Counts pages of existing files, even beyond the quota.
     pub(super) fn count(&mut self, pages: u64) {
         self.used += pages;
     }
@@ -156,12 +156,12 @@ impl RecordDirectory {
         self.used -= pages;
     }
 
-    /// Says that numbers up to this one are taken.
+    /// Marks all numbers up to this one as used.
     pub(super) fn take_number(&mut self, number: u64) {
         self.next = self.next.max(number + 1);
     }
 
-    /// A number that no segment has ever had.
+    /// Returns a number that no segment has ever had.
     pub(super) fn next_number(&mut self) -> Result<u64> {
         let written = self.lock.write_all_at(&(self.next + 1).to_le_bytes(), NEXT_AT);
         written.map_err(|error| Error::io("write", self.path.join(LOCK), error))?;
@@ -169,12 +169,12 @@ impl RecordDirectory {
         Ok(self.next - 1)
     }
 
-    /// The run that the directory is of; 0 where none has begun in it.
+    /// The run that the directory belongs to; 0 if none has begun in it.
     pub(super) fn run(&self) -> u32 {
         self.run
     }
 
-    /// Notes the run that the directory is of.
+    /// Sets the run that the directory belongs to.
     pub(super) fn set_run(&mut self, run: u32) -> Result<()> {
         let written = self.lock.write_all_at(&run.to_le_bytes(), RUN_AT).and_then(|()| self.lock.sync_data());
         written.map_err(|error| Error::io("write", self.path.join(LOCK), error))?;
@@ -182,7 +182,7 @@ impl RecordDirectory {
         Ok(())
     }
 
-    /// A new file, which [`RecordDirectory::publish`] names.
+    /// Creates a file, which [`RecordDirectory::publish`] names.
     pub(super) fn create(&self, number: u64, extension: &'static str) -> Result<UnnamedFile> {
         let path = self.path_of(number, extension);
         if self.nameless {
@@ -202,8 +202,9 @@ impl RecordDirectory {
         written.map_err(|error| Error::io("write", &file.path, error))
     }
 
-    /// Gives a file its name, in place of the file that has it, if there is one. A file that is to be `safe` is on the
-    /// drive before, so that no power cut leaves a part of it; its name is when [`RecordDirectory::sync`] returns.
+    /// Gives a file its name, and replaces an existing file with this name. With `safe` the file's bytes are on the
+    /// drive before, so that no power cut leaves an incomplete file. The name is on the drive after
+    /// [`RecordDirectory::sync`].
     pub(super) fn publish(&self, new: &mut UnnamedFile, safe: bool) -> Result<()> {
         let failed = |error| Error::io("publish", &new.path, error);
         if safe {
@@ -212,7 +213,7 @@ impl RecordDirectory {
         if new.temporary.is_none() {
             match nameless::link(&new.file, &new.path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    // A link takes no name from others, but a file that has some name can be moved.
+                    // A link cannot replace a name, but a rename can. So give the file a temporary name first.
                     let temporary = temporary(&new.path);
                     let _ = fs::remove_file(&temporary);
                     nameless::link(&new.file, &temporary).map_err(failed)?;
@@ -235,21 +236,21 @@ impl RecordDirectory {
         }
     }
 
-    /// Brings names to the drive.
+    /// Brings the names of files to the drive.
     pub(super) fn sync(&self) -> Result<()> {
         let synced = File::open(&self.path).and_then(|directory| directory.sync_all());
         synced.map_err(|error| Error::io("sync", &self.path, error))
     }
 
-    /// Removes a file, which may be gone already.
+    /// Removes a file, which may not exist.
     pub(super) fn remove(&self, number: u64, extension: &str) -> Result<()> {
         self.remove_file(&numbered::name(number, extension))
     }
 
-    /// Removes the lock file, and the directory if nothing else is in it. It is not to be used behind that.
+    /// Removes the lock file, and the directory if nothing else is in it. Do not use the directory afterwards.
     pub(super) fn remove_itself(&self) -> Result<()> {
         self.remove_file(LOCK)?;
-        // What somebody else keeps there stays.
+        // Files of other programs stay.
         let _ = fs::remove_dir(&self.path);
         Ok(())
     }
@@ -262,28 +263,28 @@ impl RecordDirectory {
 
 impl Drop for RecordDirectory {
     fn drop(&mut self) {
-        // Closing the file unlocks it too, but a process that is just being started may hold the descriptor for a
-        // moment. In a forked process the lock is the parent's.
+        // Closing the file unlocks it too, but a process that is being started may hold the descriptor for a moment. In
+        // a forked process the lock is the parent's.
         if self.process == std::process::id() {
             let _ = self.lock.unlock();
         }
     }
 }
 
-/// A file that has no name yet, or a temporary one.
+/// A file without a name, or with a temporary one.
 pub(super) struct UnnamedFile {
     pub file: File,
-    /// The path that it will have.
+    /// The path that the file will have.
     pub path: PathBuf,
     temporary: Option<PathBuf>,
 }
 
-/// The path of the file at `path` while it is not whole.
+/// The temporary path of the file at `path` while it is incomplete.
 fn temporary(path: &Path) -> PathBuf {
     path.with_extension(format!("{}.{TEMPORARY}", path.extension().unwrap_or_default().display()))
 }
 
-/// The run that a directory of a store is of, which another process may have; `None` where it is none of a store.
+/// The run that a directory belongs to, which another process may use. `None` if it is not the directory of a store.
 pub(super) fn run_of(directory: &Path) -> Option<u32> {
     match File::open(directory.join(LOCK)).and_then(|lock| LOCK_FORMAT.read(&lock)).ok()? {
         LockState::Ours { run, .. } => Some(run),
@@ -291,7 +292,7 @@ pub(super) fn run_of(directory: &Path) -> Option<u32> {
     }
 }
 
-/// Reads the run and the next segment's number from a lock file, or writes the file where it is new.
+/// Reads the run and the next segment's number from a lock file, or initialises a new one.
 fn read_lock(lock: &File, at: &Path, directory: &Path) -> Result<(u32, u64)> {
     let refused = |path: &Path, message: &str| {
         let message = format!("{} {message}: choose another directory", path.display());
@@ -304,7 +305,7 @@ fn read_lock(lock: &File, at: &Path, directory: &Path) -> Result<(u32, u64)> {
             refused(directory, &format!("has format {version}, this program's is {VERSION}"))
         }
         LockState::New => {
-            // What other programs keep here under such names must not be taken for damaged segments, which are removed.
+            // Files of other programs with these extensions must not be taken for damaged segments, which are removed.
             let names = fs::read_dir(directory).map_err(|error| Error::io("list", directory, error))?;
             let mut extensions =
                 names.filter_map(|entry| entry.ok()?.path().extension().map(ToOwned::to_owned));

@@ -9,35 +9,35 @@ use data::dataset::Stamp;
 use std::os::unix::fs::FileExt;
 use store::segments::pages;
 
-/// How many bytes wait at most before they are written.
+/// The most bytes that are buffered before they are written.
 const WRITE_BUFFER: usize = 1 << 20;
 
-/// A segment without its name: a part of its samples is in the file, the rest waits to be written.
+/// A segment without a name: some of its samples are in the file, the rest is buffered.
 pub(super) struct SegmentDraft {
     pub number: u64,
     pub rows: RecordRows,
     file: UnnamedFile,
-    /// The bytes in the file; what lies behind them is in `buffer`.
+    /// The bytes in the file. The bytes after them are in `buffer`.
     written: u64,
     buffer: Vec<u8>,
-    /// How many bytes may wait there.
+    /// The most bytes in `buffer`.
     most: usize,
 }
 
 impl SegmentDraft {
-    /// An empty segment, which is to have about so many bytes. Its pages are reserved by whoever adds to it.
+    /// An empty segment of about `bytes` bytes. The caller reserves the pages of samples that it adds.
     pub(super) fn new(directory: &RecordDirectory, number: u64, bytes: u64) -> Result<Self> {
         let file = directory.create(number, SEGMENT)?;
         let most = WRITE_BUFFER.min(bytes as usize / 8);
         Ok(Self { number, rows: RecordRows::default(), file, written: 0, buffer: Vec::new(), most })
     }
 
-    /// The pages that it takes with one more sample of so many bytes.
+    /// The pages of the segment with one more sample of `length` bytes.
     pub(super) fn pages_with(&self, length: usize) -> u64 {
         pages(file_bytes(self.rows.payload() + length as u64, self.rows.len() + 1))
     }
 
-    /// The pages that it takes: of an empty segment nothing is written.
+    /// The pages of the segment; 0 if it is empty, because then nothing is written.
     pub(super) fn pages(&self) -> u64 {
         if self.rows.len() == 0 { 0 } else { pages(file_bytes(self.rows.payload(), self.rows.len())) }
     }
@@ -45,7 +45,7 @@ impl SegmentDraft {
     /// Adds a sample.
     ///
     /// # Errors
-    /// What waited before could not be written; then the sample is not added, and all that was is still there.
+    /// An I/O error when the buffer is written. Then the sample is not added, and all earlier ones are still there.
     pub(super) fn push(
         &mut self,
         directory: &mut RecordDirectory,
@@ -68,7 +68,7 @@ impl SegmentDraft {
         Ok(())
     }
 
-    /// The bytes of a sample, which are not checked.
+    /// Reads a sample without checking it.
     pub(super) fn read(&self, row: &RecordRow) -> Result<Vec<u8>> {
         let length = row.length as usize;
         if let Some(start) = row.offset.checked_sub(self.written) {
@@ -80,10 +80,10 @@ impl SegmentDraft {
         Ok(bytes)
     }
 
-    /// Writes all that is missing, and gives the segment its name. Returns its stamp.
+    /// Writes the rest of the samples and the table, and gives the segment its name. Returns its stamp.
     ///
     /// # Errors
-    /// Those of the drive. All samples are still there, and it may be tried again.
+    /// I/O errors of the drive. All samples are still there, and the call may be repeated.
     pub(super) fn publish(&mut self, directory: &mut RecordDirectory, safe: bool) -> Result<Stamp> {
         self.flush(directory)?;
         directory.write(&self.file, &encode_footer(self.number, &self.rows), self.written)?;
@@ -93,7 +93,7 @@ impl SegmentDraft {
         Ok(stamp)
     }
 
-    /// Gives it up, whose pages are counted.
+    /// Removes the draft, and no longer counts its pages as used.
     pub(super) fn discard(self, directory: &mut RecordDirectory) {
         let pages = self.pages();
         directory.discard(self.file);

@@ -1,4 +1,4 @@
-//! Segments as files that readers read by number.
+//! The segments as numbered files for readers.
 
 use super::RecordPlace;
 use data::dataset::{Extent, FileId, Stamp};
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use store::io::Files;
 
-/// The files of the segments that are published. A segment that is written anew is another file, so that no reader
-/// reads from the one that is gone by the places of the other.
+/// The files of the published segments. A rewritten segment gets another file number, so that no reader uses the new
+/// places in the old file.
 pub(super) struct SegmentFiles {
     directory: PathBuf,
     table: Mutex<FileTable>,
@@ -28,19 +28,19 @@ impl SegmentFiles {
         Self { directory, table: Mutex::default(), gone: AtomicU64::new(0) }
     }
 
-    /// Enters a segment that has just been published, in place of the file that it was.
+    /// Adds a segment that has just been published, and removes the file that it replaces.
     pub(super) fn enter(&self, segment: u64, path: PathBuf, stamp: Stamp) {
         self.leave(segment);
         let mut table = self.table();
         let file = FileId(table.next);
         table.next = table.next.wrapping_add(1);
-        // Naming the file changed its change time, so that only size and modification time are known.
+        // Naming the file changed its change time, so only size and modification time can be compared.
         let stamp = Stamp { size: stamp.size, mtime: stamp.mtime, ..Stamp::default() };
         table.files.insert(file, (path, stamp));
         table.of_segments.insert(segment, file);
     }
 
-    /// Forgets a segment that is gone.
+    /// Removes a segment.
     pub(super) fn leave(&self, segment: u64) {
         let mut table = self.table();
         if let Some(file) = table.of_segments.remove(&segment) {
@@ -49,7 +49,7 @@ impl SegmentFiles {
         }
     }
 
-    /// Where readers find the sample at `place`; `None` unless its segment is published.
+    /// Where readers find the sample at `place`. `None` if its segment is not published.
     pub(super) fn extent(&self, place: &RecordPlace) -> Option<Extent> {
         let file = *self.table().of_segments.get(&place.segment)?;
         Some(Extent { file, offset: place.offset, length: place.length })

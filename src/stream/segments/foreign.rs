@@ -1,4 +1,4 @@
-//! Directories of other ranks, read without having them: their processes may be gone, or at work there.
+//! Directories of other ranks, which are read without locking them. Their processes may have exited, or may be writing.
 
 use super::directory::{SEGMENT, SNAPSHOT, run_of};
 use super::format::read_footer;
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use store::segments::footer::SegmentError;
 use store::segments::numbered;
 
-/// How often segments are looked for again, because some were written anew meanwhile.
+/// How often the segments are listed again because some were rewritten during the read.
 const LOOK_AGAIN: u32 = 5;
 
 /// A directory of samples and snapshots that is only read.
@@ -23,20 +23,20 @@ pub struct ForeignStore {
 }
 
 impl ForeignStore {
-    /// The store in a directory, which need not be there.
+    /// The store in a directory, which may not exist.
     pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// The run that the directory is of; `None` where it is none of a store.
+    /// The run that the directory belongs to. `None` if it is not the directory of a store.
     pub(crate) fn run(&self) -> Option<u32> {
         run_of(&self.path)
     }
 
-    /// The bytes of snapshot `number`; `None` where it is not there.
+    /// The bytes of snapshot `number`. `None` if it does not exist.
     ///
     /// # Errors
-    /// Those of [`super::SegmentStore::read_snapshot`].
+    /// The errors of [`super::SegmentStore::read_snapshot`].
     pub(crate) fn read_snapshot(&self, number: u64) -> Result<Option<Vec<u8>>> {
         let path = self.path.join(numbered::name(number, SNAPSHOT));
         match fs::exists(&path) {
@@ -46,15 +46,15 @@ impl ForeignStore {
         }
     }
 
-    /// Gives each of the `wanted` samples to `take`, and removes it from these. Those that are left are not there, or
-    /// are damaged.
+    /// Passes each of the `wanted` samples to `take`, and removes its id from `wanted`. The remaining ones are missing
+    /// or damaged.
     ///
     /// # Errors
-    /// Those of `take`; [`Error::Io`] for files that cannot be read.
+    /// The errors of `take`; [`Error::Io`] for files that cannot be read.
     pub(crate) fn take(&self, wanted: &mut IdSet, mut take: impl FnMut(Record) -> Result<()>) -> Result<()> {
         for _ in 0..LOOK_AGAIN {
             let mut vanished = false;
-            // Of a sample that is there twice, the one that was appended last counts.
+            // Of a sample that is stored twice, the one appended last counts.
             for number in self.segments()?.into_iter().rev() {
                 if wanted.is_empty() {
                     return Ok(());
@@ -68,7 +68,7 @@ impl ForeignStore {
         Ok(())
     }
 
-    /// Takes what a segment has of the samples; false where the segment has gone.
+    /// Takes the wanted samples of one segment. Returns false if the segment was removed.
     fn take_of(
         &self,
         number: u64,
@@ -84,7 +84,7 @@ impl ForeignStore {
         let size = file.metadata().map_err(failed)?.len();
         let rows = match read_footer(&file, size, number) {
             Ok(rows) => rows,
-            // Its samples are missing, as if they were damaged themselves.
+            // Its samples count as missing, as if each were damaged.
             Err(SegmentError::Damaged(_)) => return Ok(true),
             Err(SegmentError::Io(error)) => return Err(failed(error)),
         };
@@ -101,7 +101,7 @@ impl ForeignStore {
         Ok(true)
     }
 
-    /// The numbers of the segments that are there, rising.
+    /// The numbers of the segments, in ascending order.
     fn segments(&self) -> Result<Vec<u64>> {
         match numbered::files(&self.path, SEGMENT, |_| Some(0)) {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(Vec::new()),

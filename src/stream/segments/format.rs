@@ -1,27 +1,27 @@
-//! What the segments of streams have in their tables, whose format is [`store::segments::footer`]'s.
+//! The rows in the tables of stream segments. The file format is that of [`store::segments::footer`].
 //!
 //! ```text
 //! row, 32 bytes  id u64 · offset u64 · bytes u32 · CRC-32C u32 · class u32 · 0 u32
 //! ```
 //!
-//! Samples are one behind the other; the class of a sample that has none is 2^32 - 1.
+//! Samples follow one another without gaps. The class of a sample without a class is 2^32 - 1.
 
 use super::rows::{RecordRow, RecordRows};
 use std::fs::File;
 use store::segments::footer::{SegmentError, SegmentFormat};
 use store::segments::{u32_at, u64_at};
 
-/// The version of all files of a directory.
+/// The format version of all files in a directory.
 pub(super) const VERSION: u32 = 1;
 const ROW: usize = 32;
 const FORMAT: SegmentFormat<ROW, 0> = SegmentFormat { magic: *b"FLRECORD", version: VERSION };
 
-/// The bytes of a segment with so many samples of so many bytes together.
+/// The size of a segment with this many samples of `payload` bytes together.
 pub(super) fn file_bytes(payload: u64, samples: usize) -> u64 {
     payload + SegmentFormat::<ROW, 0>::footer_bytes(samples)
 }
 
-/// The table and the trailer of segment `number`.
+/// Encodes the table and the trailer of segment `number`.
 pub(super) fn encode_footer(number: u64, rows: &RecordRows) -> Vec<u8> {
     let encode = |row: &RecordRow| {
         let mut bytes = [0; ROW];
@@ -35,7 +35,7 @@ pub(super) fn encode_footer(number: u64, rows: &RecordRows) -> Vec<u8> {
 /// Reads and checks the table and the trailer of segment `number`, a file of `size` bytes.
 ///
 /// # Errors
-/// [`SegmentError::Damaged`] where anything is not as it must be, [`SegmentError::Io`] where it cannot be read.
+/// [`SegmentError::Damaged`] if any check fails, [`SegmentError::Io`] if the file cannot be read.
 pub(super) fn read_footer(file: &File, size: u64, number: u64) -> Result<RecordRows, SegmentError> {
     let footer = FORMAT.read(file, size, number)?;
     let mut rows = RecordRows::default();

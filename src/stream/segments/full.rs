@@ -1,16 +1,16 @@
-//! What a store answers that has no room.
+//! The errors of a store that has no room.
 
 use base::error::Error;
 use std::path::PathBuf;
 
-/// There is no room for something within the quota.
+/// The quota has no room for a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreFull {
     /// The store's directory.
     pub path: PathBuf,
-    /// The bytes that are missing room, in whole pages.
+    /// The bytes that are needed, in whole pages.
     pub wanted: u64,
-    /// The bytes that are free for it.
+    /// The bytes that are free for the write.
     pub free: u64,
     /// The quota.
     pub quota: u64,
@@ -29,9 +29,9 @@ impl From<StoreFull> for Error {
 /// Why a sample was not appended.
 #[derive(Debug)]
 pub enum AppendError {
-    /// There is no room for it. When samples have been freed or segments compacted, there may be.
+    /// There is no room for it. Freeing samples or compacting segments may make room.
     Full(StoreFull),
-    /// The drive failed. Everything that was appended before is still there, and it may be tried again.
+    /// The drive failed. Everything that was appended before is still stored, and the call may be repeated.
     Failed(Error),
 }
 

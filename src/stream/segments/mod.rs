@@ -1,18 +1,19 @@
-//! The segment store: samples of streams in files on a local drive, for one process at a time.
+//! The segment store: samples of streams in files on a local drive, for one process at a time. `store::segments` has
+//! the code that it shares with the stores of caches.
 //!
-//! Samples are appended to the segment being written, the *draft*, and can be read at once; when it is large enough it
-//! is published: its file gets a table, then its name. A published segment changes only as a whole, when it is written
-//! anew without some of its samples.
+//! Samples are appended to the segment being written, the *draft*, and can be read at once. A draft that is large
+//! enough is published: its file gets a table, then its name. A published segment changes only as a whole, when it is
+//! rewritten without some of its samples.
 //!
-//! - **Bytes are right or an error.** Tables and samples have checksums. A sample is compared with its own whenever it
-//!   is read here; what reads segments as [`Files`] compares the checksum of its place.
-//! - **The quota holds at every instant**, with drafts, snapshots and the lock file, in pages as file systems allocate
-//!   them; directories and what readers still have open do not count. Room for writing the largest segment anew is
-//!   always kept free, so that a full store can still be compacted and samples withdrawn.
-//! - **A process may be killed at any moment.** Files get their names when they are whole. What was not is gone, or
-//!   removed when the store is opened next. A sample that was about to be moved may then be there twice.
-//! - Samples that nobody will ask for again are freed. A segment of which nothing is left is removed, and one of which
-//!   little is left can be [compacted](SegmentStore::compact).
+//! - **Bytes are right or it is an error.** Tables and samples have checksums. Every read of a sample here compares its
+//!   checksum. Readers that use the segments as [`Files`] compare the checksum of the place.
+//! - **The quota holds at every instant.** It includes drafts, snapshots and the lock file, in pages as file systems
+//!   allocate them. It does not include directories and removed files that readers still have open. Space to rewrite
+//!   the largest segment is always kept free, so that a full store can still be compacted and samples can be withdrawn.
+//! - **A process may be killed at any moment.** Files get their names when they are complete. Incomplete files vanish,
+//!   or are removed when the store is opened next. A sample that was being moved may then be stored twice.
+//! - Samples that are no longer needed are freed. A segment without needed samples is removed, and one with few of them
+//!   can be [compacted](SegmentStore::compact).
 
 mod directory;
 mod draft;
@@ -50,34 +51,34 @@ use store::segments::drive::WriteFaults;
 use store::segments::footer::SegmentError;
 use store::segments::{PAGE, pages};
 
-/// The smallest quota: some of the smallest segments.
+/// The smallest quota, enough for several of the smallest segments.
 const SMALLEST_QUOTA: u64 = 1 << 20;
-/// How large a segment becomes, unless a sample is larger.
+/// The size limits of a segment, unless a single sample is larger.
 const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=64 << 20;
-/// The class of samples that have none.
+/// The stored class of samples without a class.
 const NO_LABEL: u32 = u32::MAX;
 
-/// Where a store is and how large it may grow.
+/// Where a store is, and how large it may become.
 #[derive(Debug, Clone)]
 pub struct SegmentOptions {
-    /// The directory, which is made where it is missing.
+    /// The directory, which is created if it is missing.
     pub directory: PathBuf,
-    /// The bytes that all files in it may take together, in pages of 4 KiB.
+    /// The quota in bytes for all files in it, counted in pages of 4 KiB.
     pub quota: u64,
-    /// The setting that the quota comes from, for messages.
+    /// The name of the setting that gives the quota, for messages.
     pub setting: &'static str,
-    /// The bytes among these that samples leave for snapshots.
+    /// The part of the quota that is reserved for snapshots.
     pub snapshot_bytes: u64,
-    /// About how many bytes a segment has; `None` means a 64th of the quota, from 64 KiB to 64 MiB.
+    /// The approximate size of a segment; `None` means a 64th of the quota, from 64 KiB to 64 MiB.
     pub segment_bytes: Option<u64>,
-    /// Whether files are written without a name, where the file system can do that; tests turn it off.
+    /// Whether files are written without a name if the file system supports that. Tests turn it off.
     pub nameless: bool,
-    /// Writes that fail on purpose, for tests.
+    /// Write errors to inject, for tests.
     pub faults: Option<WriteFaults>,
 }
 
 impl SegmentOptions {
-    /// Options for `quota` bytes in `directory`, and defaults for all else.
+    /// Options for `quota` bytes in `directory`, and defaults for everything else.
     pub fn new(directory: impl Into<PathBuf>, quota: u64, setting: &'static str) -> Self {
         Self {
             directory: directory.into(),
@@ -91,7 +92,7 @@ impl SegmentOptions {
     }
 }
 
-/// Where a sample is.
+/// The place of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RecordPlace {
     /// The number of the segment.
@@ -104,46 +105,46 @@ pub struct RecordPlace {
     pub crc: u32,
 }
 
-/// A sample that a store has.
+/// A sample in a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredRecord {
-    /// The number of the sample.
+    /// The id of the sample.
     pub id: u64,
-    /// Its class, where it has one.
+    /// Its class, if it has one.
     pub label: Option<u32>,
     /// Where it is.
     pub place: RecordPlace,
 }
 
-/// Samples in the segments of a directory.
+/// A store of samples in the segments of a directory.
 pub struct SegmentStore {
     segments: BTreeMap<u64, RecordRows>,
-    /// The bytes of the largest of these.
+    /// The size in bytes of the largest segment.
     largest: u64,
     draft: Option<SegmentDraft>,
-    /// Segments whose ends could not be read: what they hold is not known.
+    /// Segments whose footers could not be read, and the pages of each. Their contents are unknown.
     unreadable: BTreeMap<u64, u64>,
     /// The snapshots, and the pages of each.
     snapshots: BTreeMap<u64, u64>,
-    /// Segments that were published and are perhaps not on the drive yet.
+    /// Published segments that may not be on the drive yet.
     unsynced: BTreeSet<u64>,
     files: Arc<SegmentFiles>,
-    /// The segment that was read last, which stays open.
+    /// The segment that was read last. It stays open.
     last_read: Mutex<Option<(u64, File)>>,
     notices: Notices,
     segment_bytes: u64,
     snapshot_pages: u64,
-    /// The last field, so that another process gets the directory only when all files are closed.
+    /// The last field, so that it is dropped last: all files are closed before another process can lock the directory.
     directory: RecordDirectory,
 }
 
 impl SegmentStore {
-    /// Opens the store, or makes it. All samples that it finds count as wanted until [`SegmentStore::retain`] says
-    /// otherwise. Segments whose ends are damaged are removed, with a notice.
+    /// Opens or creates the store. All samples in it count as needed until [`SegmentStore::retain`] is called. Segments
+    /// with damaged footers are removed, with a warning.
     ///
     /// # Errors
-    /// [`Error::Config`] for a quota that is too small; [`Error::Unavailable`] where another process has the directory,
-    /// or where it is another program's; [`Error::Io`] where it cannot be made, read or written.
+    /// [`Error::Config`] if the quota is too small; [`Error::Unavailable`] if another process uses the directory, or it
+    /// belongs to another program; [`Error::Io`] if it cannot be created, read or written.
     pub fn open(options: &SegmentOptions, notices: &Notices) -> Result<Self> {
         if options.quota < SMALLEST_QUOTA {
             let message = format!("is {} bytes, must be at least {SMALLEST_QUOTA}", options.quota);
@@ -173,7 +174,7 @@ impl SegmentStore {
         Ok(store)
     }
 
-    /// Finds the segments that are there, and checks their ends.
+    /// Finds the existing segments, and checks their footers.
     fn find_segments(&mut self) -> Result<()> {
         let mut damaged = Vec::new();
         for (number, bytes) in self.directory.files(SEGMENT)? {
@@ -208,7 +209,7 @@ impl SegmentStore {
         Ok(())
     }
 
-    /// Loads a segment that is counted already.
+    /// Loads a segment whose pages are counted already.
     fn load(&mut self, number: u64, size: u64) -> Result<(), SegmentError> {
         let path = self.segment_path(number);
         let file = File::open(&path)?;
@@ -217,7 +218,7 @@ impl SegmentStore {
         Ok(())
     }
 
-    /// Makes a segment known that is published, in place of the one that had its number.
+    /// Adds a published segment, in place of the former one with its number.
     fn enter(&mut self, number: u64, stamp: Stamp, rows: RecordRows) {
         self.files.enter(number, self.segment_path(number), stamp);
         self.close(number);
@@ -230,10 +231,10 @@ impl SegmentStore {
         self.largest = bytes.max().unwrap_or(0);
     }
 
-    /// Appends a sample, which can be read at once.
+    /// Appends a sample. It can be read at once.
     ///
     /// # Errors
-    /// [`AppendError`]; the sample is not there then, and all others are.
+    /// [`AppendError`]. The sample is not stored then, and all others are.
     pub fn append(&mut self, record: &Record) -> Result<RecordPlace, AppendError> {
         let bytes = record.bytes();
         let too_large = |draft: &SegmentDraft| {
@@ -264,10 +265,10 @@ impl SegmentStore {
         draft.push(&mut self.directory, row, bytes)
     }
 
-    /// Publishes the segment being written, if there is one.
+    /// Publishes the draft, if there is one.
     ///
     /// # Errors
-    /// [`Error::Io`]; all samples are still there, and it may be tried again.
+    /// [`Error::Io`]. All samples are still stored, and the call may be repeated.
     pub fn publish(&mut self) -> Result<()> {
         let Some(mut draft) = self.draft.take_if(|draft| draft.rows.len() > 0) else { return Ok(()) };
         match draft.publish(&mut self.directory, false) {
@@ -283,11 +284,11 @@ impl SegmentStore {
         }
     }
 
-    /// The bytes of the sample at `place`, which are those that were appended.
+    /// Reads the sample at `place`, and compares its checksum.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where there is no such sample, [`Error::Io`] where it cannot be read, [`Error::Decode`]
-    /// where it is damaged; all name the segment.
+    /// [`Error::Unavailable`] if there is no such sample, [`Error::Io`] if it cannot be read, [`Error::Decode`] if it
+    /// is damaged. All name the segment.
     pub fn read(&self, place: &RecordPlace) -> Result<Vec<u8>> {
         let (bytes, row) = match (&self.draft, self.segments.get(&place.segment)) {
             (Some(draft), _) if draft.number == place.segment => {
@@ -309,7 +310,7 @@ impl SegmentStore {
         Error::Unavailable(format!("{} has no sample of {length} bytes at {offset} any more", path.display()))
     }
 
-    /// Reads a sample of a published segment, unchecked.
+    /// Reads a sample of a published segment without checking it.
     fn read_row(&self, segment: u64, row: &RecordRow) -> Result<Vec<u8>> {
         let path = self.segment_path(segment);
         let mut last = self.last_read();
@@ -341,18 +342,18 @@ impl SegmentStore {
         Err(DecodeError::Damaged(message).into())
     }
 
-    /// The segments as files for readers. What they read of a place is to be compared with the place's checksum.
+    /// The segments as files for readers. Readers must compare what they read with the checksum of the place.
     pub fn as_files(&self) -> Arc<dyn Files> {
         self.files.clone()
     }
 
-    /// Where readers over [`SegmentStore::as_files`] find the sample at `place`; `None` as long as its segment is not
-    /// published, when only [`SegmentStore::read`] can.
+    /// Where readers of [`SegmentStore::as_files`] find the sample at `place`. `None` while its segment is not
+    /// published: then only [`SegmentStore::read`] can read it.
     pub fn extent(&self, place: &RecordPlace) -> Option<Extent> {
         self.files.extent(place)
     }
 
-    /// All samples that somebody may still ask for, in the order in which they were appended or last moved.
+    /// All needed samples, in the order in which they were appended or last moved.
     pub fn places(&self) -> impl Iterator<Item = StoredRecord> {
         let draft = self.draft.iter().map(|draft| (draft.number, &draft.rows));
         let segments = self.segments.iter().map(|(&number, rows)| (number, rows));
@@ -365,11 +366,10 @@ impl SegmentStore {
         })
     }
 
-    /// Notes that nobody will ask for the sample at `place` any more. A segment without a sample that is asked for is
-    /// removed.
+    /// Frees the sample at `place`, which is no longer needed. A segment without needed samples is removed.
     ///
     /// # Errors
-    /// [`Error::Io`] where it cannot be removed.
+    /// [`Error::Io`] if the segment cannot be removed.
     pub fn free(&mut self, place: &RecordPlace) -> Result<()> {
         if let Some(draft) = self.draft.as_mut().filter(|draft| draft.number == place.segment) {
             draft.rows.free(place);
@@ -379,11 +379,11 @@ impl SegmentStore {
         self.remove_if_unwanted(place.segment)
     }
 
-    /// Notes that nobody will ask for samples other than those of which `is_wanted` says so by their ids. Of a sample
-    /// that is there twice, the one appended last stays.
+    /// Frees all samples except those whose ids `is_wanted` accepts. Of a sample that is stored twice, the one appended
+    /// last stays.
     ///
     /// # Errors
-    /// [`Error::Io`] where a segment cannot be removed.
+    /// [`Error::Io`] if a segment cannot be removed.
     pub fn retain(&mut self, mut is_wanted: impl FnMut(u64) -> bool) -> Result<()> {
         let mut seen = IdSet::default();
         let mut is_gone = |row: &RecordRow| !is_wanted(row.id) || !seen.insert(row.id);
@@ -397,7 +397,7 @@ impl SegmentStore {
     }
 
     fn remove_if_unwanted(&mut self, number: u64) -> Result<()> {
-        // A small draft is not worth another file: samples that only pass through would need one each.
+        // Keep a small draft: if samples only pass through, each would need another file.
         let is_worth = |draft: &SegmentDraft| 4 * draft.rows.payload() > self.segment_bytes;
         let unwanted =
             |draft: &mut SegmentDraft| draft.number == number && draft.rows.live() == 0 && is_worth(draft);
@@ -409,10 +409,10 @@ impl SegmentStore {
         Ok(())
     }
 
-    /// Removes a segment, whatever is in it.
+    /// Removes a segment with everything in it.
     ///
     /// # Errors
-    /// [`Error::Io`] where it cannot be removed; then it is still there.
+    /// [`Error::Io`] if it cannot be removed; then it is still there.
     pub fn release(&mut self, segment: u64) -> Result<()> {
         let Some(rows) = self.segments.get(&segment) else { return Ok(()) };
         let taken = pages(file_bytes(rows.payload(), rows.len()));
@@ -426,17 +426,17 @@ impl SegmentStore {
         Ok(())
     }
 
-    /// The bytes that are used, in pages.
+    /// The used bytes, counted in pages.
     pub fn used(&self) -> u64 {
         self.directory.used() * PAGE
     }
 
-    /// The bytes that may be used.
+    /// The quota in bytes.
     pub fn quota(&self) -> u64 {
         self.directory.quota() * PAGE
     }
 
-    /// The bytes of the samples that somebody may still ask for.
+    /// The bytes of all needed samples.
     pub fn live_bytes(&self) -> u64 {
         let draft = self.draft.as_ref().map_or(0, |draft| draft.rows.live_bytes());
         draft + self.segments.values().map(RecordRows::live_bytes).sum::<u64>()
@@ -447,13 +447,13 @@ impl SegmentStore {
         self.directory.path()
     }
 
-    /// The pages that are kept free, so that any segment can be written anew.
+    /// The pages that are kept free, so that any segment can be rewritten.
     fn spare(&self) -> u64 {
         let draft = self.draft.as_ref().map_or(0, SegmentDraft::pages);
         pages(self.largest.max(self.segment_bytes)).max(draft)
     }
 
-    /// The pages that samples leave for snapshots.
+    /// The pages that are still reserved for snapshots.
     fn left_for_snapshots(&self) -> u64 {
         self.snapshot_pages.saturating_sub(self.snapshots.values().sum())
     }
@@ -462,7 +462,7 @@ impl SegmentStore {
         self.directory.path_of(number, SEGMENT)
     }
 
-    /// Closes the segment, if it was the one that was read last: an open file keeps its bytes on the drive.
+    /// Closes the segment if it was read last: an open file keeps its bytes on the drive.
     fn close(&self, segment: u64) {
         self.last_read().take_if(|(number, _)| *number == segment);
     }

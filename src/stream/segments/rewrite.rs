@@ -1,4 +1,4 @@
-//! Segments that are written anew: without samples that are withdrawn, or without what nobody asks for any more.
+//! Rewriting segments: without withdrawn samples, or without samples that are no longer needed.
 
 use super::directory::SEGMENT;
 use super::draft::SegmentDraft;
@@ -10,28 +10,27 @@ use std::collections::HashSet;
 use store::segments::footer::SegmentError;
 use store::segments::{PAGE, pages};
 
-/// A sample that is somewhere else now.
+/// A sample that was moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MovedRecord {
-    /// The number of the sample.
+    /// The id of the sample.
     pub id: u64,
-    /// Where it was.
+    /// Its old place.
     pub from: RecordPlace,
-    /// Where it is; `None` where it was found damaged and is gone.
+    /// Its new place; `None` if it was damaged and is lost.
     pub to: Option<RecordPlace>,
 }
 
 impl SegmentStore {
-    /// Removes all samples with these ids, so that no file of the directory has their bytes when it returns. Every
-    /// segment that has any is written anew without them and takes the old one's place, under the same number. What was
-    /// only freed goes, too. Adds to `moved`, also when it fails, what lies elsewhere then, and returns how many
-    /// samples were removed.
+    /// Removes all samples with these ids, so that no file of the directory contains their bytes afterwards. Each
+    /// segment with such samples is rewritten without them, under the same number. Freed samples in it go, too. Adds
+    /// the samples that have moved to `moved`, also if it fails, and returns how many samples were removed.
     ///
-    /// A reader that has an old segment open can read it until it closes it. A process that is killed meanwhile leaves
-    /// every segment old or new, as a whole, so that withdrawing again does the rest.
+    /// A reader that has an old segment open can read it until it closes it. If the process is killed, each segment is
+    /// either old or new as a whole, so that repeating the call completes it.
     ///
     /// # Errors
-    /// [`Error::Io`] where the drive fails, also where a segment cannot be read that may have such samples.
+    /// [`Error::Io`] if the drive fails, or if a segment cannot be read that may contain such samples.
     pub fn withdraw(&mut self, ids: &HashSet<u64>, moved: &mut Vec<MovedRecord>) -> Result<u64> {
         self.read_unreadable()?;
         if self.draft.as_ref().is_some_and(|draft| draft.rows.count_of(ids) > 0) {
@@ -51,12 +50,12 @@ impl SegmentStore {
             }
             withdrawn += count;
         }
-        // Also where nothing was found: an earlier try may have failed here.
+        // Sync even if nothing was found: an earlier call may have failed here.
         self.directory.sync()?;
         Ok(withdrawn)
     }
 
-    /// Tries once more to read the segments that could not be read when the store was opened.
+    /// Tries again to read the segments that could not be read when the store was opened.
     fn read_unreadable(&mut self) -> Result<()> {
         while let Some((&number, &taken)) = self.unreadable.first_key_value() {
             let path = self.segment_path(number);
@@ -77,14 +76,14 @@ impl SegmentStore {
         Ok(())
     }
 
-    /// Writes segments anew as one, those of which less than `fraction` of the bytes is still asked for, and removes
-    /// them: as many as fit into a segment, those with the least left first. Adds to `moved`, also when it fails, what
-    /// lies elsewhere then, and returns the bytes that became free; 0 means that there was nothing to gain.
+    /// Rewrites sparse segments into one, and removes them. Sparse segments need less than `fraction` of their bytes.
+    /// Those with the fewest needed bytes come first, as many as fit into a segment. Adds the samples that have moved
+    /// to `moved`, also if it fails, and returns the freed bytes; 0 means that nothing can be freed.
     ///
-    /// No read from such a segment may be waiting meanwhile, for its file is gone.
+    /// No read from these segments may be under way, because their files are removed.
     ///
     /// # Errors
-    /// [`Error::Io`] where the drive fails; what was there is still there.
+    /// [`Error::Io`] if the drive fails; all samples are still stored then.
     pub fn compact(&mut self, fraction: f64, moved: &mut Vec<MovedRecord>) -> Result<u64> {
         let sparse = |rows: &RecordRows| (rows.live_bytes() as f64) < fraction * rows.payload() as f64;
         let mut candidates: Vec<(u64, u64, usize)> = self
@@ -97,7 +96,7 @@ impl SegmentStore {
         let (mut payload, mut samples, mut sources) = (0, 0, Vec::new());
         for (bytes, number, live) in candidates {
             (payload, samples) = (payload + bytes, samples + live);
-            // The first fits always: the room that is kept free is that of the largest segment.
+            // The first segment always fits: the space that is kept free is that of the largest segment.
             if !sources.is_empty() && file_bytes(payload, samples) > self.segment_bytes {
                 break;
             }
@@ -109,7 +108,7 @@ impl SegmentStore {
         let before = self.directory.used();
         let number = self.directory.next_number()?;
         self.write_anew(number, &sources, |_| true, moved)?;
-        // If it fails from here on, the next call goes on.
+        // If it fails from here on, the next call resumes.
         for source in &sources {
             if let Some(rows) = self.segments.get_mut(source) {
                 rows.free_all(|_| true);
@@ -122,8 +121,8 @@ impl SegmentStore {
         Ok(before.saturating_sub(self.directory.used()) * PAGE)
     }
 
-    /// Writes what is asked for of some segments, and `stays` says so of, as segment `number`, in place of the one that
-    /// has this number. It takes of the pages that are kept free. Returns whether anything is left to write.
+    /// Writes the needed samples of the `sources` that `stays` accepts as segment `number`, in place of the former one
+    /// with this number. Uses the pages that are kept free. Returns whether anything was written.
     fn write_anew(
         &mut self,
         number: u64,
@@ -154,8 +153,7 @@ impl SegmentStore {
         Ok(anything)
     }
 
-    /// Copies what is asked for of some segments into a draft. A sample that is found damaged is left out, with a
-    /// notice.
+    /// Copies the needed samples of some segments into a draft. Damaged samples are skipped, with a warning.
     fn copy(
         &mut self,
         draft: &mut SegmentDraft,

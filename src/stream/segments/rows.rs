@@ -1,4 +1,4 @@
-//! The samples of a segment, and which of them somebody still refers to.
+//! The table of a segment in memory: its samples, and which of them are still needed (live).
 
 use super::RecordPlace;
 use std::collections::HashSet;
@@ -10,9 +10,9 @@ pub(super) struct RecordRow {
     pub offset: u64,
     pub length: u32,
     pub crc: u32,
-    /// The class, or 2^32 - 1.
+    /// The class, or 2^32 - 1 for none.
     pub label: u32,
-    /// Whether somebody may still ask for it.
+    /// Whether the sample may still be read.
     live: bool,
 }
 
@@ -25,7 +25,6 @@ impl RecordRow {
         self.live
     }
 
-    /// Where the sample is, in segment `segment`.
     pub(super) fn place(&self, segment: u64) -> RecordPlace {
         RecordPlace { segment, offset: self.offset, length: self.length, crc: self.crc }
     }
@@ -41,7 +40,7 @@ pub(super) struct RecordRows {
 }
 
 impl RecordRows {
-    /// Adds a sample, whose offset is where the last one ends.
+    /// Adds a sample. Its offset must be the end of the last one.
     pub(super) fn push(&mut self, row: RecordRow) {
         debug_assert_eq!(row.offset, self.payload);
         self.payload += u64::from(row.length);
@@ -54,12 +53,12 @@ impl RecordRows {
         self.rows.len()
     }
 
-    /// The bytes of all samples.
+    /// The bytes of all samples, needed or not.
     pub(super) fn payload(&self) -> u64 {
         self.payload
     }
 
-    /// How many samples somebody may still ask for.
+    /// The number of needed samples.
     pub(super) fn live(&self) -> usize {
         self.live
     }
@@ -72,10 +71,10 @@ impl RecordRows {
         self.rows.iter()
     }
 
-    /// The number of the sample that lies at `place`.
+    /// The index of the sample at `place`.
     fn position(&self, place: &RecordPlace) -> Option<usize> {
         let at = self.rows.partition_point(|row| row.offset < place.offset);
-        // Samples without a byte have the offset of the next one.
+        // Empty samples have the same offset as the next sample.
         let same = self.rows[at..].iter().take_while(|row| row.offset == place.offset);
         let found = same.enumerate().find(|(_, row)| row.place(place.segment) == *place);
         found.map(|(behind, _)| at + behind)
@@ -85,14 +84,14 @@ impl RecordRows {
         self.position(place).map(|at| &self.rows[at])
     }
 
-    /// Notes that nobody will ask for the sample at `place` any more.
+    /// Frees the sample at `place`.
     pub(super) fn free(&mut self, place: &RecordPlace) {
         if let Some(at) = self.position(place) {
             self.free_if(at, |_| true);
         }
     }
 
-    /// Notes that nobody will ask any more for the samples that `is_gone` says so of, the last one first.
+    /// Frees the samples that `is_gone` accepts, from the last to the first.
     pub(super) fn free_all(&mut self, mut is_gone: impl FnMut(&RecordRow) -> bool) {
         (0..self.rows.len()).rev().for_each(|at| self.free_if(at, &mut is_gone));
     }
@@ -106,7 +105,7 @@ impl RecordRows {
         }
     }
 
-    /// How many of the samples have one of these ids, whether or not anybody may ask for them.
+    /// The number of samples with one of these ids, needed or not.
     pub(super) fn count_of(&self, ids: &HashSet<u64>) -> u64 {
         self.rows.iter().filter(|row| ids.contains(&row.id)).count() as u64
     }

@@ -1,4 +1,4 @@
-//! Snapshots: whole, checksummed files beside the segments.
+//! Snapshots: complete files with a checksum, stored with the segments.
 //!
 //! ```text
 //! bytes              those of the snapshot
@@ -18,18 +18,18 @@ use store::segments::pages;
 const FORMAT: SegmentFormat<0, 0> = SegmentFormat { magic: *b"FLSNAPSH", version: VERSION };
 const TRAILER: usize = SegmentFormat::<0, 0>::TRAILER;
 
-/// What the trailer of snapshot `number` says, which has these bytes.
+/// The trailer of snapshot `number` with these bytes.
 fn trailer(number: u64, bytes: &[u8]) -> SegmentTrailer<0> {
     SegmentTrailer { rows: checksum(bytes), more: [], number, payload: bytes.len() as u64, crc: 0 }
 }
 
 impl SegmentStore {
-    /// Writes snapshot `number`, in place of the one that has this number, if there is one. When it returns, snapshot
-    /// and all published segments are on the drive, so that sources may forget what the snapshot stands for.
+    /// Writes snapshot `number`, and replaces a former one with this number. Afterwards the snapshot and all published
+    /// segments are on the drive, so that sources may release what the snapshot covers.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where there is no room within the quota, [`Error::Io`] where the drive fails; what was
-    /// there before is still there.
+    /// [`Error::Unavailable`] if the quota has no room, [`Error::Io`] if the drive fails. All former files are still
+    /// there.
     pub fn write_snapshot(&mut self, number: u64, bytes: &[u8]) -> Result<()> {
         self.sync_segments()?;
         let wanted = pages((bytes.len() + TRAILER) as u64);
@@ -62,12 +62,12 @@ impl SegmentStore {
     /// The bytes of snapshot `number`.
     ///
     /// # Errors
-    /// [`Error::Io`] where it is not there or cannot be read, [`Error::Unavailable`] where it is damaged; both name it.
+    /// [`Error::Io`] if it is missing or cannot be read, [`Error::Unavailable`] if it is damaged. Both name it.
     pub fn read_snapshot(&self, number: u64) -> Result<Vec<u8>> {
         read(&self.directory.path_of(number, SNAPSHOT), number)
     }
 
-    /// Removes snapshot `number`, if it is there.
+    /// Removes snapshot `number`, if it exists.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -79,12 +79,12 @@ impl SegmentStore {
         Ok(())
     }
 
-    /// The numbers of the snapshots that are there, rising.
+    /// The numbers of the snapshots, in ascending order.
     pub fn snapshots(&self) -> Vec<u64> {
         self.snapshots.keys().copied().collect()
     }
 
-    /// Brings segments to the drive that were published since this was last done.
+    /// Brings the segments to the drive that were published since the last call.
     fn sync_segments(&mut self) -> Result<()> {
         if self.unsynced.is_empty() {
             return Ok(());
@@ -100,7 +100,7 @@ impl SegmentStore {
     }
 }
 
-/// The bytes of snapshot `number`, which is the file at `path`.
+/// Reads snapshot `number` from the file at `path`.
 pub(super) fn read(path: &Path, number: u64) -> Result<Vec<u8>> {
     let mut bytes = fs::read(path).map_err(|error| Error::io("read", path, error))?;
     let damaged = |what: &str| {

@@ -1,14 +1,14 @@
-//! What is done to a directory as a whole: it is given to a run, or removed.
+//! Operations on a whole directory: assigning it to a run, and removing it.
 
 use super::SegmentStore;
 use super::directory::SEGMENT;
 use base::error::Result;
 
 impl SegmentStore {
-    /// Removes all samples and snapshots, and the directory, unless something else is in it.
+    /// Removes all samples and snapshots, and the directory if nothing else is in it.
     ///
     /// # Errors
-    /// [`base::error::Error::Io`]; what could not be removed is still there.
+    /// [`base::error::Error::Io`]. Files that could not be removed are still there.
     pub fn remove(&mut self) -> Result<()> {
         for number in self.snapshots() {
             self.remove_snapshot(number)?;
@@ -22,12 +22,12 @@ impl SegmentStore {
         self.directory.remove_itself()
     }
 
-    /// The run that the directory is of; 0 where none has begun in it.
+    /// The run that the directory belongs to; 0 if none has begun in it.
     pub fn run(&self) -> u32 {
         self.directory.run()
     }
 
-    /// Notes the run that the directory is of.
+    /// Sets the run that the directory belongs to.
     ///
     /// # Errors
     /// [`base::error::Error::Io`].

@@ -1,4 +1,4 @@
-//! The kinds of sources, a file or a folder each.
+//! The kinds of sources. Each has a file or a folder.
 
 pub mod folder;
 #[cfg(feature = "redis")]

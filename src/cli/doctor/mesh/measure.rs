@@ -1,4 +1,4 @@
-//! What one node measures: reads from other nodes, one at a time and then many at once.
+//! The measurement of one node: reads from other nodes, one at a time and then many at once.
 
 use crate::usage::ProcessUsage;
 use base::error::Result;
@@ -8,55 +8,56 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use store::peers::{Peer, PeerProbe, ProbedReads, SharedDataset, Token};
 
-/// The share of the time in which samples are read one at a time.
+/// The share of the time for reading samples one at a time.
 const ALONE: f64 = 0.2;
 
-/// The connections that training has open to each other node where these are few, and the most for a measurement.
+/// The number of connections to each other node during training if there are few nodes, and the limit for a
+/// measurement.
 const CONNECTIONS: usize = 4;
 const MOST_CONNECTIONS: usize = 32;
 
-/// By which a node measures.
+/// The settings of the measurement.
 pub(super) struct MeasuredBy<'a> {
     /// All nodes.
     pub peers: &'a [Peer],
     pub dataset: SharedDataset,
     pub token: Token,
     pub sample_bytes: u32,
-    /// How long it takes in all.
+    /// The total duration.
     pub seconds: Duration,
-    /// The connections to the one node that is read from.
+    /// The number of connections to the node that is read from.
     pub connections: usize,
 }
 
-/// The connections to the one node that is read from, of so many nodes: about as many as training has to all others
-/// together.
+/// The number of connections to the node that is read from, for `nodes` nodes: about as many as training has to all
+/// others together.
 pub(super) fn connections(nodes: usize) -> usize {
     (CONNECTIONS * nodes.saturating_sub(1)).clamp(CONNECTIONS, MOST_CONNECTIONS)
 }
 
-/// What a node measured.
+/// The measurement of one node.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct NodeMeasure {
-    /// What it read from other nodes.
+    /// The reads from each of the other nodes.
     pub links: Vec<LinkMeasure>,
-    /// The time of processors that its process took while all read at once: it read, and gave as much to others.
+    /// The processor time of the process while all nodes read at once. It includes serving as many reads to others.
     pub cpu_seconds: f64,
 }
 
-/// What a node read from another one.
+/// The reads from one other node.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(super) struct LinkMeasure {
     /// The other node, by number.
     pub from: usize,
-    /// The small samples that came one at a time, and the seconds within which half and 99 % of them came.
+    /// The number of small samples read one at a time, and the seconds within which half and 99 % of them arrived.
     pub alone: u64,
     pub p50: f64,
     pub p99: f64,
-    /// What came on all connections at once, and the seconds that it took.
+    /// The samples and bytes that arrived on all connections at once, and the duration in seconds.
     pub samples: u64,
     pub bytes: u64,
     pub seconds: f64,
-    /// The reads in vain, by the reason.
+    /// The failed reads, by reason.
     pub missed: BTreeMap<String, u64>,
 }
 
@@ -68,7 +69,7 @@ impl LinkMeasure {
     }
 }
 
-/// What the ranks meet for after the first part of the measurement (0), and after each round (1 and on).
+/// The name of the meeting after the first part of the measurement (0), and after each round (from 1).
 pub(super) fn purpose(number: usize) -> String {
     match number {
         0 => "doctor, reads one at a time".to_owned(),
@@ -77,10 +78,10 @@ pub(super) fn purpose(number: usize) -> String {
 }
 
 /// Measures as node `own`, which reads from the nodes at these distances. `wait_for_all` waits until all nodes have
-/// come so far; it is called for each [`purpose`] once.
+/// reached this point; it is called once for each [`purpose`].
 ///
 /// # Errors
-/// Those of `wait_for_all`, and of [`PeerProbe`].
+/// The errors of `wait_for_all` and of [`PeerProbe`].
 pub(super) fn run(
     by: &MeasuredBy<'_>,
     own: usize,
@@ -106,7 +107,7 @@ pub(super) fn run(
     wait_for_all(&purpose(0))?;
     let mut cpu_seconds = 0.0;
     for (number, link) in links.iter_mut().enumerate() {
-        // Who gave nothing before would only keep all waiting. The others may still read from this node.
+        // Skip a node that gave no small sample: it would only keep all waiting. Others may still read from this node.
         if link.alone > 0 {
             let before = ProcessUsage::now().cpu_seconds;
             let reads = probe.together(link.from, each.mul_f64(1.0 - ALONE))?;

@@ -1,9 +1,10 @@
-//! The flag `--peers` of `foreload doctor`: it measures the network between the nodes of a job, by the server and the
+//! The flag `--peers` of `foreload doctor`: measures the network between the nodes of a job, with the server and the
 //! client with which nodes share their caches.
 //!
-//! All ranks meet and tell where they listen. Then each node reads small samples from some others, one at a time; and
-//! then, in rounds that all begin at once, larger ones from one other node after another. At last each tells all what
-//! it measured, and rank 0 reports it. Nobody waits longer than some deadlines for a node that gives nothing.
+//! All ranks meet and exchange their addresses. Then each node reads small samples from some others, one at a time.
+//! After that come rounds that start at the same time on all nodes: in each, a node reads large samples from one other
+//! node. Finally all exchange their measurements, and rank 0 reports them. Waiting for a node that does not answer is
+//! limited by deadlines.
 
 mod measure;
 mod rounds;
@@ -28,18 +29,18 @@ use store::peers::{
 use store::tier::{PeersOptions, RankPlace, RanksMet, gather, node_names};
 use summary::{MeshNode, MeshSummary, MeshTerms};
 
-/// The largest sample that is measured with, in bytes.
+/// The largest allowed sample in bytes.
 const LARGEST: u64 = 64 << 20;
 
-/// The files that the process has open beside its connections, and connections to its server beyond those of the
-/// measurement, for strangers.
+/// Open files of the process other than connections, and connections of its server beyond those of the measurement, for
+/// other clients.
 const FILES_BESIDE: u64 = 256;
 const CONNECTIONS_BESIDE: usize = 64;
 
-/// The most sentences about nodes that cannot be reached which an error has.
+/// The most sentences about unreachable nodes in an error.
 const NAMED_PROBLEMS: usize = 4;
 
-/// What to do about nodes that cannot be reached.
+/// The remedy for unreachable nodes.
 const REMEDY: &str = "see whether a firewall lies between (--listen ADDRESS:PORT fixes the port that it must let \
                       through), whether the addresses are those by which the nodes reach one another (--listen ADDRESS \
                       gives others), and whether all processes still run";
@@ -83,16 +84,16 @@ fn measuring_time(text: &str) -> Result<Duration> {
     }
 }
 
-/// What a rank tells first: the settings, which must be the same in all, and where it is.
+/// A rank's first message: the settings, which must be the same on all ranks, and its host.
 #[derive(Serialize, Deserialize)]
 struct MeshHello {
     terms: MeshTerms,
     host: String,
-    /// The machine's present start, which containers and network namespaces of one machine have in common.
+    /// The id of the machine's current boot, which all containers and network namespaces of a machine share.
     boot: String,
 }
 
-/// Where a node listens, told by its first rank; or why it does not.
+/// Where a node listens, sent by its first rank, or why it does not.
 #[derive(Default, Serialize, Deserialize)]
 struct MeshEndpoint {
     address: Option<SocketAddr>,
@@ -100,18 +101,17 @@ struct MeshEndpoint {
     error: Option<String>,
 }
 
-/// Measures the mesh. Rank 0 prints the report.
+/// Measures the network. Rank 0 prints the report.
 ///
 /// # Errors
-/// Those of finding the job and of meeting; [`Error::Unavailable`] in rank 0 where nodes cannot be reached, with their
-/// names.
+/// The errors of finding the job and of meeting. On rank 0, [`Error::Unavailable`] with the names of unreachable nodes.
 pub(super) fn run(
     args: &MeshArgs,
     directory: Option<&PathBuf>,
     json: bool,
     finder: Option<&dyn FindsJob>,
 ) -> Result<()> {
-    // Who reads in vain keeps the others waiting.
+    // A node whose reads fail keeps the others waiting.
     let in_vain = LONGEST_IN_VAIN.saturating_mul(args.rounds.min(u64::from(u32::MAX)) as u32);
     let patience = args.patience.saturating_add(args.seconds).saturating_add(in_vain);
     let FoundJob { rank, world_size, meeting, .. } = job::find(finder, directory, &args.nodes, patience)?;
@@ -132,14 +132,14 @@ pub(super) fn run(
     }
 }
 
-/// The ranks of the job, as one of them meets the others.
+/// The ranks of the job, as seen from one of them.
 struct Ranks {
     place: RankPlace,
     options: PeersOptions,
 }
 
 impl Ranks {
-    /// Gives a document to all, and returns those of all by rank.
+    /// Gives a document to all ranks, and returns the documents of all in order of rank.
     fn meet<Document: Serialize + DeserializeOwned>(
         &self,
         purpose: &str,
@@ -148,13 +148,13 @@ impl Ranks {
         gather(&self.options, purpose, own, self.place)
     }
 
-    /// Waits until all have come so far.
+    /// Waits until all ranks have reached this point.
     fn wait_for_all(&self, purpose: &str) -> Result<()> {
         self.meet(purpose, &()).map(drop)
     }
 }
 
-/// Takes part in the measurement; rank 0 gets what all measured.
+/// Takes part in the measurement. Rank 0 gets the measurements of all nodes.
 fn measure_all(args: &MeshArgs, ranks: &Ranks) -> Result<Option<MeshSummary>> {
     let terms = MeshTerms {
         version: base::version::get().to_owned(),
@@ -178,7 +178,7 @@ fn measure_all(args: &MeshArgs, ranks: &Ranks) -> Result<Option<MeshSummary>> {
     }
     let one_node = met.nodes.len() == 1;
     if one_node {
-        // Each rank stands for a node, so that something is measured.
+        // Each rank counts as a node, so that something is measured.
         met.nodes = met.nodes.concat().into_iter().map(|rank| vec![rank]).collect();
     }
     let first_of = |ranks: &Vec<u32>| ranks.first().copied().unwrap_or(0);
@@ -217,7 +217,7 @@ fn measure_all(args: &MeshArgs, ranks: &Ranks) -> Result<Option<MeshSummary>> {
     let measured = match own_node {
         Some(own_node) => measure::run(&by, own_node, &distances, |purpose| ranks.wait_for_all(purpose))?,
         None => {
-            // The other ranks of a node only come to the meetings.
+            // The other ranks of a node only take part in the meetings.
             (0..=distances.len()).try_for_each(|number| ranks.wait_for_all(&measure::purpose(number)))?;
             NodeMeasure::default()
         }
@@ -235,7 +235,7 @@ fn measure_all(args: &MeshArgs, ranks: &Ranks) -> Result<Option<MeshSummary>> {
     Ok(Some(MeshSummary::new(own.terms, place, connections, nodes, &measures)))
 }
 
-/// Starts the node's server. What keeps it from that is told to all.
+/// Starts the node's server. An error is reported to all ranks.
 fn serve(
     listen: impl Fn() -> Result<SocketAddr>,
     args: &MeshArgs,
@@ -247,7 +247,7 @@ fn serve(
         let tls = args.nodes.tls.then(TlsIdentity::for_this_job).transpose()?;
         let pin = tls.as_ref().map(|tls| tls.pin().0);
         let usual = ServerOptions::new(listen()?, token.clone());
-        // All that one other node reads at once finds room, and who has read keeps its connections.
+        // There is space for all concurrent reads of one other node, and connections of earlier rounds stay open.
         let bytes_under_way = usual.bytes_under_way.max(most_in_flight(args.sample_size, connections));
         let kept = connections * rounds;
         let allowed = allow_open_files(2 * kept as u64 + FILES_BESIDE) as usize;

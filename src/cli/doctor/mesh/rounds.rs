@@ -1,8 +1,8 @@
-//! Who reads from whom in which round. Pure.
+//! The plan of which node reads from which in each round. Pure.
 
-/// The distances of the rounds among `nodes` nodes: in a round of distance d, node i reads from node i + d, modulo
-/// their number. So all read at once, and each is read from by one. At most `most` rounds, spread evenly over all
-/// distances.
+/// The distances of the rounds among `nodes` nodes. In a round of distance d, node i reads from node i + d, modulo
+/// their number. So all nodes read at once, and one node reads from each. There are at most `most` rounds, spread
+/// evenly over all distances.
 pub(super) fn distances(nodes: usize, most: usize) -> Vec<usize> {
     let all = nodes.saturating_sub(1);
     let rounds = all.min(most);
@@ -22,7 +22,7 @@ mod tests {
             assert_eq!(rounds.len(), 16.min(nodes - 1));
             assert!(rounds.windows(2).all(|pair| pair[0] < pair[1]), "{rounds:?}");
             assert!(rounds.iter().all(|distance| (1..nodes).contains(distance)), "{rounds:?}");
-            // The far end of a large cluster is met, too.
+            // Distant nodes of a large cluster are also measured.
             assert!(nodes - rounds[rounds.len() - 1] <= nodes.div_ceil(16), "{rounds:?}");
         }
     }

@@ -1,23 +1,23 @@
-//! What the measurements of all nodes say together. Pure.
+//! The summary of the measurements of all nodes. Pure.
 
 use super::measure::{LinkMeasure, NodeMeasure};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-/// What all ranks must measure by.
+/// The settings that must be the same on all ranks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct MeshTerms {
     pub version: String,
     pub sample_bytes: u32,
-    /// How long the measurement was to take.
+    /// The requested duration in seconds.
     pub seconds: f64,
-    /// The most other nodes that each reads from.
+    /// The most other nodes that each node reads from.
     pub most_rounds: u64,
     pub tls: bool,
 }
 
-/// A node, as its rank told.
+/// A node, as its first rank described it.
 #[derive(Debug, Clone)]
 pub(super) struct MeshNode {
     pub name: String,
@@ -29,70 +29,71 @@ pub(super) struct MeshNode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum WhereNodesAre {
-    /// All ranks are on one node, and each stands for one: the network is its loopback.
+    /// All ranks are on one node, and each counts as a node: the network is its loopback.
     OneNode,
-    /// All nodes are containers or namespaces of one machine.
+    /// All nodes are containers or network namespaces of one machine.
     OneMachine,
-    /// They are machines.
+    /// The nodes are different machines.
     Apart,
 }
 
-/// The report that `--json` prints. Later versions add fields; the meaning of these stays.
+/// The report that `--json` prints. Later versions may add fields, but do not change the meaning of these.
 #[derive(Debug, Serialize)]
 pub(super) struct MeshSummary {
     #[serde(flatten)]
     pub terms: MeshTerms,
     pub place: WhereNodesAre,
-    /// The connections to a node that is read from.
+    /// The number of connections to the node that is read from.
     pub connections: usize,
-    /// The rounds that there were: the number of other nodes that each read from.
+    /// The number of rounds, which is the number of other nodes that each node read from.
     pub rounds: usize,
     pub nodes: Vec<NodeSummary>,
     pub links: Vec<LinkSummary>,
-    /// Half of the nodes got so many samples a second and more, while all nodes read at once.
+    /// The median over the nodes of the samples per second, while all nodes read at once.
     pub median_samples_per_s: f64,
-    /// Sentences about nodes that cannot be reached, or not with samples. Where there are any the exit code is 1.
+    /// Sentences about nodes that cannot be reached, or that give only small samples. If there are any, the exit code
+    /// is 1.
     pub problems: Vec<String>,
 }
 
-/// What a node got from others.
+/// The reads of one node from all others.
 #[derive(Debug, Serialize)]
 pub(super) struct NodeSummary {
     pub node: String,
     pub rank: u32,
     pub address: SocketAddr,
-    /// The seconds within which half of the small samples came that were read one at a time, and 99 of 100: the median
-    /// and the longest of its links; null where none came.
+    /// The seconds within which half and 99 % of the small samples arrived that were read one at a time: the median and
+    /// the maximum over its links; null if none arrived.
     pub p50_seconds: Option<f64>,
     pub p99_seconds: Option<f64>,
-    /// What came while all nodes read at once.
+    /// The rates while all nodes read at once.
     pub samples_per_s: f64,
     pub bytes_per_s: f64,
-    /// The time of processors for reading a sample and giving one to others; null where none came.
+    /// The processor time for reading a sample and serving one to others; null if none arrived.
     pub cpu_seconds_per_sample: Option<f64>,
-    /// The processors that were busy with that on average.
+    /// The average number of busy processors during that.
     pub processors: f64,
-    /// The samples that did not come.
+    /// The number of samples that did not arrive.
     pub failed: u64,
 }
 
-/// What a node got from another one.
+/// The reads of one node from another.
 #[derive(Debug, Serialize)]
 pub(super) struct LinkSummary {
-    /// Who read.
+    /// The reading node.
     pub node: String,
-    /// Who gave.
+    /// The serving node.
     pub from: String,
     pub p50_seconds: f64,
     pub p99_seconds: f64,
     pub samples_per_s: f64,
     pub bytes_per_s: f64,
-    /// The samples that did not come, by the reason.
+    /// The samples that did not arrive, by reason.
     pub failed: BTreeMap<String, u64>,
 }
 
 impl MeshSummary {
-    /// What the nodes measured, in their order.
+    /// Summarises the measurements of the nodes, in the order of the nodes.
     pub(super) fn new(
         terms: MeshTerms,
         place: WhereNodesAre,
@@ -117,7 +118,7 @@ impl MeshSummary {
         }
     }
 
-    /// The links by which less than half of what is usual came, the slowest first; those that gave nothing are none.
+    /// The links with less than half of the median rate, the slowest first. Links without any sample are not included.
     pub(super) fn slow_links(&self) -> Vec<&LinkSummary> {
         let mut links: Vec<&LinkSummary> =
             self.links.iter().filter(|link| link.samples_per_s > 0.0).collect();
@@ -165,16 +166,16 @@ impl LinkSummary {
     }
 }
 
-/// The median; of an even number the higher one of the two.
+/// The median; of an even number of values the higher of the middle two.
 fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
 }
 
-/// A pair of nodes: who reads, and what it got.
+/// A link: the reading node, and its reads.
 type MeshRead<'a> = (usize, &'a LinkMeasure);
 
-/// Sentences about the nodes that cannot be reached.
+/// Sentences about nodes that cannot be reached, or that give only small samples.
 fn problems(nodes: &[MeshNode], links: &[MeshRead<'_>]) -> Vec<String> {
     let (dead, living): (Vec<MeshRead<'_>>, Vec<MeshRead<'_>>) =
         links.iter().copied().partition(|(_, link)| link.alone == 0);
@@ -185,7 +186,7 @@ fn problems(nodes: &[MeshNode], links: &[MeshRead<'_>]) -> Vec<String> {
         return vec![format!("no node can be reached from any other: {}", listed(&addresses))];
     }
     let in_touch: BTreeSet<usize> = living.iter().flat_map(|(reader, link)| [*reader, link.from]).collect();
-    // Who reaches nobody and is reached by nobody is told of once, and not by each of the others.
+    // Report a node that has no working link once, not for each of the others.
     let mut cut_off: BTreeMap<usize, Vec<MeshRead<'_>>> = BTreeMap::new();
     let mut by_giver: BTreeMap<usize, Vec<MeshRead<'_>>> = BTreeMap::new();
     for (reader, link) in dead {
@@ -222,7 +223,7 @@ fn problems(nodes: &[MeshNode], links: &[MeshRead<'_>]) -> Vec<String> {
     alone.chain(unreached).chain(narrow).collect()
 }
 
-/// The first of some sentences, and how many more there are.
+/// The first sentences, and the number of the remaining ones.
 pub(super) fn first_of(sentences: &[String], most: usize) -> Vec<String> {
     let more = sentences.len().saturating_sub(most);
     let rest = (more > 0).then(|| format!("and {more} more such lines; --json has all"));
@@ -256,8 +257,8 @@ fn listed(names: &[String]) -> String {
 pub(super) mod tests {
     use super::*;
 
-    /// A mesh of so many nodes, in which each reads from each other one, `samples` of them in a second; 0 is a link by
-    /// which nothing comes.
+    /// A network of `count` nodes in which each reads from each other one. `samples` gives the samples per second of a
+    /// link; 0 means that none arrive.
     pub(in super::super) fn mesh(count: usize, samples: impl Fn(usize, usize) -> u64) -> MeshSummary {
         let name = |node: usize| char::from(b'a' + node as u8).to_string();
         let node = |node: usize| MeshNode {

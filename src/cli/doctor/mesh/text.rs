@@ -1,15 +1,15 @@
-//! The measurement in words: a table of the nodes, what stands out, and what it means for a training.
+//! The measurement as text: a table of the nodes, problems, and the consequences for a training.
 
 use super::summary::{MeshSummary, MeshTerms, NodeSummary, WhereNodesAre, first_of};
 use crate::output;
 
-/// The most nodes of the table; of more the slowest are shown.
+/// The most nodes in the table. If there are more, the slowest are shown.
 const SHOWN: usize = 24;
 
 /// The most slow links that are named.
 const NAMED_LINKS: usize = 5;
 
-/// The processors that are busy in a process from which on they are what limits it: two of its threads work for peers.
+/// The number of busy processors from which on they limit a process: two of its threads work for peers.
 const BUSY: f64 = 1.5;
 
 /// Formats the report.
@@ -61,7 +61,7 @@ pub(super) fn describe(summary: &MeshSummary) -> String {
     lines.join("\n")
 }
 
-/// What the network allows.
+/// The rate that the network allows in a training.
 fn verdict(summary: &MeshSummary) -> Vec<String> {
     let bytes = f64::from(summary.terms.sample_bytes);
     let slowest =

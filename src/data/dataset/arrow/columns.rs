@@ -1,4 +1,4 @@
-//! The cells of a column of Arrow tables: the values of its buffers in each batch, and which of them are missing.
+//! The cells of a column of Arrow tables: the values in its buffers of each batch, and which of them are missing.
 
 use super::super::blocks::ShardBlocks;
 use super::super::gather::{ByteValue, ColumnFault, GatheredCells, TableFile, TableLimits};
@@ -9,13 +9,13 @@ use super::schema::{ArrowColumn, ArrowContent, BufferPlace};
 use super::views;
 use crate::source::Malformed;
 
-/// Where the values of a dictionary lie in its batch.
+/// Location of the values of a dictionary in its batch.
 const DICTIONARY: BufferPlace = BufferPlace { node: 0, buffer: 0, variadic: 0 };
 
-/// Reads a column: all that its buffers hold, or of bytes where they lie.
+/// Reads a column: all values in its buffers, or for bytes their locations.
 ///
 /// # Errors
-/// [`ColumnFault`], by which either the column is refused or the shard is damaged.
+/// [`ColumnFault`]: either the column is refused, or the shard is damaged.
 pub(super) fn read(
     column: &ArrowColumn,
     batches: &[ArrowBatch],
@@ -63,16 +63,16 @@ fn no_cells(content: ArrowContent) -> GatheredCells {
     }
 }
 
-/// Where the bytes of a buffer are.
+/// Location of the bytes of a buffer.
 #[derive(Clone, Copy)]
 pub(super) enum BufferBytes {
-    /// In the shard as they are.
+    /// The bytes are stored uncompressed in the shard.
     Lie { offset: u64, length: u64 },
-    /// In a block of so many bytes.
+    /// The bytes are in a compressed block. `packed` is its compressed size.
     Packed { block: PackedBlock, packed: u64 },
 }
 
-/// What the buffers of a batch are read by.
+/// Reader of the buffers of a batch.
 pub(super) struct BatchReader<'a, 'f> {
     pub(super) batch: &'a ArrowBatch,
     pub(super) file: &'a mut TableFile<'f>,
@@ -86,7 +86,7 @@ impl BatchReader<'_, '_> {
         ColumnFault::Damaged(Malformed { offset: self.batch.offset, message })
     }
 
-    /// Where a buffer's bytes are.
+    /// Locates a buffer's bytes.
     pub(super) fn buffer(&mut self, place: BufferPlace, number: usize) -> Result<BufferBytes, ColumnFault> {
         let further = self.batch.variadic.get(..place.variadic);
         let further = further.and_then(|counts| {
@@ -117,7 +117,7 @@ impl BatchReader<'_, '_> {
         }
     }
 
-    /// The first `size` bytes of a buffer, or of a packed one all.
+    /// The first `size` bytes of a buffer, or all bytes of a compressed one.
     fn read(&mut self, place: BufferPlace, number: usize, size: u64) -> Result<Vec<u8>, ColumnFault> {
         let bytes = match self.buffer(place, number)? {
             BufferBytes::Lie { offset, length } if size <= length => self.file.read(offset, size)?,
@@ -127,7 +127,8 @@ impl BatchReader<'_, '_> {
         Ok(bytes)
     }
 
-    /// The address that the bytes of a packed buffer of bytes begin at, and these bytes.
+    /// Adds a compressed buffer of bytes to the blocks. Returns the address of its first byte, and its decompressed
+    /// bytes.
     pub(super) fn address(&mut self, block: PackedBlock, packed: u64) -> Result<(u64, Vec<u8>), ColumnFault> {
         if packed.max(block.unpacked) > LARGEST_BLOCK {
             let (bytes, most) = (packed.max(block.unpacked), LARGEST_BLOCK >> 20);
@@ -136,7 +137,7 @@ impl BatchReader<'_, '_> {
             )));
         }
         let bytes = self.packed(block, packed)?;
-        // What does not become what it states is damaged now and not when a sample is read.
+        // Decompress it now, so that damage is detected here and not when a sample is read.
         let unpacked = block.unpack(&bytes)?;
         Ok((self.blocks.add(block, &bytes)?, unpacked))
     }
@@ -145,7 +146,7 @@ impl BatchReader<'_, '_> {
         Ok(block.unpack(&self.packed(block, packed)?)?)
     }
 
-    /// The bytes in the shard of a packed buffer.
+    /// The compressed bytes of a buffer, from the shard.
     fn packed(&mut self, block: PackedBlock, packed: u64) -> Result<Vec<u8>, ColumnFault> {
         if packed > LARGEST_BLOCK {
             let most = LARGEST_BLOCK >> 20;
@@ -156,7 +157,7 @@ impl BatchReader<'_, '_> {
         Ok(self.file.read(block.offset, packed)?)
     }
 
-    /// Which values of a field are there; none where all are.
+    /// Which values of a field are present; `None` if all are.
     fn bitmap(&mut self, place: BufferPlace) -> Result<Option<Vec<bool>>, ColumnFault> {
         let Some(&(rows, missing)) = self.batch.nodes.get(place.node) else {
             return Err(self.damaged("a batch has fewer columns than its schema"));
@@ -172,7 +173,7 @@ impl BatchReader<'_, '_> {
         Ok(Some(bits(&bytes, rows as usize).collect()))
     }
 
-    /// Which values of a column are there, in structs that are there; none where all are.
+    /// Which values of a column are present, inside structs that are present; `None` if all are.
     fn present(&mut self, column: &ArrowColumn) -> Result<Option<Vec<bool>>, ColumnFault> {
         let mut present = self.bitmap(column.place)?;
         for &place in column.structs.iter() {
@@ -187,7 +188,7 @@ impl BatchReader<'_, '_> {
         Ok(present)
     }
 
-    /// Adds the values of a batch.
+    /// Appends the values of a batch.
     fn append(
         &mut self,
         content: ArrowContent,
@@ -252,7 +253,7 @@ impl BatchReader<'_, '_> {
         Ok(())
     }
 
-    /// Adds the values that lie in a buffer between offsets.
+    /// Appends the values between offsets of a buffer.
     fn append_bytes(
         &mut self,
         place: BufferPlace,
@@ -296,7 +297,7 @@ impl BatchReader<'_, '_> {
         Ok(())
     }
 
-    /// Adds the values of a dictionary that have these numbers.
+    /// Appends the values of a dictionary that have these numbers.
     fn pick(
         &mut self,
         numbers: GatheredCells,
@@ -331,19 +332,19 @@ impl BatchReader<'_, '_> {
     }
 }
 
-/// Adds the value of a place; false where there is none.
+/// Appends the value at a position, or a missing one. Returns false if the position does not exist.
 fn copy<T: Copy>(cells: &mut Vec<Option<T>>, values: &[Option<T>], place: Option<usize>) -> bool {
     let value = place.map_or(Some(None), |place| values.get(place).copied());
     cells.extend(value);
     value.is_some()
 }
 
-/// The bits of bytes, from the lowest of the first on; there are at least `count`.
+/// The bits of bytes, from the lowest bit of the first byte on. There must be at least `count`.
 fn bits(bytes: &[u8], count: usize) -> impl Iterator<Item = bool> + '_ {
     bytes.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1)).take(count)
 }
 
-/// A number of up to eight bytes, the lowest first.
+/// A little-endian number of up to eight bytes.
 pub(super) fn little_endian(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte))
 }

@@ -1,14 +1,14 @@
-//! Tables of FlatBuffers, read field by field, each access within the bytes.
+//! Tables of FlatBuffers, read field by field. Every access stays within the bytes.
 //!
-//! The layout is that of `docs/source/internals.md` of Google's FlatBuffers: a table begins with how far its vtable
-//! lies before it, and the vtable says where in the table each field is.
+//! The layout is that of `docs/source/internals.md` of Google's FlatBuffers. A table begins with the distance to its
+//! vtable. The vtable has the offset of each field in the table.
 
 /// A table in a buffer.
 #[derive(Clone, Copy)]
 pub(super) struct FlatTable<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Where each field lies in the table, as u16s.
+    /// The offset of each field in the table, as u16s.
     fields: &'a [u8],
 }
 
@@ -16,7 +16,7 @@ pub(super) struct FlatTable<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct FlatTables<'a> {
     bytes: &'a [u8],
-    /// The place of the first item.
+    /// The position of the first item.
     at: usize,
     pub(super) count: usize,
 }
@@ -25,14 +25,14 @@ fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
 }
 
-/// The place that an offset at a place leads to.
+/// The position to which the offset at a position refers.
 fn follow(bytes: &[u8], at: usize) -> Option<usize> {
     let offset = u32::from_le_bytes(bytes_at(bytes, at)?);
     at.checked_add(usize::try_from(offset).ok()?)
 }
 
 impl<'a> FlatTable<'a> {
-    /// The table that a buffer begins with.
+    /// The root table of a buffer.
     pub(super) fn root(bytes: &'a [u8]) -> Option<Self> {
         Self::at(bytes, follow(bytes, 0)?)
     }
@@ -45,13 +45,13 @@ impl<'a> FlatTable<'a> {
         Some(Self { bytes, at, fields })
     }
 
-    /// The place of a field; none where it has its default.
+    /// The position of a field; `None` if the field has its default.
     fn place(&self, field: usize) -> Option<usize> {
         let offset = u16::from_le_bytes(bytes_at(self.fields, 2 * field)?);
         if offset == 0 { None } else { self.at.checked_add(usize::from(offset)) }
     }
 
-    /// The bytes of a number; zeros where the field has its default. None where it lies beyond the buffer.
+    /// The bytes of a number; zeros if the field has its default; `None` if it is outside the buffer.
     fn number<const N: usize>(&self, field: usize) -> Option<[u8; N]> {
         self.place(field).map_or(Some([0; N]), |at| bytes_at(self.bytes, at))
     }
@@ -72,17 +72,17 @@ impl<'a> FlatTable<'a> {
         self.number(field).map(i64::from_le_bytes)
     }
 
-    /// Whether a field is there that leads elsewhere.
+    /// Whether a field that refers to something exists.
     pub(super) fn has(&self, field: usize) -> bool {
         self.place(field).is_some()
     }
 
-    /// The table of a field that must be there.
+    /// The table of a field that must exist.
     pub(super) fn table(&self, field: usize) -> Option<Self> {
         Self::at(self.bytes, follow(self.bytes, self.place(field)?)?)
     }
 
-    /// The bytes of a vector whose items have `size` bytes each; none where it is empty.
+    /// The bytes of a vector whose items have `size` bytes each; empty if there is no such field.
     pub(super) fn vector(&self, field: usize, size: usize) -> Option<&'a [u8]> {
         let Some(place) = self.place(field) else { return Some(&[]) };
         let at = follow(self.bytes, place)?;
@@ -90,7 +90,7 @@ impl<'a> FlatTable<'a> {
         self.bytes.get(at.checked_add(4)?..)?.get(..count.checked_mul(size)?)
     }
 
-    /// A text; none where its bytes are no text.
+    /// A text; `None` if its bytes are no UTF-8.
     pub(super) fn text(&self, field: usize) -> Option<String> {
         String::from_utf8(self.vector(field, 1)?.to_vec()).ok()
     }
@@ -98,20 +98,20 @@ impl<'a> FlatTable<'a> {
     /// The tables of a vector.
     pub(super) fn tables(&self, field: usize) -> Option<FlatTables<'a>> {
         let count = self.vector(field, 4)?.len() / 4;
-        // Where the vector is empty, no place is asked for.
+        // An empty vector needs no position.
         let at = self.place(field).and_then(|place| follow(self.bytes, place)).map_or(0, |at| at + 4);
         Some(FlatTables { bytes: self.bytes, at, count })
     }
 }
 
 impl<'a> FlatTables<'a> {
-    /// The table of a number below the count.
+    /// The table with a number below the count.
     pub(super) fn get(&self, number: usize) -> Option<FlatTable<'a>> {
         FlatTable::at(self.bytes, follow(self.bytes, self.at + 4 * number)?)
     }
 }
 
-/// The numbers of a vector of structs of `size` bytes: the i64 that stands at `at` in each.
+/// The i64 at offset `at` in each struct of a vector. Structs have `size` bytes.
 pub(super) fn longs(structs: &[u8], size: usize, at: usize) -> impl Iterator<Item = i64> + '_ {
     structs.chunks_exact(size).filter_map(move |item| bytes_at(item, at).map(i64::from_le_bytes))
 }

@@ -1,4 +1,4 @@
-//! The messages of an Arrow stream or file: its schema, and where the buffers of each batch lie.
+//! The messages of an Arrow stream or file: its schema, and the locations of the buffers of each batch.
 //!
 //! Numbers of fields are those of Arrow's `format/Message.fbs` and `format/File.fbs`.
 
@@ -8,28 +8,28 @@ use super::flat::{FlatTable, longs};
 use super::schema::ArrowSchema;
 use crate::source::Malformed;
 
-/// The bytes that a file begins and ends with.
+/// The bytes at the beginning and at the end of a file.
 const MAGIC: &[u8] = b"ARROW1";
-/// The most bytes of a message without its body, and of a file's footer.
+/// The largest number of bytes of a message without its body, and of a file's footer.
 const LARGEST: u64 = 64 << 20;
 
-/// A table as its messages have it.
+/// The messages of a table.
 pub(super) struct ArrowMessages {
     pub(super) schema: ArrowSchema,
-    /// Batches of rows and of dictionaries in their order.
+    /// The batches of rows and of dictionaries, in their order.
     pub(super) batches: Vec<ArrowBatch>,
 }
 
-/// What a batch is.
+/// Contents of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BatchUse {
     /// Rows of the table.
     Rows,
-    /// Values of a dictionary, which take the place of those before or follow them.
+    /// Values of a dictionary. They replace the values before, or with `is_delta` follow them.
     Dictionary { id: i64, is_delta: bool },
 }
 
-/// A batch: the number of its rows, and where its buffers lie.
+/// A batch: the number of its rows, and the locations of its buffers.
 pub(super) struct ArrowBatch {
     pub(super) what: BatchUse,
     pub(super) rows: u64,
@@ -39,13 +39,13 @@ pub(super) struct ArrowBatch {
     pub(super) nodes: Vec<(u64, i64)>,
     /// The offset in the file and the length of each buffer, all within the body.
     pub(super) buffers: Vec<(u64, u64)>,
-    /// The numbers of further buffers of fields that have some.
+    /// The numbers of additional buffers, for the fields that have some.
     pub(super) variadic: Vec<u64>,
-    /// How buffers are packed. The name of what cannot be unpacked is an error.
+    /// The codec of the buffers. The error is the name of a codec that is not supported.
     pub(super) codec: Result<Option<BlockCodec>, String>,
 }
 
-/// A message that was read: its header, and where its body lies and ends.
+/// A message that was read: its header, and the location of its body.
 struct ArrowMessage {
     bytes: Vec<u8>,
     offset: u64,
@@ -74,7 +74,7 @@ fn read_stream(file: &mut TableFile<'_>, limits: &mut TableLimits) -> Result<Arr
         batches.push(message.batch(limits)?);
         at = message.end;
     }
-    // The mark of the end is a length of zero, which later versions have another mark before.
+    // The end is marked by a length of zero. Later versions write another mark before it.
     let marks = file.read(at, (size - at).min(9))?;
     if marks.len() > 8 || marks.len() > 4 && marks[..4] != [0xFF; 4] {
         return Err(damaged(at, "more bytes follow the end of an Arrow stream"));
@@ -117,7 +117,7 @@ fn read_file(file: &mut TableFile<'_>, limits: &mut TableLimits) -> Result<Arrow
 }
 
 fn schema(schema: FlatTable<'_>, version: i16, offset: u64) -> Result<ArrowSchema, Malformed> {
-    // The numbers of versions are one lower than their names: those before version 4 had other buffers.
+    // The numbers of versions are one lower than their names. Versions before 4 had other buffers.
     if !(3..=4).contains(&version) {
         let message = format!("an Arrow table of version {}: 4 and 5 can be read", i32::from(version) + 1);
         return Err(Malformed { offset, message });
@@ -127,7 +127,7 @@ fn schema(schema: FlatTable<'_>, version: i16, offset: u64) -> Result<ArrowSchem
 }
 
 impl ArrowMessage {
-    /// Reads the message at an offset, which with its body ends before `end`; none where a stream ends.
+    /// Reads the message at an offset. It must end before `end`, with its body. `None` at the end of a stream.
     fn read(
         file: &mut TableFile<'_>,
         offset: u64,
@@ -165,7 +165,7 @@ impl ArrowMessage {
         }
     }
 
-    /// The header of the message, if it is of this kind.
+    /// The header of the message, if the message is of this kind.
     fn header(&self, kind: u8) -> Option<FlatTable<'_>> {
         let message = FlatTable::root(&self.bytes)?;
         if message.u8(1)? == kind { message.table(2) } else { None }
@@ -190,7 +190,7 @@ impl ArrowMessage {
         self.batch_of(header.table(1).ok_or_else(wrong)?, what, limits)?.ok_or_else(wrong)
     }
 
-    /// A batch; none where its table is damaged.
+    /// Reads a batch; `None` if its table is damaged.
     fn batch_of(
         &self,
         table: FlatTable<'_>,
@@ -207,7 +207,7 @@ impl ArrowMessage {
         let node = |(rows, missing)| Some((unsigned(rows)?, missing));
         let buffer = |(offset, length)| {
             let (offset, length) = (unsigned(offset)?, unsigned(length)?);
-            // Buffers begin at multiples of 8: what begins elsewhere would give shifted values.
+            // Buffers begin at multiples of 8. Another offset would give shifted values.
             if length > 0 && offset % 8 != 0 {
                 return None;
             }
@@ -228,7 +228,7 @@ impl ArrowMessage {
     }
 }
 
-/// How the buffers of a batch are packed, each by itself.
+/// The codec of the buffers of a batch. Each buffer is compressed separately.
 fn codec(compression: FlatTable<'_>) -> Option<Result<Option<BlockCodec>, String>> {
     Some(match (compression.u8(0)?, compression.u8(1)?) {
         (0, 0) => Ok(Some(BlockCodec::Lz4Frame)),

@@ -1,7 +1,7 @@
-//! Arrow tables, as files and as streams: where the bytes of a column lie, and what its small values are.
+//! Arrow tables, as files and as streams: the locations of the bytes of their columns, and their small values.
 //!
-//! The format is that of Arrow's `docs/source/format/Columnar.rst`. What is long, such as an image, is never read: only
-//! the offsets between values are.
+//! The format is that of Arrow's `docs/source/format/Columnar.rst`. Long values, such as images, are never read; only
+//! the offsets between them are.
 
 mod columns;
 mod flat;
@@ -18,10 +18,10 @@ use crate::source::{Malformed, ReadAt, Window};
 use messages::BatchUse;
 use schema::{ArrowColumn, ArrowContent};
 
-/// The table that an Arrow file or stream holds, with columns as [`super::parquet::table`] has them.
+/// The table in an Arrow file or stream, with columns as [`super::parquet::table`] returns them.
 ///
 /// # Errors
-/// [`Malformed`] for what is neither, and for what is damaged or was cut off. A column that cannot be read is
+/// [`Malformed`] for a file that is neither, and for one that is damaged or cut off. A column that cannot be read is
 /// [`super::table::TableCells::Refused`].
 pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malformed> {
     let mut file = Window::new(source);
@@ -47,7 +47,7 @@ pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malform
     Ok(ShardTable { samples, columns: gather::by_different_names(columns), blocks: blocks.into_rows() })
 }
 
-/// The kind of a column's values, as far as the schema says it.
+/// The kind of a column's values, where the schema determines it.
 fn kind(column: &ArrowColumn) -> FieldKind {
     match column.content {
         Ok(content) if content.is_text() => FieldKind::Text,

@@ -1,4 +1,4 @@
-//! The columns of Arrow tables: what they hold, and which nodes and buffers of a batch are theirs.
+//! The columns of Arrow tables: the types of their values, and their nodes and buffers in a batch.
 //!
 //! Numbers of fields and types are those of Arrow's `format/Schema.fbs`.
 
@@ -6,59 +6,59 @@ use super::super::hugging_face;
 use super::flat::FlatTable;
 use std::rc::Rc;
 
-/// The most fields of a schema, and the most structs and lists that may lie in one another.
+/// The largest number of fields of a schema, and the largest depth of nested structs and lists.
 const MOST_FIELDS: usize = 1 << 16;
 const DEEPEST: usize = 32;
-/// The most bytes of the columns' names with those of their structs.
+/// The largest number of bytes of the columns' names, including those of their structs.
 const MOST_NAMES: usize = 16 << 20;
 
-/// A column, as it lies in each batch.
+/// A column, and its location in each batch.
 pub(super) struct ArrowColumn {
-    /// Its path through structs. Where a list or the like is on the way it ends there.
+    /// Its path through structs. The path ends at the first list or similar type.
     pub(super) path: Vec<String>,
-    /// What its values are, or why they cannot be read.
+    /// The type of its values, or why they cannot be read.
     pub(super) content: Result<ArrowContent, String>,
-    /// The dictionary whose values its own refer to by number, and what these numbers are.
+    /// The dictionary to which its values refer by number, and the type of these numbers.
     pub(super) dictionary: Option<(i64, ArrowContent)>,
-    /// Its node and first buffer in a batch, and those of the structs that it lies in.
+    /// Its node and first buffer in a batch, and those of the structs around it.
     pub(super) place: BufferPlace,
     pub(super) structs: Rc<Vec<BufferPlace>>,
-    /// Whether its struct has `bytes`, and beside them a `path` or nothing.
+    /// Whether its struct has `bytes`, and at most a `path` in addition.
     pub(super) in_bytes_and_path: bool,
 }
 
-/// The place of a field's buffers in a batch.
+/// Location of a field's buffers in a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BufferPlace {
     pub(super) node: usize,
     pub(super) buffer: usize,
-    /// The number of fields before it with buffers of a number that only the batch says.
+    /// The number of fields before it whose number of buffers depends on the batch.
     pub(super) variadic: usize,
 }
 
-/// What a column's values are.
+/// Type of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ArrowContent {
     Truth,
-    /// Whole numbers of so many bytes.
+    /// Integers of this many bytes.
     Integer {
         width: usize,
         signed: bool,
     },
-    /// Other numbers of so many bytes.
+    /// Floating-point numbers of this many bytes.
     Float {
         width: usize,
     },
-    /// Bytes or texts, with offsets of eight bytes or four.
+    /// Bytes or texts, with offsets of eight bytes (`is_large`) or four.
     Bytes {
         is_large: bool,
         is_text: bool,
     },
-    /// Bytes or texts by views: short ones lie in these, and of others a view says in which buffer.
+    /// Bytes or texts as views. A short value is in the view itself. For a longer value the view names the buffer.
     Views {
         is_text: bool,
     },
-    /// Bytes of one length.
+    /// Bytes of a fixed length.
     FixedBytes(u32),
 }
 
@@ -69,28 +69,26 @@ impl ArrowContent {
     }
 }
 
-/// The schema of a table.
 pub(super) struct ArrowSchema {
     pub(super) columns: Vec<ArrowColumn>,
-    /// The document that `datasets` writes.
+    /// The document that Hugging Face's `datasets` writes.
     pub(super) hugging_face: Option<Vec<u8>>,
 }
 
-/// How a field lies in a batch.
+/// How a field is stored in a batch.
 enum FieldBuffers {
     Leaf(Result<ArrowContent, String>),
     Struct,
     Other { what: &'static str, buffers: usize },
 }
 
-/// The dictionary of a field.
 enum FieldDictionary {
     Absent,
     By(i64, ArrowContent),
     Refused(String),
 }
 
-/// A field whose children are still to come.
+/// A field whose children are not all read yet.
 struct OpenField<'a> {
     field: FlatTable<'a>,
     next: usize,
@@ -101,7 +99,7 @@ struct OpenField<'a> {
 }
 
 impl ArrowSchema {
-    /// Reads a schema, of messages of this version.
+    /// Reads the schema of messages with this version.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -130,7 +128,7 @@ impl ArrowSchema {
         };
         let (mut open, mut names) = (vec![root], 0);
         while let Some(parent) = open.last_mut() {
-            // A schema has its fields where a field has its type's number, and a field its children.
+            // The number 1 is that of a schema's fields, 5 that of a field's children.
             let children = parent.field.tables(if parent.path.is_empty() { 1 } else { 5 }).ok_or(DAMAGED)?;
             if parent.next == children.count {
                 open.pop();
@@ -152,7 +150,7 @@ impl ArrowSchema {
             let (is_refused, depth) = (parent.is_refused, open.len());
             let numbers =
                 if let FieldDictionary::By(id, numbers) = dictionary { Some((id, numbers)) } else { None };
-            // A name lies in the schema once, and can be that of many fields.
+            // The schema may store a name once and use it for many fields, so limit the sum.
             names += path.iter().map(String::len).sum::<usize>();
             if names > MOST_NAMES {
                 return Err("the names of its columns are too long");
@@ -172,7 +170,7 @@ impl ArrowSchema {
                 }
             };
             place.node += 1;
-            // In a batch there are only numbers of a dictionary's values: the children are in the dictionary.
+            // A batch holds only the numbers of a dictionary's values. The children are in the dictionary.
             if !matches!(dictionary, FieldDictionary::Absent) {
                 place.buffer += 2;
                 column(match (dictionary, layout) {
@@ -220,13 +218,13 @@ fn buffers(content: &Result<ArrowContent, String>) -> usize {
     if let Ok(ArrowContent::Bytes { .. }) = content { 3 } else { 2 }
 }
 
-/// The dictionary of a field, and what refers to its values. None for a damaged field.
+/// The dictionary of a field, and the type of the numbers that refer to its values. `None` for a damaged field.
 fn dictionary(field: FlatTable<'_>) -> Option<FieldDictionary> {
     if !field.has(4) {
         return Some(FieldDictionary::Absent);
     }
     let encoding = field.table(4)?;
-    // Without a type numbers are those of 32 bits.
+    // Without a type, the numbers have 32 bits.
     let numbers = if encoding.has(1) { integer(encoding.table(1)?)? } else { integer_of(32, true) };
     let id = encoding.i64(0)?;
     Some(numbers.map_or_else(FieldDictionary::Refused, |numbers| FieldDictionary::By(id, numbers)))
@@ -243,7 +241,7 @@ fn integer_of(bits: i32, signed: bool) -> Result<ArrowContent, String> {
     }
 }
 
-/// How a field lies in a batch, by its type.
+/// How a field is stored in a batch, by its type.
 fn layout(field: FlatTable<'_>, version: i16) -> Option<FieldBuffers> {
     let refused = |what: &str| FieldBuffers::Leaf(Err(format!("it holds {what}, which cannot be read")));
     let other = |what, buffers| FieldBuffers::Other { what, buffers };
@@ -267,7 +265,7 @@ fn layout(field: FlatTable<'_>, version: i16) -> Option<FieldBuffers> {
         13 => FieldBuffers::Struct,
         14 => {
             let dense = usize::from(field.table(3)?.i16(0)? == 1);
-            // Unions had a bitmap of values that are there up to version 4, which has the number 3.
+            // Unions had a validity bitmap up to version 4, which has the number 3.
             other("unions", 1 + dense + usize::from(version < 4))
         }
         15 => match u32::try_from(field.table(3)?.i32(0)?).ok()? {
@@ -288,7 +286,7 @@ fn layout(field: FlatTable<'_>, version: i16) -> Option<FieldBuffers> {
     })
 }
 
-/// Whether a struct has bytes, and beside them a path or nothing.
+/// Whether a struct has bytes, and at most a path in addition.
 fn is_bytes_and_path(field: FlatTable<'_>) -> Option<bool> {
     let children = field.tables(5)?;
     let is_part = |number| {

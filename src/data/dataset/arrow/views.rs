@@ -1,5 +1,6 @@
-//! Bytes and texts by views. A view has 16 bytes: the length, and either the value, if it has 12 bytes or fewer, or its
-//! first four bytes, the number of a buffer, and the place there.
+//! Bytes and texts that are stored as views. A view has 16 bytes and begins with the length. A value of up to 12 bytes
+//! follows at once. For a longer value, its first four bytes, the number of a buffer, and the offset in that buffer
+//! follow.
 
 use super::super::gather::{ByteValue, ColumnFault};
 use super::super::table::CellExtent;
@@ -7,21 +8,21 @@ use super::super::unpack::LARGEST_BLOCK;
 use super::columns::{BatchReader, BufferBytes, little_endian};
 use super::schema::BufferPlace;
 
-/// The bytes of a view, and the most that a value in it has.
+/// The number of bytes of a view, and of the longest value that a view holds.
 const VIEW: usize = 16;
 const SHORT: u64 = 12;
 
-/// A buffer that values lie in.
+/// A buffer that holds values.
 struct ViewBuffer {
     length: u64,
-    /// The place of its first byte in the shard, or its address in a compressed block; none of texts in such a block,
-    /// which are kept.
+    /// The offset of its first byte in the shard, or its address in a compressed block. `None` for texts in such a
+    /// block, because these are copied.
     lies: Option<u64>,
-    /// The bytes of one that was unpacked.
+    /// The decompressed bytes of a compressed buffer.
     unpacked: Option<Vec<u8>>,
 }
 
-/// Adds the values of a batch to those before.
+/// Appends the values of a batch.
 pub(super) fn append(
     reader: &mut BatchReader<'_, '_>,
     place: BufferPlace,
@@ -58,7 +59,7 @@ pub(super) fn append(
             continue;
         }
         let length = little_endian(&view[..4]);
-        // Numbers of buffers begin behind that of the views.
+        // Views count buffers from the one after the buffer of the views.
         let (number, at) = match length {
             0..=SHORT => (0, (VIEW * row + 4) as u64),
             _ => (little_endian(&view[8..12]).saturating_add(1), little_endian(&view[12..])),
@@ -79,7 +80,7 @@ pub(super) fn append(
     Ok(())
 }
 
-/// Finds a buffer, and unpacks one that is packed, of a batch no more than a block may have.
+/// Locates a buffer, and decompresses a compressed one. The total for a batch must not exceed the largest block.
 fn open(
     reader: &mut BatchReader<'_, '_>,
     place: BufferPlace,
@@ -91,7 +92,7 @@ fn open(
         BufferBytes::Lie { offset, length } => Ok(ViewBuffer { length, lies: Some(offset), unpacked: None }),
         BufferBytes::Packed { block, packed } => {
             let length = block.unpacked;
-            // Of bytes only the views themselves are looked at.
+            // For bytes, only the views themselves are needed.
             if !is_text && number > 1 {
                 let (lies, _) = reader.address(block, packed)?;
                 return Ok(ViewBuffer { length, lies: Some(lies), unpacked: None });

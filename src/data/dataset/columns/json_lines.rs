@@ -1,10 +1,10 @@
-//! Tables of JSON lines, each of which is an object whose keys are the names of the columns.
+//! Tables of JSON lines. Each line is an object whose keys are the names of the columns.
 
 use super::values::items;
 use super::{Cell, Row, Table, TableFault};
 use base::json;
 
-/// Reads the table in `text`, the bytes of its file. The first line has all keys that the others may have.
+/// Reads the table in `text`, the bytes of its file. The first line must have all keys that other lines have.
 pub(super) fn table(text: &[u8]) -> Result<Table, TableFault> {
     let mut header: Vec<String> = Vec::new();
     let mut rows = Vec::new();
@@ -33,7 +33,7 @@ pub(super) fn table(text: &[u8]) -> Result<Table, TableFault> {
     Ok((header, rows))
 }
 
-/// Parses the keys and values of an object, or says what is wrong with it.
+/// Parses the keys and values of an object. The error says what is wrong with it.
 fn object(text: &[u8]) -> Result<Vec<(String, Cell)>, String> {
     if !text.trim_ascii_start().starts_with(b"{") {
         return Err("is no JSON object: it does not begin with a brace".to_owned());
@@ -50,7 +50,7 @@ fn object(text: &[u8]) -> Result<Vec<(String, Cell)>, String> {
     Ok(entries)
 }
 
-/// Makes a value a cell.
+/// Converts a value to a cell.
 fn cell(value: &[u8]) -> Cell {
     let written = || String::from_utf8_lossy(value).into_owned();
     match value {

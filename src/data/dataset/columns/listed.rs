@@ -1,4 +1,4 @@
-//! A table that lists the files of a dataset: the column that names them, and what the others are.
+//! A table that lists the files of a dataset: which column names them, and what the other columns hold.
 
 use super::matching::NAMES;
 use super::{Cell, ColumnItem, Row, TableFault, parsed};
@@ -7,12 +7,12 @@ use crate::dataset::label_column::UsualLabels;
 use crate::dataset::table::{TableCells, TableColumn};
 use crate::source::TableFormat;
 
-/// What else than [`NAMES`] a column with the samples' files may be called, where it is these that a table lists; the
-/// best first.
+/// Names of the column with the samples' files, in addition to [`NAMES`], for a table that lists the samples. They are
+/// in order of preference.
 const MORE_NAMES: [&str; 7] =
     ["filepath", "file_path", "image_path", "image_file", "url", "image_url", "uri"];
 
-/// The names of a column that may be the label.
+/// Usual names of the column with the label.
 pub(in crate::dataset) const LISTED_LABELS: UsualLabels = UsualLabels {
     names: &["label", "cls", "class", "target", "label_name", "class_name"],
     numbers_first: false,
@@ -29,10 +29,10 @@ pub(in crate::dataset) struct ListingTable {
 }
 
 impl ListingTable {
-    /// Parses the bytes of a table, whose label is in the column `label` if the user named one.
+    /// Parses the bytes of a table. `label` is the column that the user named as the label, if any.
     ///
     /// # Errors
-    /// [`TableFault`] for what is no such table, or names no files.
+    /// [`TableFault`] if it is no such table, or names no files.
     pub(in crate::dataset) fn parse(
         format: TableFormat,
         text: &[u8],
@@ -64,7 +64,7 @@ impl ListingTable {
         self.rows[row].line
     }
 
-    /// What each row names.
+    /// The file that each row names.
     ///
     /// # Errors
     /// What is wrong with a row that names no file.
@@ -101,8 +101,8 @@ impl ListingTable {
         TableColumn { name, kind, classes: Vec::new(), cells }
     }
 
-    /// The cells of a column: numbers if all are, and are written as such; else texts. Class numbers may be written
-    /// with zeros in front.
+    /// The cells of a column: numbers if all cells are written as numbers, else texts. Class numbers may have leading
+    /// zeros.
     fn cells(&self, at: usize) -> TableCells {
         use ColumnItem::{Large, Other, Truth, Whole};
         let cells = || self.rows.iter().map(|row| &row.cells[at]);
@@ -129,7 +129,7 @@ impl ListingTable {
             let truth = |item: &Option<ColumnItem>| item.map(|item| item == Truth(true));
             return TableCells::Truths(items.iter().map(truth).collect());
         }
-        // float64, which numbers with fractions have, does not hold all of the whole numbers beyond this.
+        // float64, the type of numbers with fractions, does not represent every integer above this.
         let exact = |number: i64| number.unsigned_abs() <= 1 << 53;
         let whole = |item: &ColumnItem| match *item {
             Truth(truth) => Some(i64::from(truth)),
@@ -154,7 +154,7 @@ impl ListingTable {
 }
 
 impl Cell {
-    /// The number that it is, if it is one.
+    /// The number in the cell, if it is one.
     fn number(&self) -> Option<ColumnItem> {
         match self {
             Self::Bare(text) => ColumnItem::written(text.trim()),
@@ -163,8 +163,8 @@ impl Cell {
         }
     }
 
-    /// Whether it has digits as nobody writes a number, but a code or a name, which it would no longer be as a number:
-    /// with zeros in front, as `007`, or a plus sign, as `+49`.
+    /// Whether its digits are written as in a code or a name, which would change if it became a number. Examples are
+    /// leading zeros, as in `007`, and a plus sign, as in `+49`.
     fn is_written_as_name(&self) -> bool {
         let Self::Bare(text) = self else { return false };
         let text = text.trim();

@@ -8,19 +8,19 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 
-/// The names of a column with the paths of the rows' samples, the best first.
+/// Names of a column with the paths of samples, in order of preference.
 pub(super) const NAMES: [&str; 5] = ["file_name", "path", "file", "filename", "image"];
-/// The name of a column with the numbers of the rows' samples.
+/// Name of a column with the numbers of samples.
 const NUMBER: &str = "sample_id";
 
-/// The columns that say which sample a row belongs to. There is at least one.
+/// The columns that identify the sample of a row. There is at least one.
 #[derive(Debug)]
 pub(super) struct NamingColumns {
     by_name: Option<usize>,
     by_number: Option<usize>,
 }
 
-/// The rows of the samples that have been found so far.
+/// The rows that were found for samples so far.
 struct FoundRows<'a> {
     path: &'a Path,
     rows: &'a [Row],
@@ -32,13 +32,13 @@ struct FoundRows<'a> {
 #[derive(Debug, Clone)]
 struct NamedFile {
     samples: Range<u64>,
-    /// Whether the row has the name without its extension.
+    /// Whether the row gives the name without its extension.
     is_stem: bool,
     /// The first sample of another file that the row names as well.
     other: Option<u64>,
 }
 
-/// A sample without a row so far.
+/// Marks a sample without a row.
 const NO_ROW: u32 = u32::MAX;
 
 impl NamingColumns {
@@ -58,7 +58,7 @@ impl NamingColumns {
         Ok(found)
     }
 
-    /// Whether a column says which sample a row belongs to, and so is no field.
+    /// Whether a column identifies the sample of a row, and so is no field.
     pub(super) fn names_samples(&self, column: usize) -> bool {
         self.by_name == Some(column) || self.by_number == Some(column)
     }
@@ -163,12 +163,12 @@ impl FoundRows<'_> {
                 let message = are_several(index, samples.start, other, remedy);
                 return Err(wrong(self.path, row.line, format!("{:?} {message}", texts[number as usize])));
             }
-            // A sample may be named with its extension or without it, but not in both ways.
+            // A sample may be named with or without its extension, but not in both ways.
             samples.clone().try_for_each(|sample| self.take(sample, number))?;
         }
         let unused = files.iter().filter(|file| file.is_none()).count();
         if let Some(first) = files.iter().position(Option::is_none) {
-            // A table may be of more than this dataset: of training and validation together, for example.
+            // A table may cover more than this dataset, for example training and validation data together.
             index.notices().warn_once("rows without a sample", || {
                 format!(
                     "labels: {}: {unused} of {} rows are of no sample of {}, and passed over, e.g. line {}: {:?}",
@@ -183,7 +183,7 @@ impl FoundRows<'_> {
         Ok(())
     }
 
-    /// Checks that the number in each row is that of the sample whose path it has.
+    /// Checks that the number in each row is that of the sample whose path is in the row.
     fn check_numbers(&self, column: usize, name: usize, index: &DatasetIndex) -> Result<()> {
         for (sample, &row) in (0..).zip(&self.row).filter(|(_, row)| **row != NO_ROW) {
             let row = &self.rows[row as usize];

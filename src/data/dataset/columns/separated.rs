@@ -2,10 +2,10 @@
 
 use super::{Cell, Row, Table, TableFault};
 
-/// What programs write between values.
+/// Characters that programs write between values.
 const SEPARATORS: [char; 4] = [';', ',', '\t', '|'];
 
-/// Reads the table in `text`, the bytes of its file. Blanks around values are left out where these are `trimmed`.
+/// Reads the table in `text`, the bytes of its file. With `trimmed`, blanks around values are removed.
 pub(super) fn table(text: &[u8], separator: u8, trimmed: bool) -> Result<Table, TableFault> {
     check_quotes(text, separator, trimmed)?;
     let trim = if trimmed { csv::Trim::All } else { csv::Trim::Headers };
@@ -31,11 +31,11 @@ pub(super) fn table(text: &[u8], separator: u8, trimmed: bool) -> Result<Table, 
     Ok((header, rows))
 }
 
-/// Finds quotes that are never closed, of which the `csv` crate would take the rest of the file for the text, and text
-/// behind a quote that was closed, which it would take for a part of the value. Blanks there do not matter where values
-/// are `trimmed`.
+/// Refuses quotes that are never closed, because the `csv` crate would take the rest of the file as their text. Also
+/// refuses text after a closing quote, because the crate would make it part of the value. With `trimmed`, blanks there
+/// are allowed.
 fn check_quotes(text: &[u8], separator: u8, trimmed: bool) -> Result<(), TableFault> {
-    /// Where a value is.
+    /// Position in a value.
     #[derive(Clone, Copy)]
     enum ValuePlace {
         Begin,
@@ -75,7 +75,7 @@ fn ends_line(byte: u8, next: Option<u8>) -> bool {
     byte == b'\n' || byte == b'\r' && next != Some(b'\n')
 }
 
-/// Counts lines up to rows, which are asked for one after the other.
+/// Counts lines up to rows. Rows must be requested in order.
 struct Lines<'a> {
     text: &'a [u8],
     at: usize,
@@ -83,8 +83,8 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// The line on which a row begins. By the `csv` crate it begins behind the row before, and so on an empty line
-    /// where there are some between.
+    /// The line on which a row begins. For the `csv` crate a row begins right after the row before, so on an empty line
+    /// if there is one between them.
     fn of(&mut self, position: Option<&csv::Position>) -> u64 {
         let begin = position.map_or(0, |position| usize::try_from(position.byte()).unwrap_or(usize::MAX));
         while let Some(&byte) = self.text.get(self.at)
@@ -96,7 +96,7 @@ impl Lines<'_> {
         self.line
     }
 
-    /// What is wrong with a row that the `csv` crate refuses.
+    /// The fault of a row that the `csv` crate refuses.
     fn broken(&mut self, error: &csv::Error) -> TableFault {
         let line = self.of(error.position());
         let why = match error.kind() {
@@ -110,7 +110,7 @@ impl Lines<'_> {
     }
 }
 
-/// Makes the text between two separators a cell.
+/// Converts the text between two separators to a cell.
 fn cell(text: &str) -> Cell {
     if text.is_empty() { Cell::Empty } else { Cell::Bare(text.to_owned()) }
 }
@@ -131,7 +131,7 @@ mod tests {
     fn rows_have_the_lines_of_the_file() {
         assert_eq!(lines("a,b\n1,2\n\n\n3,4\n5,6\n"), [2, 5, 6]);
         assert_eq!(lines("\n\na,b\r\n\r\n1,2\r\n\r\n\"x\r\n\r\ny\",4\r\n5,6"), [5, 7, 10]);
-        // The line ends of old programs.
+        // Old programs end lines with a carriage return alone.
         assert_eq!(lines("a,b\r1,2\r\r3,4\r"), [2, 4]);
         let uneven = fault("a,b\n\n1,2\n\n\n3\n", false);
         assert_eq!(uneven, "line 6: is no row of the table: it has 1 values, but there are 2 columns");

@@ -1,4 +1,4 @@
-//! The values of a column, which all have one type.
+//! Converts the cells of a column to values of one type.
 
 use super::{Cell, ColumnValues, Row, wrong};
 use crate::dataset::FieldKind;
@@ -6,16 +6,16 @@ use base::error::{Error, Result};
 use base::json;
 use std::path::Path;
 
-/// A number as a user gives it, in a table or in a list.
+/// A number that a user gives, in a table or in a list.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ColumnItem {
     /// `True` or `False`.
     Truth(bool),
-    /// A whole number.
+    /// An integer.
     Whole(i64),
-    /// A number that int64 cannot hold, and perhaps no float either, as the nearest float.
+    /// A number too large for int64, as the nearest float, which may be infinite.
     Large(f64),
-    /// Any other number, infinities and NaN among them.
+    /// Any other number, including infinities and NaN.
     Other(f64),
 }
 
@@ -31,7 +31,7 @@ impl ColumnItem {
         Some(if is_large { Self::Large(number) } else { Self::Other(number) })
     }
 
-    /// The nearest float32.
+    /// Rounds to the nearest float32.
     fn rounded(self) -> Result<f32, &'static str> {
         let (number, is_finite) = match self {
             Self::Truth(truth) => (f32::from(u8::from(truth)), true),
@@ -42,7 +42,7 @@ impl ColumnItem {
         if is_finite && number.is_infinite() { Err("which is more than float32 holds") } else { Ok(number) }
     }
 
-    /// The nearest float32, unless that would be another whole number.
+    /// Converts to float32, unless that changes an integer.
     fn float(self) -> Result<f32, &'static str> {
         let float = self.rounded()?;
         let rounds = match self {
@@ -58,7 +58,7 @@ impl ColumnItem {
         )
     }
 
-    /// The same number as int64.
+    /// Converts to int64.
     fn integer(self) -> Result<i64, &'static str> {
         const TOO_LARGE: &str = "which is more than int64 holds: foreload.fields.Float rounds it to float32, and \
                                  of a table foreload.fields.Text keeps it as text";
@@ -66,7 +66,7 @@ impl ColumnItem {
             Self::Truth(truth) => Ok(i64::from(truth)),
             Self::Whole(number) => Ok(number),
             Self::Large(_) => Err(TOO_LARGE),
-            // Some programs write whole numbers as floats. Above this limit a float may stand for several numbers.
+            // Some programs write integers as floats. Above this limit a float may stand for several integers.
             Self::Other(number) if number.fract() == 0.0 && number.abs() <= (1u64 << 53) as f64 => {
                 Ok(number as i64)
             }
@@ -74,17 +74,17 @@ impl ColumnItem {
         }
     }
 
-    /// The truth value, if it is one.
+    /// The boolean, if it is one.
     fn truth(self) -> Option<u8> {
         if let Self::Truth(truth) = self { Some(u8::from(truth)) } else { None }
     }
 }
 
-/// Makes numbers values of one type, in lists of `each` for a sample (`None`: single ones). The type is that of `kind`;
-/// without one it is uint8 if all are truth values, int64 if all are whole numbers, and else float32.
+/// Converts numbers to values of one type, in lists of `each` for a sample (`None`: single values). `kind` determines
+/// the type. Without a kind, it is uint8 if all are booleans, int64 if all are integers, else float32.
 ///
 /// # Errors
-/// The place of a number that cannot have this type, and the reason.
+/// The position of a number that cannot have this type, and the reason.
 pub fn typed(
     items: impl Iterator<Item = ColumnItem> + Clone,
     each: Option<u32>,
@@ -171,12 +171,12 @@ pub(super) fn values(
     typed(cells.filter_map(item), None, kind).map_err(|(sample, why)| wrong(sample, format!(", {why}")))
 }
 
-/// The numbers in the cell of a list.
+/// The numbers in a cell that is a list.
 fn items_of(list: &str) -> Vec<ColumnItem> {
     items(list.as_bytes()).unwrap_or_default()
 }
 
-/// Parses a list of numbers and truth values in JSON; `None` where it holds something else.
+/// Parses a list of numbers and booleans in JSON; `None` if it holds anything else.
 pub(super) fn items(list: &[u8]) -> Option<Vec<ColumnItem>> {
     let mut items = Some(Vec::new());
     let scanned = json::scan(list, |_, value| {

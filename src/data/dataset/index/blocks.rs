@@ -1,47 +1,46 @@
-//! The compressed blocks that samples lie in.
+//! The compressed blocks that hold samples.
 
 use super::DatasetIndex;
 use crate::dataset::blocks::{BlockContent, StoredBlock};
 use crate::dataset::unpacked::UNPACKED_KEPT;
 use crate::dataset::{Extent, FileBlock, FileId, Stretches, UnpackedBlocks};
 
-/// What it takes to read a dataset whose samples lie in compressed blocks.
+/// Cost of reading a dataset whose samples are in compressed blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
 pub struct BlockCosts {
     /// The number of blocks.
     pub blocks: u64,
-    /// The bytes of all blocks in the dataset.
+    /// The compressed bytes of all blocks.
     pub packed_bytes: u64,
-    /// The bytes of all blocks once unpacked.
+    /// The decompressed bytes of all blocks.
     pub unpacked_bytes: u64,
-    /// The bytes that are read in an epoch in which each sample has its block read anew.
+    /// The bytes read in an epoch that reads a block again for each sample.
     pub random_read_bytes: u64,
-    /// The bytes that are unpacked in such an epoch.
+    /// The bytes decompressed in such an epoch.
     pub random_unpacked_bytes: u64,
-    /// The bytes of the samples that lie in blocks.
+    /// The bytes of the samples in blocks.
     pub sample_bytes: u64,
 }
 
 impl BlockCosts {
-    /// How many times the bytes of the samples are unpacked in an epoch in which each sample has its block unpacked
-    /// anew.
+    /// Ratio of decompressed bytes to sample bytes in an epoch that decompresses a block again for each sample.
     pub fn factor(&self) -> f64 {
         self.random_unpacked_bytes as f64 / self.sample_bytes.max(1) as f64
     }
 
-    /// Whether all blocks are kept once they are unpacked, so that an order at random costs no more than any other.
+    /// Whether memory keeps all blocks after decompression, so that a random order costs no more than any other.
     pub fn fit_in_memory(&self) -> bool {
         self.unpacked_bytes <= UNPACKED_KEPT
     }
 }
 
 impl DatasetIndex {
-    /// Whether any samples lie in compressed blocks.
+    /// Whether any samples are in compressed blocks.
     pub fn has_blocks(&self) -> bool {
         self.parts.iter().any(|placed| placed.part.blocks().len() > 0)
     }
 
-    /// The compressed block that the bytes of `extent` lie in; `None` where they lie in their file as they are.
+    /// The compressed block that holds the bytes of `extent`; `None` if they are stored uncompressed.
     ///
     /// # Panics
     /// Panics when the index has no such file.
@@ -55,7 +54,7 @@ impl DatasetIndex {
         Some(FileBlock { file: extent.file, content, version })
     }
 
-    /// The stretch of neighbours that `extent` is to be read with, as one block; `None` where it lies in none.
+    /// The block of neighbouring samples with which `extent` is read; `None` if it is in none.
     ///
     /// # Panics
     /// Panics when the index has no such file.
@@ -65,7 +64,7 @@ impl DatasetIndex {
         Some(FileBlock { file, content, version: self.shard_version(file) })
     }
 
-    /// The block that a shard is which is compressed as a whole; of any other shard the first of its blocks.
+    /// The block of a shard that is compressed as a whole. For any other shard, this is the first of its blocks.
     ///
     /// # Panics
     /// Panics when the index has no such file.
@@ -76,16 +75,17 @@ impl DatasetIndex {
         Some(FileBlock { file, content, version: self.shard_version(file) })
     }
 
-    /// The place of an extent in its file, for people: of what lies in a compressed block, that of the block.
+    /// The location of an extent in its file, for messages. For a sample in a compressed block, this is the block's
+    /// location.
     pub fn place_in_file(&self, extent: Extent) -> Extent {
         if self.is_stream() {
-            // What tells samples of a stream apart means nothing to people.
+            // The offset only identifies a sample of the stream, so do not show it.
             return Extent { offset: 0, ..extent };
         }
         self.block(extent).map_or(extent, |block| block.extent())
     }
 
-    /// The samples whose extents lie in a block.
+    /// The samples whose extents are in a block.
     ///
     /// # Panics
     /// Panics when the index has no such file.
@@ -95,17 +95,17 @@ impl DatasetIndex {
         within.into_iter().map(|sample| placed.sample + sample).collect()
     }
 
-    /// The blocks of this dataset that are unpacked.
+    /// The cache of decompressed blocks of this dataset.
     pub fn unpacked(&self) -> &UnpackedBlocks {
         &self.unpacked
     }
 
-    /// The number of reads of all samples where each compressed block is read once: what it holds is kept.
+    /// The number of reads of all samples, if each compressed block is read once and kept.
     pub fn reads_by_block(&self) -> u64 {
         self.parts.iter().map(|placed| placed.part.reads_by_block()).sum()
     }
 
-    /// What reading the dataset costs because samples lie in compressed blocks; `None` where none does.
+    /// The cost of reading the dataset, if samples are in compressed blocks; else `None`.
     pub fn block_costs(&self) -> Option<BlockCosts> {
         let mut costs = BlockCosts::default();
         for placed in &self.parts {
@@ -122,7 +122,7 @@ impl DatasetIndex {
             let mut last: Option<(FileId, StoredBlock)> = None;
             for sample in 0..placed.part.len() {
                 let extent = placed.part.extent(sample);
-                // Most samples lie in the block of the one before.
+                // Most samples are in the same block as the one before.
                 let same = |&(file, row): &(FileId, StoredBlock)| {
                     file == extent.file && extent.length > 0 && row.addresses().contains(&extent.offset)
                 };

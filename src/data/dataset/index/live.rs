@@ -1,5 +1,4 @@
-//! The index of a stream, which has no parts: its samples come and go while a run uses them, and someone else knows
-//! them.
+//! The index of a stream. It has no parts. Its samples come and go during a run, and a [`LiveSamples`] supplies them.
 
 use super::super::classes::Classes;
 use super::super::selected_members::{IMAGE, MemberBytes};
@@ -9,29 +8,30 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The samples of a stream that are in use. Whoever makes batches of them sees to it that they are known until their
-/// batch is done.
+/// The samples of a stream that are in use. The code that makes batches of them keeps them available until their batch
+/// is done.
 pub trait LiveSamples: Send + Sync {
-    /// What the stream is called in messages.
+    /// The stream's name in messages.
     fn name(&self) -> &Path;
-    /// What stands for the order of a stream and for no other: states and random numbers are bound to it.
+    /// Identifies the order of this stream. States and random numbers depend on it.
     fn fingerprint(&self) -> Fingerprint;
-    /// The number of bytes of the largest sample that may come, and of one of usual size.
+    /// The number of bytes of the largest sample that may arrive, and of a sample of usual size.
     fn sizes(&self) -> (u32, u32);
-    /// The bytes of a sample: all of its members, behind a table of them.
+    /// The bytes of a sample: a table of its members, then all of the members.
     fn extent(&self, sample: u64) -> Extent;
-    /// The class of a sample; 0 where it has none.
+    /// The class of a sample; 0 if it has none.
     fn label(&self, sample: u64) -> u32;
-    /// Where a member lies in the bytes of a sample, by its name or its choice of names; [`IMAGE`] is whichever image.
+    /// The range of a member in the bytes of a sample, by its name or by alternative names (`a;b`). [`IMAGE`] selects
+    /// any image.
     fn member(&self, name: &str, record: &[u8]) -> Option<Range<usize>>;
-    /// What messages call a sample.
+    /// The name of a sample in messages.
     fn shown(&self, sample: u64) -> PathBuf;
-    /// The path of a file that samples lie in.
+    /// The path of a file that holds samples.
     fn path(&self, file: FileId) -> PathBuf;
 }
 
 impl DatasetIndex {
-    /// The index of a stream. Its samples have the classes called `classes`, or numbers alone where these are none.
+    /// The index of a stream. `classes` are the names of its classes; if it is empty, classes are numbers.
     pub fn of_stream(live: Arc<dyn LiveSamples>, classes: Vec<String>, options: &IndexOptions) -> Self {
         let labeled = !options.without_labels;
         Self {
@@ -51,8 +51,8 @@ impl DatasetIndex {
         self.live.is_some()
     }
 
-    /// Where the member with the number `field` is, like [`DatasetIndex::member`], of a sample that was read: the
-    /// `record` of a sample of a stream says so itself.
+    /// Locates the member with the number `field`, like [`DatasetIndex::member`], in a sample that was read. For a
+    /// stream, the bytes in `record` give the location.
     pub fn member_in(&self, sample: u64, field: usize, record: &[u8]) -> MemberBytes {
         let Some(live) = &self.live else { return self.member(sample, field) };
         let name = self.members.as_ref().map_or(IMAGE, |members| &members[field]);

@@ -1,4 +1,4 @@
-//! Where the files of an index lie: on file systems or on servers.
+//! Where the files of an index are stored: on file systems or on servers.
 
 use super::super::{FileId, Layout};
 use super::DatasetIndex;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 impl DatasetIndex {
-    /// The parts with files that are read by their paths, as their places and the first such samples; those of servers
+    /// The datasets with files that are read by path: for each its path and its first local sample. Files on servers
     /// are left out.
     pub fn local_parts(&self) -> impl Iterator<Item = (&Path, u64)> {
         self.parts.iter().filter_map(|placed| {
@@ -18,7 +18,7 @@ impl DatasetIndex {
         })
     }
 
-    /// The directories that local files lie in or below: those of the datasets, and of files that manifests name.
+    /// The directories that contain local files: those of the datasets, and those of files that manifests name.
     pub fn local_directories(&self) -> BTreeSet<PathBuf> {
         let mut found = BTreeSet::new();
         for placed in &self.parts {
@@ -38,31 +38,31 @@ impl DatasetIndex {
         self.parts.iter().any(|placed| placed.part.has_remote())
     }
 
-    /// Whether reads of any file are requests that are charged.
+    /// Whether reads of any file are requests that the provider bills.
     pub fn is_charged(&self) -> bool {
         self.parts.iter().any(|placed| placed.part.is_charged())
     }
 
-    /// Whether all samples lie in shards that `foreload pack` made.
+    /// Whether all samples are in shards that `foreload pack` made.
     pub fn is_packed(&self) -> bool {
         !self.is_stream() && self.parts.iter().all(|placed| placed.part.layout() == Layout::Packed)
     }
 
-    /// Whether any samples lie in shards that `foreload pack` made.
+    /// Whether any samples are in shards that `foreload pack` made.
     pub fn has_packed(&self) -> bool {
         self.parts.iter().any(|placed| placed.part.layout() == Layout::Packed)
     }
 
-    /// Opens a file of a dataset on a server to read parts of it in any order; `None` for one that has a path.
+    /// Opens a file of a dataset on a server, for reads in any order; `None` for a file with a path.
     ///
     /// # Errors
-    /// [`base::error::Error::Io`] where it cannot be opened.
+    /// [`base::error::Error::Io`] if it cannot be opened.
     pub fn open_remote(&self, file: FileId) -> Result<Option<OpenFile>> {
         let (placed, file) = self.part_of(file);
         placed.part.open_remote(file)
     }
 
-    /// Who gives a file's bytes by requests, and its name there; `None` where it is read by its path.
+    /// The source that serves a file by range requests, and the file's name there; `None` if it is read by path.
     pub fn remote(&self, file: FileId) -> Option<(Arc<dyn RangeSource>, Vec<u8>)> {
         if self.is_stream() {
             return None;

@@ -1,4 +1,4 @@
-//! What the index knows of each sample: its class, and where its bytes are.
+//! The class of each sample, and the location of its bytes.
 
 use super::super::Extent;
 use super::super::selected_members::MemberBytes;
@@ -7,14 +7,14 @@ use base::error::{Error, Result};
 use base::parts::RawOutline;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The number of classes that a message names.
+/// Largest number of classes that a message names.
 const CLASSES_NAMED: usize = 10;
 
 impl DatasetIndex {
-    /// The class number of a sample; 0, which means nothing, where samples have no labels.
+    /// The class number of a sample; 0 without a meaning, if samples have no labels.
     ///
     /// # Panics
-    /// Panics when `sample` is not below [`DatasetIndex::len`].
+    /// Panics if `sample` is not below [`DatasetIndex::len`].
     pub fn label(&self, sample: u64) -> u32 {
         if let Some(live) = &self.live {
             return live.label(sample);
@@ -23,10 +23,11 @@ impl DatasetIndex {
         self.classes.of_part(number, placed.part.label(sample - placed.sample))
     }
 
-    /// The class number of a sample without [`IndexOptions::class_names`], which no order depends on.
+    /// The class number of a sample, regardless of [`IndexOptions::class_names`]. Selections use it, so that no order
+    /// depends on that option.
     ///
     /// # Panics
-    /// Panics when `sample` is not below [`DatasetIndex::len`].
+    /// Panics if `sample` is not below [`DatasetIndex::len`].
     ///
     /// [`IndexOptions::class_names`]: crate::dataset::IndexOptions::class_names
     pub fn own_label(&self, sample: u64) -> u32 {
@@ -37,10 +38,10 @@ impl DatasetIndex {
         self.classes.own_of_part(number, placed.part.label(sample - placed.sample))
     }
 
-    /// Checks that [`IndexOptions::class_names`] has the class of each sample.
+    /// Checks that [`IndexOptions::class_names`] contains the class of each sample.
     ///
     /// # Errors
-    /// [`Error::Config`] that names the classes which it lacks.
+    /// [`Error::Config`] that names the missing classes.
     ///
     /// [`IndexOptions::class_names`]: crate::dataset::IndexOptions::class_names
     pub fn check_listed(&self) -> Result<()> {
@@ -68,11 +69,11 @@ impl DatasetIndex {
         Err(Error::config("class_names", message))
     }
 
-    /// The extent that is read of a sample at once: its image; or, of the members that [`IndexOptions::members`] names,
-    /// the largest and those that lie beside it.
+    /// The extent of a sample that one read fetches: its image, or of the members in [`IndexOptions::members`] the
+    /// largest and those stored near it.
     ///
     /// # Panics
-    /// Panics when `sample` is not below [`DatasetIndex::len`].
+    /// Panics if `sample` is not below [`DatasetIndex::len`].
     ///
     /// [`IndexOptions::members`]: crate::dataset::IndexOptions::members
     pub fn extent(&self, sample: u64) -> Extent {
@@ -84,11 +85,11 @@ impl DatasetIndex {
         Extent { file: placed.whole(extent.file), ..extent }
     }
 
-    /// What is known of the layout of a sample's packed image; `None` where nothing is, and where more than the image
-    /// is read of the sample at once.
+    /// The header summary of a sample's packed image. `None` if there is none, or if one read fetches more of the
+    /// sample than the image.
     ///
     /// # Panics
-    /// Panics when `sample` is not below [`DatasetIndex::len`].
+    /// Panics if `sample` is not below [`DatasetIndex::len`].
     pub fn outline(&self, sample: u64) -> Option<&RawOutline> {
         if self.is_stream() {
             return None;
@@ -97,11 +98,11 @@ impl DatasetIndex {
         placed.part.outline(sample - placed.sample)
     }
 
-    /// Where the member with the number `field` in [`IndexOptions::members`] is; without members, the image has number
+    /// Locates the member with the number `field` in [`IndexOptions::members`]. Without members, the image has number
     /// 0.
     ///
     /// # Panics
-    /// Panics when `sample` is not below [`DatasetIndex::len`], or there is no such member.
+    /// Panics if `sample` is not below [`DatasetIndex::len`], or if there is no such member.
     ///
     /// [`IndexOptions::members`]: crate::dataset::IndexOptions::members
     pub fn member(&self, sample: u64, field: usize) -> MemberBytes {
@@ -114,11 +115,11 @@ impl DatasetIndex {
         }
     }
 
-    /// Whether the member with the number `field` is packed in its shard, as [`DatasetIndex::member`] counts members.
-    /// Only this tells: a file that is kept as it is may begin as a packed image does.
+    /// Whether the member with the number `field` is packed in its shard. Numbers are as in [`DatasetIndex::member`].
+    /// The bytes do not show this: a file that is not packed may begin like a packed image.
     ///
     /// # Panics
-    /// Panics when `sample` is not below [`DatasetIndex::len`], or there is no such member.
+    /// Panics if `sample` is not below [`DatasetIndex::len`], or if there is no such member.
     pub fn is_packed_member(&self, sample: u64, field: usize) -> bool {
         if self.is_stream() {
             return false;
@@ -127,10 +128,10 @@ impl DatasetIndex {
         placed.part.is_packed_member(sample - placed.sample, field)
     }
 
-    /// Whether what is read of a sample at once is one packed member.
+    /// Whether the first read of a sample fetches exactly one packed member.
     ///
     /// # Panics
-    /// Panics when `sample` is not below [`DatasetIndex::len`].
+    /// Panics if `sample` is not below [`DatasetIndex::len`].
     pub fn is_packed_record(&self, sample: u64) -> bool {
         if self.is_stream() {
             return false;
@@ -139,10 +140,10 @@ impl DatasetIndex {
         placed.part.is_packed_record(sample - placed.sample)
     }
 
-    /// Whether some member of a sample lies so far from the others that it is read by itself.
+    /// Whether some member of a sample is stored so far from its other members that it needs a separate read.
     ///
     /// # Panics
-    /// Panics when `sample` is not below [`DatasetIndex::len`].
+    /// Panics if `sample` is not below [`DatasetIndex::len`].
     pub fn is_apart(&self, sample: u64) -> bool {
         if self.is_stream() {
             return false;

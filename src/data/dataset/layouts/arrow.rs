@@ -1,4 +1,4 @@
-//! Arrow files and streams as shards: a table each, by the parser of `dataset/arrow/`.
+//! Arrow files and streams as a layout of shards. Each is a table, which `dataset/arrow/` parses.
 
 use super::super::samples::ShardContents;
 use super::super::survey::below;
@@ -8,11 +8,11 @@ use crate::source::{DatasetSource, Malformed, ReadAt};
 use base::error::{Error, Result};
 use serde_json::Value;
 
-/// The file by which `datasets` knows what it saved: it lists the files of a dataset.
+/// The file in which `datasets` lists the files of a saved dataset.
 const STATE: &str = "state.json";
-/// The most bytes of that file: some hundred thousand files.
+/// The largest number of bytes of that file, for about a hundred thousand files.
 const LARGEST: u64 = 16 << 20;
-/// The files that say which rows are the dataset, by the names of all versions.
+/// The keys in that file that name files with a selection of rows, by all versions.
 const INDICES: [&str; 2] = ["_indices_files", "_indices_data_files"];
 
 /// Arrow files and streams.
@@ -23,7 +23,7 @@ impl ShardLayout for ArrowShards {
         Contents::Images
     }
 
-    /// What `datasets` keeps of its computations lies beside the shards of its cache.
+    /// Excludes the results of computations that `datasets` stores next to the shards of its cache.
     fn is_shard(&self, name: &[u8]) -> bool {
         name.ends_with(b".arrow") && !name.starts_with(b"cache-") && !is_left_to_others(name)
     }
@@ -40,7 +40,7 @@ impl ShardLayout for ArrowShards {
         let name = below(directory, STATE.as_bytes());
         let Some(text) = read_list(source, &name, "_data_files", LARGEST)? else { return Ok(None) };
         let fail = |message: String| Error::dataset(source.path(&name), message);
-        // Other programs have files of this name, too.
+        // Other programs use files with this name, too.
         let state = serde_json::from_slice::<Value>(&text).ok();
         let Some(state) = state.filter(|state| state.get("_data_files").is_some()) else { return Ok(None) };
         if let Some(key) = INDICES.iter().find(|key| state.get(**key).is_some_and(|files| !is_empty(files))) {
@@ -74,12 +74,11 @@ impl ShardLayout for ArrowShards {
     }
 }
 
-/// Whether a value of JSON lists nothing.
+/// Whether a value of JSON is null or an empty list.
 fn is_empty(value: &Value) -> bool {
     value.is_null() || value.as_array().is_some_and(Vec::is_empty)
 }
 
-/// Parses such files.
 #[derive(Default)]
 struct ArrowParser {
     reading: ShardReading,

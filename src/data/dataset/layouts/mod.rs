@@ -1,7 +1,7 @@
-//! The layouts of datasets, in one table. A layout is a file of this folder and a line of the table.
+//! The layouts of datasets, in one table. A new layout needs a file in this folder and a line of the table.
 //!
-//! Samples lie in files of their own, or in shards of some layout: [`ShardLayout`] says by which files such a dataset
-//! is known, and its [`ShardParser`] finds the samples of one shard.
+//! Samples are loose files, or they are in shards of some layout. [`ShardLayout`] defines by which files a dataset of
+//! such shards is recognised, and its [`ShardParser`] finds the samples of one shard.
 
 mod arrow;
 mod mds;
@@ -32,104 +32,106 @@ use base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How the shards of a dataset are read, as far as that is decided for all of them together.
+/// Options for reading the shards of a dataset that must be the same for all shards.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ShardReading {
-    /// The columns whose texts are all kept in the index although they lie in the shard, because in other shards they
-    /// do not lie as they are. A column is read in one way of all shards.
+    /// The columns whose texts are all kept in the index, even if this shard stores them verbatim, because other shards
+    /// do not. A column is read in the same way from all shards.
     pub(super) kept_texts: Vec<String>,
-    /// The only column, member or key that may be the label; `None` where the usual names may be.
+    /// The only column, member or key that may be the label; `None` for the usual names.
     pub(super) label: Option<String>,
     /// The columns that cannot be the label because of their values in some shard, and why.
     pub(super) not_labels: BTreeMap<String, String>,
 }
 
-/// Whether writers of tables leave a file of this name to themselves, such as one that is not finished.
+/// Whether a file with this name is internal to writers of tables, such as an unfinished file.
 fn is_left_to_others(name: &[u8]) -> bool {
     name.starts_with(b".") || name.starts_with(b"_")
 }
 
-/// What is known of a layout of shards.
+/// Properties of a layout of shards.
 pub(super) trait ShardLayout: Sync {
-    /// The kind of samples for which such shards are looked for.
+    /// The kind of samples in such shards.
     fn samples(&self) -> Contents;
 
-    /// Whether a file of this name is such a shard.
+    /// Whether a file with this name is such a shard.
     fn is_shard(&self, name: &[u8]) -> bool;
 
-    /// Whether a file of this name is a shard that is compressed, which is refused by name.
+    /// Whether a file with this name is such a shard with a compression that is not supported.
     fn is_compressed(&self, _name: &[u8]) -> bool {
         false
     }
 
-    /// The file in the root by which a dataset of this layout is known, where names of shards say nothing.
+    /// The file in the root that identifies a dataset of this layout, if names of shards do not.
     fn marker(&self) -> Option<&'static str> {
         None
     }
 
-    /// Whether a file of this name is a shard of those that only the [`ShardLayout::marker`] makes a dataset.
+    /// Whether a file with this name is a shard of a layout that needs a [`ShardLayout::marker`].
     fn is_unlisted_shard(&self, _name: &[u8]) -> bool {
         false
     }
 
-    /// The shards below `directory` that its [`ShardLayout::marker`] lists, sorted; `None` where the file is not there
-    /// or is that of something else.
+    /// The shards below `directory` that the layout's [`ShardLayout::marker`] lists, sorted. `None` if that file does
+    /// not exist or belongs to something else.
     ///
     /// # Errors
-    /// [`Error::Dataset`] for a list that is damaged, or has what cannot be read.
+    /// [`Error::Dataset`] for a list that is damaged, or that lists something unreadable.
     fn listed(&self, _source: &dyn DatasetSource, _directory: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
         Ok(None)
     }
 
-    /// The files in the root that say what the dataset is, beside the names of others.
+    /// The files in the root that help to define the dataset, in addition to the names of shards.
     fn descriptions(&self) -> Vec<&'static str> {
         self.marker().into_iter().chain(self.has_splits().then_some(CARD)).collect()
     }
 
-    /// Whether such shards may lie in directories below the root, and be of several splits by their names.
+    /// Whether such shards may be in directories below the root, and belong to several splits by their names.
     fn has_splits(&self) -> bool {
         false
     }
 
-    /// The message where such shards hold no sample.
+    /// The message if such shards hold no sample.
     fn nothing(&self) -> String;
 
     /// Whether samples are rows of tables, with columns as their fields. Then every row is a sample, with an image or
-    /// without, and images may lie in any order.
+    /// without, and images may be stored in any order.
     fn is_table(&self) -> bool {
         true
     }
 
-    /// What parses the shards of the dataset in `source`. `every_stem` says whether samples need no image, where
-    /// members that share a name are a sample.
+    /// The parser of the shards of the dataset in `source`. With `every_stem`, samples need no image, in layouts where
+    /// members with a common name are a sample.
     ///
     /// # Errors
     /// The errors of [`ShardLayout::listed`].
     fn parser(&self, source: &dyn DatasetSource, every_stem: bool) -> Result<Box<dyn ShardParser>>;
 }
 
-/// Finds the samples of shards.
+/// Parser that finds the samples of shards.
 pub(super) trait ShardParser: Send + Sync {
-    /// Has all shards read from now on as `reading` says.
+    /// Sets how all shards are read from now on.
     fn read_by(&mut self, _reading: ShardReading) {}
 
-    /// The samples of the shard with this name below the root, without reading what is read of them later.
+    /// The samples of the shard with this name below the root. Bytes that are read with a sample later are not read
+    /// here.
     ///
     /// # Errors
-    /// [`Malformed`] with the place where the shard is not what it should be.
+    /// [`Malformed`] with the place where the shard is wrong.
     fn contents(&self, name: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed>;
 
-    /// Compares a shard with the checksums that the layout keeps, reading all of it. What it cannot compare, and why,
-    /// is returned.
+    /// Reads all of a shard and compares it with the checksums that the layout stores. Returns what cannot be compared,
+    /// and why.
     ///
     /// # Errors
-    /// [`Malformed`] with the place of what differs.
+    /// [`Malformed`] with the place of the difference.
     fn verify(&self, _name: &[u8], _bytes: &dyn ReadAt) -> Result<Option<String>, Malformed> {
         Ok(None)
     }
 }
 
-/// Makes the type of the layouts, each with its number in the index file, its title and what knows its shards.
+/// Defines the type of the layouts. Each has its number in the index file, its title, and the implementation for its
+/// shards.
 macro_rules! layouts {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $title:literal, $shards:expr;)+) => {
         /// How the samples are stored.
@@ -140,15 +142,15 @@ macro_rules! layouts {
         }
 
         impl Layout {
-            /// Every layout: an index file is read only if its layout is one of these.
+            /// Every layout. An index file is read only if its layout is one of these.
             pub const ALL: &'static [Self] = &[$(Self::$name),+];
 
-            /// What holds the samples, in words.
+            /// The name of the files that hold the samples, as a phrase.
             pub fn title(self) -> &'static str {
                 match self { $(Self::$name => $title,)+ }
             }
 
-            /// What knows its shards; `None` where every sample is a file of its own.
+            /// The implementation for its shards; `None` if every sample is a loose file.
             pub(super) fn shards(self) -> Option<&'static dyn ShardLayout> {
                 match self { $(Self::$name => $shards,)+ }
             }
@@ -156,9 +158,9 @@ macro_rules! layouts {
     };
 }
 
-// The numbers stand in index files: none is ever given to another layout.
+// These numbers are stored in index files: never give one to another layout.
 layouts! {
-    /// Every sample is a file of its own: `root/class/…/image.jpg`, or any file below the root.
+    /// Every sample is a loose file: `root/class/…/image.jpg`, or any file below the root.
     Folder = 0, "loose files", None;
     /// Tar shards as WebDataset writes them, with many samples in a file.
     Tar = 1, "tar shards", Some(&webdataset::TarShards);
@@ -168,20 +170,20 @@ layouts! {
     Packed = 3, "packed shards", Some(&packed::PackedShards);
     /// TFRecord shards whose records are `tf.Example`s, with images among their features.
     TfExample = 4, "TFRecord shards of tf.Example", Some(&tf_example::ExampleShards);
-    /// Shards as MosaicML Streaming writes them, with an `index.json` beside them.
+    /// Shards as MosaicML Streaming writes them, with an `index.json` next to them.
     Mds = 5, "MDS shards", Some(&mds::MdsShards);
-    /// Parquet files, such as the Hugging Face hub has them.
+    /// Parquet files, as on the Hugging Face hub.
     Parquet = 6, "Parquet files", Some(&parquet::ParquetShards);
-    /// Arrow files and streams, as `datasets` keeps them on disk.
+    /// Arrow files and streams, as `datasets` stores them on disk.
     Arrow = 7, "Arrow files", Some(&arrow::ArrowShards);
-    /// A tar of tars, one for each class, as ImageNet's training images come.
+    /// A tar of tars, one for each class, as ImageNet's training images are distributed.
     TarOfTars = 8, "tars of tars", Some(&tar_of_tars::TarsOfClasses);
     /// Files that a table lists, by paths and URLs.
     Manifest = 9, "files of a manifest", None;
 }
 
 impl Layout {
-    /// What a group of samples is that lie together, in the plural.
+    /// The name for the groups of samples: shards, directories, or the manifest.
     pub fn group_title(self) -> &'static str {
         match self {
             Self::Manifest => "manifest",
@@ -200,25 +202,24 @@ impl Layout {
         self == Self::Manifest || self.shards().is_some_and(ShardLayout::is_table)
     }
 
-    /// Whether every sample is a file by itself, by a name of its own.
+    /// Whether every sample is a file with a name of its own.
     pub fn is_of_single_files(self) -> bool {
         matches!(self, Self::Folder | Self::Manifest)
     }
 
-    /// Whether what samples were made of is files with names of their own, or records, which can be written again as
-    /// they were.
+    /// Whether the members of samples are named files, or records, so that they can be written again unchanged.
     pub fn is_of_files(self) -> bool {
         matches!(self, Self::Folder | Self::Tar | Self::TfRecord)
     }
 
-    /// The layouts of shards whose samples are of this kind, in the order in which they are looked for.
+    /// The layouts of shards with this kind of samples, in the order in which they are tried.
     pub(super) fn of_samples(contents: Contents) -> impl Iterator<Item = (Self, &'static dyn ShardLayout)> {
         let with_shards = |layout: &Self| layout.shards().map(|shards| (*layout, shards));
         Self::ALL.iter().filter_map(with_shards).filter(move |(_, shards)| shards.samples() == contents)
     }
 }
 
-/// The directories of these that hold a dataset of their own by a marker, such as the splits of a dataset.
+/// The directories among these that are datasets of their own by a marker file, such as splits.
 pub(super) fn marked_directories(
     source: &dyn DatasetSource,
     directories: &[Vec<u8>],
@@ -238,21 +239,21 @@ pub(super) fn marked_directories(
     Ok(None)
 }
 
-/// The bytes by which it is known whether a file lists shards.
+/// The number of bytes that are enough to recognise a file that lists shards.
 const BEGINNING: u64 = 64 << 10;
 
-/// Whether a text is the name of a file in a directory, and leads nowhere else.
+/// Whether a text is the name of a file in a directory, without any path.
 fn is_name_beside(name: &str) -> bool {
     !name.is_empty() && !name.contains(['/', '\0', '\\']) && name != "." && name != ".."
 }
 
-/// Whether a text is the name of a file in a directory or in one below it, and leads nowhere else.
+/// Whether a text is the name of a file in a directory or below it, and does not leave the directory.
 fn is_name_below(name: &str) -> bool {
     name.split('/').all(is_name_beside)
 }
 
-/// Reads a file that lists shards under `key`, of up to `most` bytes; `None` where there is none. Other programs have
-/// files of the same names, too: of a large one only the beginning is read if the key is not there.
+/// Reads a file that lists shards under `key`, of up to `most` bytes; `None` if there is none. Other programs use files
+/// of the same names, too. If the beginning of a large file lacks the key, the rest is not read.
 fn read_list(source: &dyn DatasetSource, name: &[u8], key: &str, most: u64) -> Result<Option<Vec<u8>>> {
     let Some(file) = open_beside(source, name)? else { return Ok(None) };
     let size = file.bytes.size();
@@ -271,11 +272,11 @@ fn read_list(source: &dyn DatasetSource, name: &[u8], key: &str, most: u64) -> R
     read_beginning(source, name, &file, size).map(Some)
 }
 
-/// Opens a file that may say something of the dataset; `None` where there is no file of this name.
+/// Opens a file that may describe the dataset; `None` if there is no regular file with this name.
 pub(super) fn open_beside(source: &dyn DatasetSource, name: &[u8]) -> Result<Option<OpenFile>> {
     match source.open(name) {
         Ok(file) => Ok(Some(file)),
-        // A directory, or what else is no regular file, is something of other people's.
+        // A directory or a special file with this name belongs to something else.
         Err(Error::Dataset { .. }) => Ok(None),
         Err(Error::Io { source, .. }) if is_gone(&source) => Ok(None),
         Err(error) => Err(error),

@@ -1,4 +1,4 @@
-//! Packed shards as a layout of the table. Their manifest, which lists them, is looked for before all other layouts.
+//! Packed shards as a layout. Their manifest lists them, and is looked for before all other layouts.
 
 use super::super::Contents;
 use super::super::packed::shard_contents;

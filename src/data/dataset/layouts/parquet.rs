@@ -1,4 +1,4 @@
-//! Parquet files as shards: a table each, by the parser of `dataset/parquet/`.
+//! Parquet files as a layout of shards. Each is a table, which `dataset/parquet/` parses.
 
 use super::super::samples::ShardContents;
 use super::super::{Contents, parquet, rows_of_table};
@@ -6,7 +6,6 @@ use super::{LABELS, ShardLayout, ShardParser, ShardReading, is_left_to_others};
 use crate::source::{DatasetSource, Malformed, ReadAt};
 use base::error::Result;
 
-/// Parquet files.
 pub(super) struct ParquetShards;
 
 impl ShardLayout for ParquetShards {
@@ -31,7 +30,6 @@ impl ShardLayout for ParquetShards {
     }
 }
 
-/// Parses such files.
 #[derive(Default)]
 struct ParquetParser {
     reading: ShardReading,

@@ -1,7 +1,8 @@
-//! A tar of tars, as ImageNet's training images come: a tar for each class, named after it, with the class's images.
+//! A tar of tars, as ImageNet's training images are distributed: one tar for each class, named after it, with the
+//! images of the class.
 //!
-//! Images are read where they lie, two archives deep. Names within are never taken for paths: a class is the last part
-//! of its tar's name.
+//! Images are read in place, two archives deep. Names inside are never used as paths: a class is the last part of its
+//! tar's name.
 
 use super::super::archive::{TarMember, TarMembers};
 use super::super::build::{SampleRow, ShardRows};
@@ -20,7 +21,7 @@ use std::io;
 /// Tars of tars.
 pub(in crate::dataset) struct TarsOfClasses;
 
-/// What the name of a class's tar ends in.
+/// Suffix of the name of a class's tar.
 const ENDING: &[u8] = b".tar";
 
 impl ShardLayout for TarsOfClasses {
@@ -28,7 +29,7 @@ impl ShardLayout for TarsOfClasses {
         Contents::Images
     }
 
-    /// By its name it is a tar shard: [`is_tar_of_tars`] tells it from others.
+    /// Its name is that of a tar shard, so [`is_tar_of_tars`] detects it.
     fn is_shard(&self, _: &[u8]) -> bool {
         false
     }
@@ -52,11 +53,11 @@ impl ShardParser for TarsOfClasses {
     }
 }
 
-/// Whether a shard is a tar of tars: its first member is a tar, and the second, if there is one, is not of the same
-/// sample, as `0.jpg` is that follows `0.tar`.
+/// Whether a shard is a tar of tars. Its first member must be a tar, and the second, if there is one, must not belong
+/// to the same sample, like `0.jpg` after `0.tar`.
 ///
 /// # Errors
-/// [`Malformed`] where the first members cannot be read.
+/// [`Malformed`] if the first members cannot be read.
 pub(in crate::dataset) fn is_tar_of_tars<S: ReadAt + ?Sized>(source: &S) -> Result<bool, Malformed> {
     shards::refuse_compressed(source, "plain tar")?;
     let mut members = TarMembers::new(source);
@@ -69,7 +70,7 @@ pub(in crate::dataset) fn is_tar_of_tars<S: ReadAt + ?Sized>(source: &S) -> Resu
         }
     };
     let Some(first) = next()?.filter(|first| first.name.ends_with(ENDING)) else { return Ok(false) };
-    // Where the second cannot be read, what it is is said by whoever reads all.
+    // If the second member cannot be read, the parser of the whole shard reports that.
     let Ok(Some(second)) = next() else { return Ok(true) };
     let stem = |member: &TarMember| split(&member.name).map(|(stem, _)| stem.to_vec());
     Ok(second.name.ends_with(ENDING) || stem(&first) != stem(&second))
@@ -78,12 +79,12 @@ pub(in crate::dataset) fn is_tar_of_tars<S: ReadAt + ?Sized>(source: &S) -> Resu
 /// The images of a tar of tars, with the numbers of their classes.
 ///
 /// # Errors
-/// [`Malformed`] for archives that are damaged, truncated or compressed, for anything beside tars and anything but
-/// images in them, for two tars of one class, and for an image of 4 GiB or more.
+/// [`Malformed`] for archives that are damaged, truncated or compressed, and for other members than tars, or than
+/// images in these tars. Also for two tars of one class, and for an image of 4 GiB or more.
 pub fn tar_of_tars<S: ReadAt + ?Sized>(source: &S) -> Result<ShardContents, Malformed> {
     shards::refuse_compressed(source, "plain tar")?;
     let mut notes = Notes::default();
-    // Of each class its number in the order of the archive, until all names are known.
+    // The number of each class in the order of the archive, until all names are known.
     let mut classes: BTreeMap<String, u32> = BTreeMap::new();
     let mut images: Vec<InnerImage> = Vec::new();
     let mut members = TarMembers::new(source);
@@ -132,7 +133,7 @@ struct InnerImage {
     length: u32,
     /// The number of its class in the order of the archive.
     class: u32,
-    /// The place of its extension among those of images.
+    /// The position of its extension in [`IMAGE_EXTENSIONS`].
     extension: usize,
 }
 
@@ -170,7 +171,7 @@ fn images_of<S: ReadAt + ?Sized>(
     Ok(())
 }
 
-/// The samples, in the order in which they lie in the archive. The number of a class is the place of its name.
+/// The samples in the order of the archive. The number of a class is the position of its name in sorted order.
 fn rows(images: &[InnerImage], classes: &BTreeMap<String, u32>) -> ShardRows {
     let mut places = vec![0; classes.len()];
     (0..).zip(classes.values()).for_each(|(place, &number)| places[number as usize] = place);
@@ -206,12 +207,12 @@ fn findings(notes: Notes, images: &[InnerImage], classes: BTreeMap<String, u32>)
     }
 }
 
-/// What stands behind the last slash of a name.
+/// The part of a name after the last slash.
 fn last_part(name: &[u8]) -> &[u8] {
     name.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
 }
 
-/// The bytes of a member, which are all that its parser sees.
+/// The bytes of one member, as the source for an inner parser.
 struct Inner<'a, S: ?Sized> {
     source: &'a S,
     member: &'a TarMember,
@@ -227,7 +228,7 @@ impl<S: ReadAt + ?Sized> ReadAt for Inner<'_, S> {
         let wanted = (buffer.len() as u64).min(left) as usize;
         match wanted {
             0 => Ok(0),
-            // The member ends within the archive, so that the sum is an offset there.
+            // The member ends inside the archive, so the sum is a valid offset.
             _ => self.source.read_at(&mut buffer[..wanted], self.member.offset + offset),
         }
     }

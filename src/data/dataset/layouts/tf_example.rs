@@ -1,8 +1,8 @@
-//! TFRecord shards whose records are `tf.Example`s: a table, of which every feature is a column.
+//! TFRecord shards whose records are `tf.Example`s: each shard is a table with a column for every feature.
 //!
-//! A record's payload is `Example { features: Features { feature: map<string, Feature> } }`, and a `Feature` a list of
-//! bytes, floats or whole numbers (TensorFlow, `core/example/example.proto`, `feature.proto`). Messages are walked over
-//! a small window: images are stepped over.
+//! A record's payload is `Example { features: Features { feature: map<string, Feature> } }`. A `Feature` is a list of
+//! bytes, floats or integers (TensorFlow, `core/example/example.proto`, `feature.proto`). Messages are read through a
+//! small window, which skips images.
 
 mod feature;
 
@@ -22,18 +22,18 @@ use base::error::Result;
 use feature::{BYTES, FLOATS, FeatureList, FeatureValue, INTEGERS, LONGEST_LIST};
 use std::collections::HashMap;
 
-/// The features that may be the label, the first of which counts.
+/// The features that may be the label, in order of preference.
 const LABELS: UsualLabels = UsualLabels {
     names: &["label", "image/class/label", "class/label", "class", "cls"],
     numbers_first: true,
 };
 /// Features that are images, whatever their bytes begin with.
 const IMAGES: &[&str] = &["image", "image/encoded", "image_raw", "image/raw", "encoded_image", "jpeg", "png"];
-/// The most features: every one costs memory for each record.
+/// The largest number of features. Each one takes memory for every record.
 const MOST_FEATURES: usize = 512;
-/// The most bytes of a feature's name.
+/// The largest number of bytes of a feature's name.
 const LONGEST_NAME: u64 = 1024;
-/// Payloads up to so many bytes are compared with their checksums while they are parsed: they were read anyhow.
+/// Payloads of up to this many bytes are compared with their checksums during parsing, because they were read anyway.
 const SMALL: u32 = 4096;
 
 /// Shards of `tf.Example`s.
@@ -57,7 +57,6 @@ impl ShardLayout for ExampleShards {
     }
 }
 
-/// Parses such shards.
 #[derive(Default)]
 struct ExampleParser {
     reading: ShardReading,
@@ -100,7 +99,7 @@ fn check_payloads<S: ReadAt + ?Sized>(bytes: &S) -> Result<(), Malformed> {
 /// The features of a shard's records.
 ///
 /// # Errors
-/// [`Malformed`] for a shard that is damaged, truncated or compressed, and for records that are no `tf.Example`s.
+/// [`Malformed`] for a shard that is damaged, truncated or compressed, and for records that are not `tf.Example`s.
 pub fn tf_examples<S: ReadAt + ?Sized>(source: &S) -> Result<ShardTable, Malformed> {
     let readable = "uncompressed TFRecord files";
     shards::refuse_compressed(source, readable)?;
@@ -140,8 +139,8 @@ pub fn tf_examples<S: ReadAt + ?Sized>(source: &S) -> Result<ShardTable, Malform
     Ok(table.finish())
 }
 
-/// The error for a shard that begins as none; ZLIB-compressed ones are named. Their first bytes are no signature, so
-/// that only what is no shard is called so.
+/// Names zlib in the error for a shard that does not begin with a record. The first bytes of zlib are no signature, so
+/// this is only tested once a file is known to be no shard.
 fn not_zlib<S: ReadAt + ?Sized>(source: &mut Window<'_, S>, error: Malformed, readable: &str) -> Malformed {
     let is_zlib = error.offset == 0
         && source
@@ -155,7 +154,7 @@ fn not_zlib<S: ReadAt + ?Sized>(source: &mut Window<'_, S>, error: Malformed, re
     Malformed { offset: 0, message }
 }
 
-/// The features of a record by name. Of several by one name the last counts, as in every map of protocol buffers.
+/// The features of a record by name. Of several with one name the last counts, as in every map of protocol buffers.
 type Features = Vec<(String, FeatureValue)>;
 
 /// The features of an `Example`.
@@ -189,7 +188,7 @@ fn too_many(offset: u64) -> Malformed {
     Malformed { offset, message: format!("there are more than {MOST_FEATURES} features") }
 }
 
-/// An entry of the map: a feature's name, and its value.
+/// An entry of the map: the name of a feature, and its value.
 fn entry<S: ReadAt + ?Sized>(
     source: &mut Window<'_, S>,
     start: u64,
@@ -219,13 +218,13 @@ fn entry<S: ReadAt + ?Sized>(
 #[derive(Default)]
 struct ExampleTable {
     records: u64,
-    /// The numbers in lists that were taken.
+    /// The number of list items so far.
     listed: u64,
     places: HashMap<String, usize>,
     columns: Vec<(String, FeatureColumn)>,
 }
 
-/// The values of a feature. Records at the end that are without it have no cell yet.
+/// The values of a feature. Records at the end without the feature have no cell yet.
 enum FeatureColumn {
     /// No record so far has a value.
     Nothing,
@@ -238,7 +237,7 @@ enum FeatureColumn {
 }
 
 impl ExampleTable {
-    /// Takes the value that the current record has of a feature.
+    /// Adds the current record's value of a feature.
     fn add<S: ReadAt + ?Sized>(
         &mut self,
         source: &mut Window<'_, S>,
@@ -347,7 +346,7 @@ impl ExampleTable {
                 FeatureColumn::IntegerLists(each, cells) => {
                     (FieldKind::Integer, TableCells::IntegerLists(each, padded(cells, records)))
                 }
-                // Another shard may have values, and says what they are.
+                // Another shard may have values, which determine the type.
                 FeatureColumn::Nothing => return None,
                 FeatureColumn::Refused(reason) => (FieldKind::Bytes, TableCells::Refused(reason)),
             };
@@ -377,7 +376,7 @@ impl FeatureColumn {
         }
     }
 
-    /// How many numbers each record has.
+    /// The number of values in each record.
     fn each(&self) -> usize {
         match self {
             Self::FloatLists(each, _) | Self::IntegerLists(each, _) => *each as usize,

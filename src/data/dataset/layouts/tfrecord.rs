@@ -1,8 +1,8 @@
-//! TFRecord shards, which hold one record after another, each with its length and checksums.
+//! TFRecord shards: one record after another, each with its length and checksums.
 //!
 //! A record is its length (u64), the masked CRC-32C of these eight bytes (u32), the payload, and the payload's masked
-//! CRC-32C (u32), all little-endian; masked is `rotate_right(crc, 15) + 0xa282ead8` (TensorFlow,
-//! `core/lib/io/record_writer.h`, `core/lib/hash/crc32c.h`). Payloads are stepped over, never read.
+//! CRC-32C (u32), all little-endian. Masked means `rotate_right(crc, 15) + 0xa282ead8` (TensorFlow,
+//! `core/lib/io/record_writer.h`, `core/lib/hash/crc32c.h`). Payloads are skipped, never read.
 
 use super::super::build::{SampleRow, ShardRows};
 use super::super::samples::{ShardContents, ShardFindings};
@@ -15,7 +15,7 @@ use crate::source::{DatasetSource, Malformed, ReadAt, Window};
 use base::crc::{Checksum, checksum};
 use base::error::Result;
 
-/// Shards of records, whose payloads are samples as they are.
+/// Shards of records. The payload of each record is a sample.
 pub(in crate::dataset) struct RecordShards;
 
 impl ShardLayout for RecordShards {
@@ -53,8 +53,8 @@ impl ShardParser for RecordShards {
     }
 }
 
-/// The codec of a shard that is compressed as a whole, as TensorFlow's writers do by GZIP and ZLIB. A shard whose first
-/// bytes are a record's length with its checksum is not, however they look.
+/// The codec of a shard that is compressed as a whole. TensorFlow's writers offer GZIP and ZLIB. If the shard begins
+/// with a valid length and checksum of a record, it is not compressed, whatever these bytes look like.
 pub(super) fn codec_of(source: &dyn ReadAt) -> Result<Option<BlockCodec>, Malformed> {
     let mut start = [0; HEADER as usize];
     let got = source
@@ -64,7 +64,7 @@ pub(super) fn codec_of(source: &dyn ReadAt) -> Result<Option<BlockCodec>, Malfor
         return Ok(None);
     }
     match start[..got] {
-        // The first byte names the method and the window, and both together are a multiple of 31 (RFC 1950).
+        // The first byte gives the method and the window. The first two bytes are a multiple of 31 (RFC 1950).
         [0x78, flags, ..] if u16::from_be_bytes([0x78, flags]).is_multiple_of(31) => {
             Ok(Some(BlockCodec::Zlib))
         }
@@ -76,7 +76,7 @@ pub(super) fn codec_of(source: &dyn ReadAt) -> Result<Option<BlockCodec>, Malfor
 const HEADER: u64 = 12;
 /// The number of bytes of the payload's checksum.
 const FOOTER: u64 = 4;
-/// The most bytes that are read at a time to compare a checksum.
+/// The largest number of bytes that are read at a time to compute a checksum.
 const PIECE: u64 = 1 << 20;
 
 /// The payloads of a shard's records, in order and without labels.
@@ -94,7 +94,7 @@ pub fn records<S: ReadAt + ?Sized>(source: &S) -> Result<Vec<SampleRow>, Malform
     Ok(records)
 }
 
-/// The payload of the record at `at`, which becomes the place of the next one; `None` at the end of the shard.
+/// The payload of the record at `at`; `None` at the end of the shard. Sets `at` to the next record.
 pub(super) fn next_record<S: ReadAt + ?Sized>(
     source: &mut Window<'_, S>,
     at: &mut u64,
@@ -117,10 +117,10 @@ pub(super) fn next_record<S: ReadAt + ?Sized>(
     Ok(Some(SampleRow { offset: payload, length, label: 0 }))
 }
 
-/// Compares a record's payload, which is read for that, with its checksum.
+/// Reads a record's payload and compares it with its checksum.
 ///
 /// # Errors
-/// [`Malformed`] where it differs or cannot be read.
+/// [`Malformed`] if it differs or cannot be read.
 pub(super) fn check_payload<S: ReadAt + ?Sized>(
     source: &mut Window<'_, S>,
     record: SampleRow,
@@ -139,14 +139,14 @@ pub(super) fn check_payload<S: ReadAt + ?Sized>(
     Err(Malformed { offset: record.offset - HEADER, message })
 }
 
-/// The length that a record begins with; `None` where its checksum differs.
+/// The length at the beginning of a record; `None` if its checksum differs.
 fn length(header: &[u8]) -> Option<u64> {
     let (length, stated) = header.split_first_chunk::<8>()?;
     let stated = u32::from_le_bytes(*stated.first_chunk()?);
     (masked(checksum(length)) == stated).then(|| u64::from_le_bytes(*length))
 }
 
-/// A CRC-32C as TFRecord shards have it.
+/// Masks a CRC-32C as TFRecord shards store it.
 pub fn masked(checksum: u32) -> u32 {
     checksum.rotate_right(15).wrapping_add(0xa282_ead8)
 }

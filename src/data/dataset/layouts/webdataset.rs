@@ -1,4 +1,4 @@
-//! Tar shards: what `samples.rs` finds in them, as a layout of the table.
+//! Tar shards as a layout. `samples.rs` finds the samples in them.
 
 use super::super::kind::image_extensions;
 use super::super::samples::{ShardContents, Stems, contents_with};
@@ -10,7 +10,7 @@ use base::error::Result;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// How names of shards end; what is compressed is unpacked as a whole.
+/// Suffixes of shards. Compressed shards are decompressed as a whole.
 const ENDINGS: [&str; 4] = [".tar", ".tar.gz", ".tgz", ".tar.zst"];
 
 /// Tar shards, as WebDataset writes them.
@@ -43,10 +43,9 @@ impl ShardLayout for TarShards {
     }
 }
 
-/// Parses such shards.
 struct TarParser {
     stems: Stems,
-    /// What the user named as the label.
+    /// The member or key that the user named as the label.
     label: Option<String>,
 }
 

@@ -1,12 +1,12 @@
-//! The wire format of protocol buffers, field by field: values that are not wanted are stepped over, never read.
+//! The wire format of protocol buffers, read field by field. Values that are not needed are skipped, never read.
 //!
 //! The encoding is described in <https://protobuf.dev/programming-guides/encoding/>.
 
 use crate::source::{Malformed, ReadAt, Window};
 
-/// The most bytes of a number of variable length.
+/// The largest number of bytes of a varint.
 const LONGEST_VARINT: u64 = 10;
-/// The most groups within one another.
+/// The largest depth of nested groups.
 const DEEPEST: usize = 100;
 
 /// The value of a field.
@@ -22,7 +22,7 @@ pub(super) enum WireValue {
     },
 }
 
-/// The fields of a message, which lies between two offsets.
+/// The fields of a message, which is stored between two offsets.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WireMessage {
     at: u64,
@@ -34,16 +34,15 @@ impl WireMessage {
         Self { at: start, end }
     }
 
-    /// Whether all of it was seen.
+    /// Whether all of it was read.
     pub(super) fn is_done(self) -> bool {
         self.at >= self.end
     }
 
-    /// The number of the next field, and its value; `None` at the end. Groups, which nobody writes any more, are
-    /// stepped over.
+    /// The number of the next field, and its value; `None` at the end. Groups are obsolete and are skipped.
     ///
     /// # Errors
-    /// [`Malformed`] where the bytes are no message.
+    /// [`Malformed`] if the bytes are no message.
     pub(super) fn next<S: ReadAt + ?Sized>(
         &mut self,
         bytes: &mut Window<'_, S>,
@@ -83,7 +82,7 @@ impl WireMessage {
         }
     }
 
-    /// The next number of variable length.
+    /// Reads the next varint.
     pub(super) fn varint<S: ReadAt + ?Sized>(&mut self, bytes: &mut Window<'_, S>) -> Result<u64, Malformed> {
         let there = bytes.read(self.at, LONGEST_VARINT.min(self.end.saturating_sub(self.at)))?;
         let mut value = 0;
@@ -101,7 +100,7 @@ impl WireMessage {
         Err(self.wrong("a number does not end"))
     }
 
-    /// The next number of four bytes.
+    /// Reads the next number of four bytes.
     pub(super) fn fixed32<S: ReadAt + ?Sized>(
         &mut self,
         bytes: &mut Window<'_, S>,
@@ -111,7 +110,7 @@ impl WireMessage {
         Ok(four.first_chunk().map_or(0, |four| u32::from_le_bytes(*four)))
     }
 
-    /// Steps over so many bytes, and returns where they begin.
+    /// Skips this many bytes, and returns where they begin.
     fn take(&mut self, length: u64) -> Result<u64, Malformed> {
         let start = self.at;
         match start.checked_add(length) {

@@ -1,4 +1,4 @@
-//! What `foreload pack` needs to know of the dataset that it packs, beside its samples.
+//! Facts about a dataset that `foreload pack` needs, other than its samples.
 
 use super::super::cells::ColumnCells;
 use super::super::format::Section;
@@ -12,45 +12,45 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The facts about a dataset of one root.
+/// Facts about a dataset with one root.
 pub struct PackingFacts {
-    /// How its samples are stored.
+    /// The layout of its samples.
     pub layout: Layout,
     /// The names of its classes by number.
     pub classes: Vec<Vec<u8>>,
-    /// What was noted when it was listed, but for what was left out.
+    /// What was found when it was listed, without what was skipped.
     pub notes: Notes,
-    /// What was left out when it was listed, by reason.
+    /// What was skipped when it was listed, by reason.
     pub left_out: BTreeMap<String, Skipped>,
-    /// The members and columns that samples have, without the columns' values.
+    /// The members and columns of its samples, without the values of the columns.
     pub table: PackedColumns,
 }
 
-/// The place of a member of a sample, whose name is that of a column, or an ending.
+/// Location of a member of a sample. The member is named by a column or by a suffix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackingMember {
     /// The number of its key among [`PackedColumns::keys`].
     pub key: u32,
-    /// The place of its first byte in the sample's shard.
+    /// The offset of its first byte in the sample's shard.
     pub offset: u64,
     /// The number of its bytes.
     pub length: u32,
 }
 
-/// The digest of the stamps of those files of the source that a packed shard is made of. It is another when one of them
-/// is written again, even if the list of files stays the same.
+/// Digest of the stamps of the source files that a packed shard is made of. It changes if one of these files is
+/// rewritten, even if the list of files stays the same.
 pub struct SourceStamps {
     digest: Sha256,
     last: Option<FileId>,
 }
 
 impl SourceStamps {
-    /// No facts.
+    /// The digest of no files.
     pub fn new() -> Self {
         Self { digest: Sha256::new_with_prefix(b"foreload packing 2"), last: None }
     }
 
-    /// Takes the file of the next sample, which may be the one before it.
+    /// Adds the file of the next sample, which may be the file of the sample before.
     pub fn add(&mut self, file: FileId, stamp: Stamp) {
         if self.last.replace(file) != Some(file) {
             self.digest.update(stamp.to_bytes());
@@ -64,15 +64,15 @@ impl SourceStamps {
 }
 
 impl DatasetIndex {
-    /// The facts about the first of its datasets.
+    /// The facts about the first dataset.
     pub fn packing_facts(&self) -> PackingFacts {
         let part = self.first_part();
         let mut notes = part.notes.clone();
         let left_out = std::mem::take(&mut notes.skipped);
-        // Where a manifest's files lie does not matter any more.
+        // It no longer matters where the files of a manifest are stored.
         (notes.on_servers, notes.secrets) = (false, false);
         notes.bad_shards.clear();
-        // The shard that a fault names is none of the packed dataset's.
+        // The fault names a shard of the source, which the packed dataset does not have.
         notes.label_fault = notes.label_fault.map(LabelFault::of_packed);
         PackingFacts {
             layout: part.layout(),
@@ -88,8 +88,8 @@ impl DatasetIndex {
         }
     }
 
-    /// The members of a sample of the first dataset, whose index was read with them: its image first, if it has one,
-    /// the others by their keys.
+    /// The members of a sample of the first dataset: its image first, if it has one, then the others by their keys. The
+    /// index must have been loaded with its members.
     pub fn packing_members(&self, sample: u64, table: &PackedColumns) -> Vec<PackingMember> {
         let part = self.first_part();
         let image = part.image(sample).offset;
@@ -101,7 +101,7 @@ impl DatasetIndex {
                 length: place.length,
             })
             .collect();
-        // Where no column is the image, the one that lies at the place of the image is.
+        // If no column is the image, the member at the image's offset is the image.
         members.sort_by_key(|member| match &table.image {
             Some(image) => table.keys.get(member.key as usize) != Some(image),
             None => member.offset != image,
@@ -109,7 +109,8 @@ impl DatasetIndex {
         members
     }
 
-    /// The columns of small values of these samples of the first dataset, whose index was read with them.
+    /// The columns of small values of these samples of the first dataset. The index must have been loaded with its
+    /// columns.
     pub fn packing_columns(&self, samples: Range<u64>) -> Vec<TableColumn> {
         let part = self.first_part();
         let columns = part.columns();
@@ -124,11 +125,11 @@ impl DatasetIndex {
         cells.map(column).collect()
     }
 
-    /// The stamps that the files of these samples of the first dataset have now. Opening the index has looked at
-    /// shards, but at no loose file.
+    /// Digest of the current stamps of the files of these samples of the first dataset. Opening the index has read the
+    /// stamps of shards, but not those of loose files.
     ///
     /// # Errors
-    /// Those of [`DatasetIndex::stat`].
+    /// The errors of [`DatasetIndex::stat`].
     pub fn packing_stamps(&self, samples: Range<u64>) -> Result<String> {
         let mut stamps = SourceStamps::new();
         for sample in samples {
@@ -140,18 +141,17 @@ impl DatasetIndex {
         Ok(stamps.finish())
     }
 
-    /// The class number that the index has for a sample of the first dataset, even where labels as a whole cannot be
-    /// used.
+    /// The class number in the index for a sample of the first dataset, even if the labels as a whole cannot be used.
     pub fn packing_label(&self, sample: u64) -> u32 {
         self.first_part().label(sample)
     }
 
-    /// The number of bytes of all members of a sample of the first dataset, or of its image where it has no members.
+    /// The number of bytes of all members of a sample of the first dataset, or of its image if it has no members.
     pub fn packing_bytes(&self, sample: u64) -> u64 {
         self.first_part().bytes_of_sample(sample)
     }
 
-    /// The name of a file of the first dataset below its root; its own name where the root is the file.
+    /// The name of a file of the first dataset below its root; its own name if the root is the file.
     pub fn packing_name(&self, file: FileId) -> Vec<u8> {
         self.first_part().name_below(file)
     }

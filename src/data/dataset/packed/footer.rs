@@ -1,7 +1,8 @@
-//! The footer of a packed shard: what its samples are, where their members lie, and what they were called.
+//! The footer of a packed shard: the properties of its samples, the locations of their members, and their names in the
+//! source.
 //!
-//! A shard is a head, the members one after another, the footer, and a trailer of [`TRAILER`] bytes that says where the
-//! footer is and has its digest. Nothing in it is trusted: every number is checked before something is made of it.
+//! A shard consists of a head, the members one after another, the footer, and a trailer of [`TRAILER`] bytes, which has
+//! the location of the footer and its digest. Nothing in a shard is trusted: every number is checked before it is used.
 
 use super::super::Layout;
 use super::super::format::{u32_at, u64_at};
@@ -11,30 +12,30 @@ use crate::source::{Malformed, ReadAt};
 use base::parts::RawOutline;
 use sha2::{Digest, Sha256};
 
-/// What a shard begins and ends with.
+/// Signature at the beginning and at the end of a shard.
 const SIGNATURE: [u8; 8] = *b"\x8AFLSHARD";
-/// The version of the format. Shards of another one are refused.
+/// Version of the format. Shards of another version are refused.
 const VERSION: u32 = 2;
-/// The place of the first member, behind signature, version and four zeros.
+/// Offset of the first member, after signature, version and four zeros.
 pub const FIRST_MEMBER: u64 = 16;
 /// The number of bytes of the trailer.
 const TRAILER: usize = 64;
-/// The largest footer in bytes. It bounds what is read into memory of a file that claims more.
+/// The largest footer in bytes. It limits what is read into memory from a file that claims more.
 pub const LARGEST_FOOTER: u64 = 256 << 20;
 /// The number of bytes of the footer before its lists.
 const FIXED: usize = 96;
 /// The number of bytes of a [`PackedSample`] in the footer.
 const SAMPLE_ROW: usize = 12;
-/// Members begin at a multiple of so many bytes from their image.
+/// Members begin at a multiple of this many bytes from their image.
 const BLOCK: u64 = 512;
 /// The number of bytes of a [`PackedMember`] in the footer, without its name.
 const MEMBER_ROW: usize = 32;
-/// Images begin at multiples of so many bytes.
+/// Images begin at multiples of this many bytes.
 const IMAGE_ALIGNMENT: u64 = 8;
-/// The number of the form of members that are packed; members of all other forms are the source's bytes.
+/// The number of the form of packed members. Members of all other forms are the source's bytes.
 pub const PACKED_FORM: u32 = 0;
 
-/// What a shard is, by which its manifest knows it.
+/// Identity of a shard in its manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardSeal {
     /// The number of bytes of the shard.
@@ -46,26 +47,26 @@ pub struct ShardSeal {
 /// A sample in a packed shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackedSample {
-    /// Its class number, 0 where it has none.
+    /// Its class number; 0 if it has none.
     pub label: u32,
-    /// The number of its source's shard among [`PackedFooter::sources`]; 0 where the source had loose files.
+    /// The number of its source shard among [`PackedFooter::sources`]; 0 if the source had loose files.
     pub source: u32,
-    /// The number of its members. The first is its image, or what stands for it.
+    /// The number of its members. The first is its image, or the member in the place of an image.
     pub members: u32,
 }
 
 /// A file of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackedMember {
-    /// The place of its first byte in the packed shard.
+    /// The offset of its first byte in the packed shard.
     pub offset: u64,
     /// The number of its bytes there.
     pub length: u32,
-    /// The number of bytes of the file that it was made of.
+    /// The number of bytes of the source's file.
     pub original: u32,
     /// The CRC-32C of its bytes in the packed shard.
     pub checksum: u32,
-    /// Its number among the members of its source's shard, or among that shard's records; 0 for a loose file.
+    /// Its number among the members or records of its source shard; 0 for a loose file.
     pub order: u32,
     /// The number of bytes of its name.
     pub name: u32,
@@ -80,38 +81,38 @@ pub struct PackedFooter {
     pub fingerprint: [u8; 32],
     /// The number of the shard's first sample in the dataset.
     pub first: u64,
-    /// The members of the source's shards that no sample has. Those of a source's shard are counted where its first
-    /// sample is.
+    /// The number of members of source shards that belong to no sample. Those of a source shard are counted in the
+    /// packed shard with its first sample.
     pub left_out: u64,
     /// The number of the shard.
     pub number: u32,
-    /// How the source stored its samples.
+    /// The layout of the source.
     pub layout: Layout,
-    /// The names of forms: "packed", and the reasons for which members are as they were.
+    /// The names of forms: "packed", and the reasons why members are stored unchanged.
     pub forms: Vec<String>,
-    /// The names of the source's shards below its root.
+    /// The names of the source shards below the root of the source.
     pub sources: Vec<Vec<u8>>,
     /// The samples in order.
     pub samples: Vec<PackedSample>,
-    /// The members of each sample in turn, in the order in which they lie in the shard.
+    /// The members of all samples in turn, in the order in which they are stored.
     pub members: Vec<PackedMember>,
     /// The names of the members, one after another: paths below the source's root, names in its tar shards or in its
-    /// manifest, or those of columns.
+    /// manifest, or names of columns.
     pub names: Vec<u8>,
-    /// The outline of each sample's first member.
+    /// The header summary of each sample's first member.
     pub outlines: Vec<RawOutline>,
-    /// The columns of the samples, where they have names of columns and not of files ([`Layout::is_of_files`]).
+    /// The columns of the samples, if members are named by columns and not by files ([`Layout::is_of_files`]).
     pub table: PackedColumns,
 }
 
-/// What is wrong with a footer whose parts do not fit together.
+/// Message for a footer whose parts do not fit together.
 const CONTRADICTS: &str = "the packed shard's footer contradicts itself";
 
-/// The bytes of a footer that were not parsed yet.
+/// The bytes of a footer that are not parsed yet.
 struct FooterBytes<'a>(&'a [u8]);
 
 impl<'a> FooterBytes<'a> {
-    /// The next `count` rows of `row` bytes each.
+    /// Takes the next `count` rows of `row` bytes each.
     fn take(&mut self, count: u64, row: usize) -> Result<&'a [u8], String> {
         let length = usize::try_from(count).ok().and_then(|count| count.checked_mul(row));
         let parts = length.and_then(|length| self.0.split_at_checked(length));
@@ -120,7 +121,7 @@ impl<'a> FooterBytes<'a> {
         Ok(taken)
     }
 
-    /// The next `count` names, each with its length before it.
+    /// Takes the next `count` names. Each is stored after its length.
     fn names(&mut self, count: u32) -> Result<Vec<Vec<u8>>, String> {
         let mut names = Vec::new();
         for _ in 0..count {
@@ -131,7 +132,7 @@ impl<'a> FooterBytes<'a> {
     }
 }
 
-/// The bytes that a shard begins with.
+/// The bytes at the beginning of a shard.
 pub fn head() -> [u8; FIRST_MEMBER as usize] {
     let mut bytes = [0; FIRST_MEMBER as usize];
     bytes[..8].copy_from_slice(&SIGNATURE);
@@ -139,22 +140,22 @@ pub fn head() -> [u8; FIRST_MEMBER as usize] {
     bytes
 }
 
-/// Where the next sample's image begins, behind a member of `length` bytes at `offset`. No two samples begin at one
-/// place, even if the first has no bytes.
+/// The offset of the next sample's image, after a member of `length` bytes at `offset`. Two samples never have the same
+/// offset, even if the first has no bytes.
 pub fn next_image(offset: u64, length: u32) -> u64 {
     (offset + u64::from(length.max(1))).next_multiple_of(IMAGE_ALIGNMENT)
 }
 
-/// Where the next member of a sample begins, whose image begins at `image`, behind a member of `length` bytes at
-/// `offset`: a whole number of blocks from the image, as the index keeps it.
+/// The offset of the next member of a sample whose image is at `image`, after a member of `length` bytes at `offset`.
+/// It is a multiple of 512 bytes from the image.
 pub fn next_member(image: u64, offset: u64, length: u32) -> u64 {
     let apart = offset + u64::from(length.max(1)) - image;
     image + apart.next_multiple_of(BLOCK)
 }
 
 impl PackedFooter {
-    /// The footer and the trailer behind it, of a shard that begins with [`head`] and whose members end at `offset`,
-    /// and what seals it.
+    /// The footer and the trailer of a shard, and the shard's identity. The shard begins with [`head`], and its members
+    /// end at `offset`.
     pub fn encode(&self, offset: u64) -> (Vec<u8>, ShardSeal) {
         let forms = self.forms.iter().map(String::as_bytes);
         let mut lists = Vec::new();
@@ -199,10 +200,11 @@ impl PackedFooter {
         (bytes, seal)
     }
 
-    /// Reads the footer of a shard, and what seals it.
+    /// Reads the footer of a shard, and determines the shard's identity.
     ///
     /// # Errors
-    /// [`Malformed`] for a file that is no such shard, or one that is damaged, truncated or of another version.
+    /// [`Malformed`] for a file that is no packed shard, and for a shard that is damaged, truncated or of another
+    /// version.
     pub fn read<S: ReadAt + ?Sized>(source: &S) -> Result<(Self, ShardSeal), Malformed> {
         let size = source.size();
         let fill = |buffer: &mut [u8], offset: u64| -> Result<(), Malformed> {
@@ -250,7 +252,7 @@ impl PackedFooter {
         Ok((footer, ShardSeal { bytes: size, digest }))
     }
 
-    /// Parses the bytes of a footer, whose length bounds what is allocated.
+    /// Parses the bytes of a footer. Their length limits what is allocated.
     fn decode(bytes: &[u8]) -> Result<Self, String> {
         let mut rest = FooterBytes(bytes);
         let fixed = rest.take(FIXED as u64, 1)?;
@@ -306,8 +308,8 @@ impl PackedFooter {
         })
     }
 
-    /// Checks what readers rely on: every member lies before `end`, behind the one before it, and where the index can
-    /// say that it is; every number means something.
+    /// Checks what readers rely on. Every member is stored before `end` and after the member before it, at a distance
+    /// from its image that the index can store. Every number has a meaning.
     fn check(&self, end: u64) -> Result<(), String> {
         let members: u64 = self.samples.iter().map(|sample| u64::from(sample.members)).sum();
         let names: u64 = self.members.iter().map(|member| u64::from(member.name)).sum();
@@ -321,7 +323,7 @@ impl PackedFooter {
                 Err(format!("sample {number} of the packed shard {message}: its footer is damaged"))
             };
             let Some((image, _)) = members.first() else {
-                // A row of a table may have numbers alone.
+                // A row of a table may have only numbers.
                 let may_have_none = self.layout.is_table() && !self.layout.is_of_single_files();
                 if may_have_none && *outline == RawOutline::default() {
                     continue;

@@ -1,4 +1,4 @@
-//! Lists packed shards: the rows of the index, made of footers alone.
+//! Lists packed shards: makes the rows of the index from footers alone.
 
 use super::super::bad_shards::UnreadShards;
 use super::super::build::{GroupRows, IndexBuilder, IndexGroup, SampleRow, ShardRows};
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The samples of a packed shard.
 ///
 /// # Errors
-/// [`Malformed`] for what is no sound shard.
+/// [`Malformed`] for a file that is no valid packed shard.
 pub fn shard_contents<S: ReadAt + ?Sized>(source: &S) -> Result<ShardContents, Malformed> {
     let (footer, seal) = PackedFooter::read(source)?;
     let rows = rows(&footer).map_err(|message| Malformed { offset: seal.bytes, message })?;
@@ -56,7 +56,7 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
     let mut free = FIRST_MEMBER;
     for (number, (sample, members)) in footer.by_sample().enumerate() {
         let Some(&(image, name)) = members.first() else {
-            // A row of a table without members: it takes no room.
+            // A row of a table without members takes no bytes.
             rows.samples.push(SampleRow { offset: free, length: 0, label: sample.label });
             rows.counts.extend(with_members.then_some(0));
             continue;
@@ -75,7 +75,7 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
             }
             let stands = own[0].key;
             own.sort_by_key(|row| row.key);
-            // Two members of one name are an error for loaders that ask for this field, as they are in the tar shard.
+            // Two members of one name are an error only for loaders that select this field, as in the tar shard.
             own.dedup_by(|second, first| {
                 let same = second.key == first.key;
                 if same {
@@ -90,7 +90,7 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
             rows.members.extend(own);
         }
         if !of_files && !footer.table.is_image(name, footer.layout) {
-            // What stands for the missing image is not the sample's image, nor is its outline.
+            // The member in the place of a missing image is not the sample's image, and neither is its header summary.
             row.length = 0;
             rows.outlines[number] = RawOutline::default();
         }
@@ -99,8 +99,8 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
     Ok(rows)
 }
 
-/// Indexes the shards of a packed dataset, and checks that they are those that `manifest` means; `unread` gets the
-/// others. Returns the notes on what it was packed of.
+/// Indexes the shards of a packed dataset, and checks that each is the one in `manifest`. All other shards are added to
+/// `unread`. Returns the notes about the source.
 pub(in crate::dataset) fn index(
     source: &dyn DatasetSource,
     manifest: &PackedManifest,

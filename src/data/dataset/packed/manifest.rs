@@ -1,4 +1,4 @@
-//! The manifest of a packed dataset: what its source was, and which shards are its own.
+//! The manifest of a packed dataset: facts about its source, and the list of its shards.
 
 use super::super::summary::{Notes, Skipped};
 use super::super::{Contents, Fingerprint, Layout};
@@ -14,10 +14,10 @@ use std::path::Path;
 
 /// The version of the format of manifests.
 const VERSION: u32 = 1;
-/// The most bytes of a manifest that are read.
+/// The largest number of bytes of a manifest that are read.
 const LARGEST: u64 = 256 << 20;
 
-/// A name as JSON has it: text, or its bytes where it is no UTF-8.
+/// A name in JSON: text, or bytes if it is not UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum RawName {
@@ -45,7 +45,7 @@ impl RawName {
     }
 }
 
-/// What became of the files that samples are made of.
+/// Statistics of the files that samples are made of.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardTally {
     /// The number of samples.
@@ -54,14 +54,14 @@ pub struct ShardTally {
     pub source_bytes: u64,
     /// The number of files that are packed.
     pub packed: u64,
-    /// The number of files that are as they were, by the reason.
+    /// The number of files that are stored unchanged, by reason.
     pub kept: BTreeMap<String, u64>,
-    /// The number of members of the source's shards that no sample has.
+    /// The number of members of source shards that belong to no sample.
     pub members_left_out: u64,
 }
 
 impl ShardTally {
-    /// Counts what a shard has.
+    /// The counts of one shard.
     pub fn of(footer: &PackedFooter) -> Self {
         let mut tally = Self {
             samples: footer.samples.len() as u64,
@@ -101,20 +101,20 @@ pub struct PackedShard {
     pub samples: u64,
     /// The SHA-256 of its footer, in hexadecimal.
     pub digest: String,
-    /// The digest of the stamps that the source's files had when they were packed into it, in hexadecimal. Manifests of
-    /// older versions have none.
+    /// The digest of the stamps of the source files when they were packed into this shard, in hexadecimal. Manifests of
+    /// older versions lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stamps: Option<String>,
 }
 
 impl PackedShard {
-    /// The shard with this seal and so many samples, made of files with these stamps.
+    /// The shard with this identity and number of samples, made of files with these stamps.
     pub fn new(seal: &ShardSeal, samples: u64, stamps: String) -> Self {
         let digest = Fingerprint(seal.digest).to_string();
         Self { bytes: seal.bytes, samples, digest, stamps: Some(stamps) }
     }
 
-    /// Whether it has this seal and so many samples.
+    /// Whether it has this identity and number of samples.
     fn is(&self, seal: &ShardSeal, samples: u64) -> bool {
         (self.bytes, self.samples) == (seal.bytes, samples)
             && self.digest == Fingerprint(seal.digest).to_string()
@@ -126,21 +126,21 @@ impl PackedShard {
 pub struct PackedManifest {
     /// The version of this format.
     pub version: u32,
-    /// The fingerprint of the source, in hexadecimal, which is the dataset's own.
+    /// The fingerprint of the source, in hexadecimal. The packed dataset has the same fingerprint.
     pub fingerprint: String,
     /// Whether samples are files of any kind, not images.
     pub files: bool,
-    /// How the source stored its samples.
+    /// The layout of the source.
     pub layout: Layout,
-    /// The most bytes of the source in a shard of several samples.
+    /// The largest number of the source's bytes in a shard of several samples.
     pub shard_size: u64,
-    /// The names of the classes by number; empty where there are only numbers.
+    /// The names of the classes by number; empty if there are only numbers.
     pub classes: Vec<RawName>,
-    /// What was noted when the source was listed, but for what was left out.
+    /// What was found when the source was listed, without what was skipped.
     pub notes: Notes,
-    /// What was left out when the source was listed, by reason.
+    /// What was skipped when the source was listed, by reason.
     pub left_out: BTreeMap<String, Skipped>,
-    /// What became of the files.
+    /// Statistics of the files.
     #[serde(flatten)]
     pub tally: ShardTally,
     /// The shards in order; their names are their numbers.
@@ -148,14 +148,14 @@ pub struct PackedManifest {
 }
 
 impl PackedManifest {
-    /// The version that is written.
+    /// The version that this program writes.
     pub const VERSION: u32 = VERSION;
 
-    /// Reads the manifest of a packed dataset; `None` where there is none and nothing says that there should be.
+    /// Reads the manifest of a packed dataset; `None` if there is none and nothing shows that there should be one.
     ///
     /// # Errors
-    /// [`Error::Dataset`] for a dataset that is not finished or not unpacked whole, and for a manifest that is damaged
-    /// or of another version; [`Error::Io`] where it cannot be read.
+    /// [`Error::Dataset`] if packing or unpacking is not finished, and for a manifest that is damaged or of another
+    /// version; [`Error::Io`] if it cannot be read.
     pub fn find(source: &dyn DatasetSource) -> Result<Option<Self>> {
         let path = source.path(MANIFEST.as_bytes());
         let bytes = match source.open(MANIFEST.as_bytes()) {
@@ -175,7 +175,7 @@ impl PackedManifest {
         text.truncate(read);
         let value: serde_json::Value =
             serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
-        // A manifest of another version has other fields, and should not be called damaged for that.
+        // A manifest of another version has other fields. That is no damage.
         if let Some(version) = value.get("version").and_then(serde_json::Value::as_u64)
             && version != u64::from(VERSION)
         {
@@ -206,7 +206,7 @@ impl PackedManifest {
         Fingerprint(std::array::from_fn(|at| u8::from_str_radix(digit(2 * at), 16).unwrap_or_default()))
     }
 
-    /// What the samples are.
+    /// The kind of the samples.
     pub fn contents(&self) -> Contents {
         if self.files { Contents::Files } else { Contents::Images }
     }
@@ -222,8 +222,7 @@ impl PackedManifest {
         first..first + self.shards[number].samples
     }
 
-    /// Checks that a shard, by its number, is the one that the manifest means; `first` is the number of its first
-    /// sample.
+    /// Checks that the shard with this number is the one in the manifest. `first` is the number of its first sample.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -244,7 +243,7 @@ impl PackedManifest {
         Ok(())
     }
 
-    /// Checks that the dataset at `root` was packed for what is asked of it.
+    /// Checks that the dataset at `root` was packed for the requested kind of samples.
     ///
     /// # Errors
     /// [`Error::Dataset`] with what to do.
@@ -275,7 +274,7 @@ impl PackedManifest {
     }
 }
 
-/// Refuses a directory that is to be a packed dataset, or the files of one, and is not whole yet.
+/// Refuses a directory in which a packed dataset, or the files of one, are not complete yet.
 fn refuse_unfinished(source: &dyn DatasetSource) -> Result<()> {
     if source.stamp(UNFINISHED.as_bytes())? != Seen::Gone {
         let message = "is not finished: run `foreload pack` again with the same arguments";

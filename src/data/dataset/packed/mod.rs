@@ -1,7 +1,9 @@
-//! A packed dataset: shards of our own (`*.packed`) and a manifest, which `foreload pack` makes of another dataset.
+//! Packed datasets: shards in Foreload's own format (`*.packed`) and a manifest. `foreload pack` makes them from
+//! another dataset.
 //!
-//! Sample i of a packed dataset is sample i of its source, and its fingerprint is the source's. Both are listed from
-//! the shards' footers alone. [docs/packed.md](../../../docs/packed.md) has the format byte by byte.
+//! Sample i of a packed dataset is sample i of its source, and the fingerprint is the source's. So orders, labels,
+//! members, names and batches are the same (→ `tests/load/pack/`). The index is made from the shards' footers alone.
+//! [docs/packed.md](../../../docs/packed.md) describes the format byte by byte.
 
 mod facts;
 mod footer;
@@ -22,19 +24,19 @@ pub use manifest::{PackedManifest, PackedShard, RawName, ShardTally};
 pub use sources::TarListing;
 pub use table::PackedColumns;
 
-/// The file that a packed dataset has beside its shards. It is written last, so that without it the dataset is not
-/// finished.
+/// The manifest file of a packed dataset. It is written last, so a dataset without it is not finished.
 pub const MANIFEST: &str = "foreload-packed.json";
-/// The file that says what a dataset is made of while it is not finished. Whoever works on it has it locked.
+/// The file that describes the source while a dataset is being packed. The process that packs it holds a lock on this
+/// file.
 pub const UNFINISHED: &str = "foreload-packing.json";
-/// The file that tar shards have beside them that `foreload pack` made. It is written last, and says of what they are.
+/// The file next to tar shards that `foreload pack` made. It is written last and describes their source.
 pub const TARS: &str = "foreload-tars.json";
-/// The directory that a directory has while a packed dataset is unpacked into it. Files are written in it, and moved to
-/// their places when they are whole.
+/// The subdirectory in which files are written while a packed dataset is unpacked into a directory. Each file is moved
+/// to its place when it is complete.
 pub const UNPACKING: &str = "foreload-unpacking";
-/// The names in a directory by which it is a packed dataset, or is to become one or its source again.
+/// Names that show that a directory is a packed dataset, or that a dataset is being packed or unpacked in it.
 pub(super) const NAMES: [&str; 3] = [MANIFEST, UNFINISHED, UNPACKING];
-/// The largest number of shards, whose names have six digits so that they are sorted as they are numbered.
+/// The largest number of shards. Shard names have six digits, so that they sort like their numbers.
 pub const MOST_SHARDS: usize = 1_000_000;
 
 /// The file name of a shard.
@@ -42,7 +44,7 @@ pub fn shard_name(number: usize) -> String {
     format!("{number:06}.packed")
 }
 
-/// Whether a file's name says that it is a shard of a packed dataset.
+/// Whether a file has the name of a packed shard.
 pub fn is_shard_name(name: &[u8]) -> bool {
     name.ends_with(b".packed")
 }

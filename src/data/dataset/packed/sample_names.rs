@@ -1,4 +1,4 @@
-//! The names that samples of a packed dataset had in its source, read from the footers when somebody asks.
+//! The names that samples of a packed dataset have in its source. They are read from the footers on demand.
 
 use super::super::Layout;
 use super::super::archive::name_before;
@@ -20,13 +20,13 @@ impl DatasetPart {
         read.map(|(footer, _)| footer).map_err(|error| Error::dataset(self.path(file), error.message))
     }
 
-    /// Calls `visit` with the names of the source's files and the samples of each, in order: of loose files, or of
+    /// Calls `visit` for every file of the source in order, with its name and its samples. The files are loose files or
     /// shards.
     pub(in crate::dataset) fn each_packed_name(
         &self,
         mut visit: impl FnMut(Range<u64>, &[u8]),
     ) -> Result<()> {
-        // Samples of one shard of the source may lie in several shards here.
+        // The samples of one source shard may be in several packed shards.
         let mut open: Option<(Vec<u8>, Range<u64>)> = None;
         for file in (0..self.files()).map(FileId) {
             let samples = self.samples_of(file);
@@ -60,8 +60,8 @@ impl DatasetPart {
         Ok(())
     }
 
-    /// The path by which messages name a sample: its file; in a packed dataset the shard, and the name that the
-    /// sample's image had in the source, as if the shard were a directory.
+    /// The path by which messages name a sample: its file. In a packed dataset, this is the shard, followed by the name
+    /// of the sample's image in the source, as if the shard were a directory.
     pub(in crate::dataset) fn shown_path(&self, sample: u64) -> PathBuf {
         let file = self.image(sample).file;
         let path = self.path(file);
@@ -70,17 +70,17 @@ impl DatasetPart {
         }
         let number = (sample - self.samples_of(file).start) as usize;
         let named = self.packed_footer(file).ok().and_then(|footer| {
-            // Names of columns say nothing of a sample.
+            // Names of columns do not identify a sample.
             let has_names = footer.layout.is_of_files() || footer.layout.is_of_single_files();
             let (_, members) = footer.by_sample().nth(number).filter(|_| has_names)?;
             let (_, name) = members.first().filter(|(_, name)| !name.is_empty())?;
             Some(path.join(OsStr::from_bytes(name.strip_prefix(b"/").unwrap_or(name))))
         });
-        // A message about a sample of a shard that cannot be read says at least which shard.
+        // If the shard cannot be read, a message about its sample still names the shard.
         named.unwrap_or(path)
     }
 
-    /// The key of a sample in a plain tar shard in a file system, which the header before its image has.
+    /// The key of a sample in a tar shard on a file system, from the header before its image.
     pub(in crate::dataset) fn key_in_tar(&self, sample: u64) -> Option<Box<str>> {
         if self.layout() != Layout::Tar || self.source.is_remote() {
             return None;

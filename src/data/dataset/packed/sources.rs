@@ -1,4 +1,4 @@
-//! The members of a tar shard by the samples that they belong to, with all that an index forgets: their names.
+//! The members of a tar shard by sample, with their names, which an index does not store.
 
 use super::super::archive::{TarMember, TarMembers};
 use super::super::member::MemberPlace;
@@ -19,21 +19,22 @@ pub struct TarPart {
     pub order: u32,
 }
 
-/// The members of a tar shard that samples have.
+/// The members of a tar shard, grouped by stem.
 #[derive(Debug, Default)]
 pub struct TarListing {
     /// All members of stems, in their order in the shard.
     parts: Vec<TarPart>,
     /// The members of each stem, by their numbers in `parts`.
     stems: Vec<Vec<u32>>,
-    /// The number of the stem by the offset of a member.
+    /// The number of the stem, by the offset of each of its members.
     by_offset: HashMap<u64, u32>,
-    /// The members that are no part of a stem: links, hidden files, and what is too large.
+    /// The number of members that belong to no stem: links, hidden files, and members that are too large.
     beside: u64,
 }
 
 impl TarListing {
-    /// Reads all headers of a shard, whose first byte has the address `start`: 0 but where it is compressed.
+    /// Reads all headers of a shard. `start` is the address of the shard's first byte, which is 0 unless it is
+    /// compressed.
     ///
     /// # Errors
     /// [`Malformed`] for an archive that is damaged or truncated.
@@ -66,8 +67,8 @@ impl TarListing {
         Ok(listing)
     }
 
-    /// The members of the sample whose image, or what stands for it, begins at `offset`: that one first, the others in
-    /// their order. `None` where no member begins there.
+    /// The members of the sample whose image, or the member in its place, begins at `offset`. That member comes first,
+    /// the others in their order. `None` if no member begins there.
     pub fn sample(&self, offset: u64) -> Option<Vec<&TarPart>> {
         let stem = *self.by_offset.get(&offset)?;
         let mut members: Vec<&TarPart> =
@@ -76,7 +77,7 @@ impl TarListing {
         Some(members)
     }
 
-    /// The number of members that no sample has, whose images begin at these offsets.
+    /// The number of members that belong to none of the samples whose images begin at these offsets.
     pub fn left_out(&self, samples: impl Iterator<Item = u64>) -> u64 {
         let used: u64 = samples
             .filter_map(|offset| self.by_offset.get(&offset))

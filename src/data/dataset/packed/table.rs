@@ -1,5 +1,5 @@
-//! What a packed shard keeps of samples that were rows of tables: what their members are, and their columns of small
-//! values, which stand in the footer behind all else.
+//! What a packed shard stores of samples that were rows of tables: the keys and kinds of their members, and their
+//! columns of small values. It is at the end of the footer.
 
 use super::super::cells::{ColumnFacts, spilled, spilled_bytes, unspilled};
 use super::super::format::u64_at;
@@ -12,16 +12,16 @@ use serde::{Deserialize, Serialize};
 pub struct PackedColumns {
     /// The keys of members in the whole source, sorted.
     pub keys: Vec<String>,
-    /// The kinds of the members, by key; empty where the keys' endings say them.
+    /// The kinds of the members, by key; empty if the keys determine them.
     pub kinds: Vec<FieldKind>,
-    /// The key of the members that are the samples' images; `None` where none is, and for what is no table: there every
-    /// first member is one.
+    /// The key of the members that are the samples' images. `None` if there are no images, and for sources that are no
+    /// tables: there, every first member is an image.
     pub image: Option<String>,
     /// The columns of small values, sorted by name.
     pub columns: Vec<TableColumn>,
 }
 
-/// What is said of the columns before their values.
+/// Description of the columns, which precedes their values.
 #[derive(Serialize, Deserialize)]
 struct TableHead {
     keys: Vec<String>,
@@ -31,7 +31,8 @@ struct TableHead {
 }
 
 impl PackedColumns {
-    /// The bytes of the footer: the length of a JSON document (u64), the document, and the values of each column.
+    /// Encodes the columns for the footer: the length of a JSON document (u64), the document, and the values of each
+    /// column.
     pub(super) fn encode(&self) -> Vec<u8> {
         let head = TableHead {
             keys: self.keys.clone(),
@@ -46,7 +47,7 @@ impl PackedColumns {
         bytes
     }
 
-    /// Parses what [`PackedColumns::encode`] wrote of so many samples, which is all of `bytes`.
+    /// Parses what [`PackedColumns::encode`] wrote for this many samples. It must be all of `bytes`.
     pub(super) fn decode(bytes: &[u8], samples: u64) -> Result<Self, String> {
         let wrong = |what: &str| format!("the packed shard's columns are damaged: {what}");
         let short = || wrong("they are too short");
@@ -75,7 +76,7 @@ impl PackedColumns {
         Ok(table)
     }
 
-    /// Whether the first member of a sample, by its name, is the sample's image, where the source had this layout.
+    /// Whether the first member of a sample, by its name, is the sample's image, if the source had this layout.
     pub(super) fn is_image(&self, name: &[u8], layout: Layout) -> bool {
         layout.is_of_single_files()
             || self.image.as_ref().map_or(!layout.is_table(), |image| image.as_bytes() == name)

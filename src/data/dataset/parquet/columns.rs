@@ -12,27 +12,27 @@ use super::values::{PLAIN, PageValues, ValueBytes, ValueReader, is_by_dictionary
 use crate::source::Malformed;
 use base::crc::crc32;
 
-/// Of pages whose values are longer than this on average, in bytes, only the lengths are read.
+/// Average length of values, in bytes, above which only the lengths in a page are read.
 const STEPPED_OVER: u64 = 1024;
 
-/// A page that was read: what of it is levels, and where its values begin.
+/// A page that was read: its levels, and where its values begin.
 struct PageBody {
-    /// The page as it is once unpacked; none where it is stepped over.
+    /// The decompressed page; `None` if its values are skipped.
     held: Option<Vec<u8>>,
     /// The bytes of its definition levels.
     levels: Vec<u8>,
-    /// The place of the first value: in what is held, or else in the file.
+    /// The position of the first value: in `held`, or else in the file.
     values: u64,
-    /// The offset in the file of what is held, where it lies there as it is.
+    /// The offset of `held` in the file, if the page is not compressed.
     lies: Option<u64>,
-    /// The block in the file that was unpacked for it, of a column of bytes with its bytes there.
+    /// For a column of bytes, the compressed block of the page, with its compressed bytes.
     packed: Option<(PackedBlock, Vec<u8>)>,
 }
 
-/// Reads a column: all that its pages hold, or for long values where they lie.
+/// Reads a column: all values in its pages, or for long values their locations.
 ///
 /// # Errors
-/// [`ColumnFault`], by which either the column is refused or the shard is damaged.
+/// [`ColumnFault`]: either the column is refused, or the shard is damaged.
 pub(super) fn read(
     leaf: &SchemaLeaf,
     content: LeafContent,
@@ -59,7 +59,7 @@ pub(super) fn read(
     cells.finish(matches!(content, LeafContent::Text | LeafContent::Json), file, limits)
 }
 
-/// What the pages of a chunk have in common.
+/// Context that all pages of a chunk share.
 struct ChunkReader<'a, 'f> {
     leaf: &'a SchemaLeaf,
     content: LeafContent,
@@ -95,7 +95,7 @@ impl ChunkReader<'_, '_> {
         matches!(self.content, LeafContent::Bytes | LeafContent::FixedBytes(_))
     }
 
-    /// The values that pages of a chunk refer to.
+    /// The dictionary of a chunk, to whose values its pages refer.
     fn dictionary(&mut self, page: &DataPage) -> Result<PageValues, ColumnFault> {
         let body = self.body(page)?;
         // PLAIN_DICTIONARY is an old name of PLAIN here.
@@ -103,7 +103,7 @@ impl ChunkReader<'_, '_> {
         self.decode(page, &body, page.values, encoding)
     }
 
-    /// The values of a page that are there.
+    /// The values of a page that are present.
     fn values(
         &mut self,
         page: &DataPage,
@@ -133,7 +133,7 @@ impl ChunkReader<'_, '_> {
         let bytes = match &body.held {
             None => ValueBytes::InFile { offset: body.values, end: page.offset + page.packed },
             Some(held) => {
-                // What is too long to be kept gets addresses in the block.
+                // Bytes may be too long to be copied, so they get addresses in the block.
                 let lies = match (&body.packed, count) {
                     (Some((block, packed)), 1..) => Some(self.blocks.add(*block, packed)?),
                     _ => body.lies,
@@ -151,7 +151,7 @@ impl ChunkReader<'_, '_> {
         ValueReader { content: self.content, count: count as usize, page: page.offset, limits: self.limits }
     }
 
-    /// Which values of a page are there; none where all must be.
+    /// Which values of a page are present; `None` if none can be missing.
     fn present(&self, page: &DataPage, levels: &[u8]) -> Result<Option<Vec<bool>>, ColumnFault> {
         let most = self.leaf.present;
         if most == 0 {
@@ -162,7 +162,7 @@ impl ChunkReader<'_, '_> {
         let levels = packed.runs(width, page.values as usize);
         let levels =
             levels.map_err(|_| damaged(page.offset, "it is not clear which values of a page are there"))?;
-        // The header is in no checksum, and says how many bytes of the page are levels.
+        // The header has the number of bytes of the levels, but no checksum covers it.
         if matches!(page.kind, PageKind::DataV2 { .. }) && !packed.rest.is_empty() {
             return Err(damaged(page.offset, "a page has more bytes of levels than it needs").into());
         }
@@ -172,7 +172,7 @@ impl ChunkReader<'_, '_> {
         Ok(Some(levels.into_iter().map(|level| level == most).collect()))
     }
 
-    /// Reads what is needed of a page, and unpacks it.
+    /// Reads the needed bytes of a page, and decompresses them.
     fn body(&mut self, page: &DataPage) -> Result<PageBody, ColumnFault> {
         let (packed_levels, codec) = match page.kind {
             PageKind::DataV2 { repetition: 1.., .. } => {
@@ -226,7 +226,7 @@ impl ChunkReader<'_, '_> {
         Ok(PageBody { held: Some(bytes), levels, values, lies, packed })
     }
 
-    /// Reads the levels of a page whose values stay where they are.
+    /// Reads the levels of a page whose values are not read.
     fn body_in_file(&mut self, page: &DataPage, stated: u64) -> Result<PageBody, ColumnFault> {
         let (mut offset, mut length) = (page.offset, stated);
         if page.kind == PageKind::DataV1 && self.leaf.present > 0 {
@@ -247,7 +247,7 @@ impl ChunkReader<'_, '_> {
     }
 }
 
-/// Adds a page's values, each where one is there.
+/// Appends a page's values, with a missing value wherever none is present.
 fn append(cells: &mut GatheredCells, values: PageValues, present: Option<Vec<bool>>) {
     match (cells, values) {
         (GatheredCells::Truths(cells), PageValues::Truths(values)) => spread(cells, values, present),

@@ -1,4 +1,4 @@
-//! The end of a Parquet file, which says what its columns are and where their pages lie.
+//! The footer of a Parquet file: what its columns are, and the locations of their pages.
 //!
 //! Numbers of fields are those of `parquet.thrift` in Apache's `parquet-format`.
 
@@ -8,22 +8,22 @@ use super::super::unpack::BlockCodec;
 use super::thrift::{BINARY, FALSE, I32, I64, LIST, STRUCT, TRUE, Thrift};
 use crate::source::Malformed;
 
-/// The bytes that a file begins and ends with.
+/// The bytes at the beginning and at the end of a file.
 const MAGIC: &[u8] = b"PAR1";
-/// The most bytes of a footer.
+/// The largest number of bytes of a footer.
 const LARGEST: u64 = 256 << 20;
-/// The most columns and structs of a schema.
+/// The largest number of columns and structs of a schema.
 const MOST_ELEMENTS: usize = 1 << 16;
 
-/// What the end of a file says.
+/// Contents of the footer of a file.
 pub(super) struct ParquetFooter {
     /// The schema in preorder, its root first.
     pub(super) schema: Vec<SchemaElement>,
-    /// The parts of the table, one after another.
+    /// The row groups, in order.
     pub(super) groups: Vec<RowGroup>,
-    /// The document that `datasets` writes.
+    /// The document that Hugging Face's `datasets` writes.
     pub(super) hugging_face: Option<Vec<u8>>,
-    /// The offset where the footer begins, and pages end.
+    /// The offset of the footer. All pages end before it.
     pub(super) at: u64,
 }
 
@@ -39,14 +39,14 @@ pub(super) struct SchemaElement {
     pub(super) logical: Option<LogicalType>,
 }
 
-/// What an element's values mean: the number of the variant, and what integers are.
+/// Meaning of an element's values: the number of the variant, and for integers whether they are signed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LogicalType {
     pub(super) variant: i16,
     pub(super) signed: bool,
 }
 
-/// A part of a table: some rows of all columns.
+/// A row group: some rows of all columns.
 pub(super) struct RowGroup {
     pub(super) rows: u64,
     pub(super) chunks: Vec<ColumnChunk>,
@@ -55,7 +55,7 @@ pub(super) struct RowGroup {
 /// The pages of a column in a row group.
 #[derive(Debug)]
 pub(super) struct ColumnChunk {
-    /// How pages are packed. The name of what cannot be unpacked is an error.
+    /// The codec of the pages. The error is the name of a codec that is not supported.
     pub(super) codec: Result<Option<BlockCodec>, String>,
     pub(super) physical: u64,
     pub(super) values: u64,
@@ -64,7 +64,6 @@ pub(super) struct ColumnChunk {
     pub(super) end: u64,
 }
 
-/// Reads a file's footer.
 pub(super) fn read(file: &mut TableFile<'_>) -> Result<ParquetFooter, Malformed> {
     let size = file.size();
     let wrong = |offset, message: &str| Err(Malformed { offset, message: message.to_owned() });
@@ -238,9 +237,9 @@ fn chunk_metadata(thrift: &mut Thrift<'_>, footer: u64) -> Result<ColumnChunk, M
         5 => Err("Hadoop's LZ4".to_owned()),
         other => Err(format!("codec {other}")),
     };
-    // Some writers state a dictionary at 0 where there is none.
+    // Some writers state a dictionary at offset 0 if there is none.
     let start = dictionary.filter(|&at| at > 0).map_or(data, |at| at.min(data));
-    // A chunk without values has no pages, and then its places mean nothing.
+    // A chunk without values has no pages, so its offsets have no meaning.
     let end = if values == 0 {
         Some(start)
     } else {

@@ -1,8 +1,8 @@
-//! Parquet files: where the bytes of a column lie, and what its small values are.
+//! Parquet files: the locations of the bytes of their columns, and their small values.
 //!
-//! The format is that of Apache's `parquet-format`. Well-kept readers give values and not where these lie, so footer,
-//! page headers and encodings are read here; only the codecs of pages are other people's. What is long, such as an
-//! image, is never read: of its page only the lengths are.
+//! The format is that of Apache's `parquet-format`. Existing reader crates return values but not their locations, so
+//! footer, page headers and encodings are parsed here. Only the codecs of pages come from other crates. Long values,
+//! such as images, are never read; only the lengths in their pages are.
 
 mod columns;
 mod encodings;
@@ -21,13 +21,13 @@ use crate::source::{Malformed, ReadAt, Window};
 use footer::ParquetFooter;
 use schema::{LeafContent, SchemaLeaf};
 
-/// The table that a Parquet file holds. A struct of bytes and a path is one column for the bytes, by the struct's name,
-/// and one for the path; other structs have a column for each value, `STRUCT.VALUE`. The texts of the columns that are
-/// `kept` are all read; of others long ones stay where they lie.
+/// The table in a Parquet file. A struct of bytes and a path becomes one column for the bytes, with the struct's name,
+/// and one for the path. Other structs have a column for each value, `STRUCT.VALUE`. All texts of the columns in `kept`
+/// are read. In other columns, long texts stay in the shard.
 ///
 /// # Errors
-/// [`Malformed`] for what is no Parquet file, and for a damaged or encrypted one. A column that cannot be read is
-/// [`super::table::TableCells::Refused`].
+/// [`Malformed`] for a file that is not Parquet, and for one that is damaged or encrypted. A column that cannot be read
+/// is [`super::table::TableCells::Refused`].
 pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malformed> {
     let mut file = Window::new(source);
     let footer = footer::read(&mut file)?;
@@ -57,7 +57,7 @@ pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malform
     Ok(ShardTable { samples, columns: gather::by_different_names(columns), blocks: blocks.into_rows() })
 }
 
-/// Each row group must have a chunk of each column, with a value for each row.
+/// Checks that each row group has a chunk of each column, with a value for each row.
 fn check_groups(footer: &ParquetFooter, leaves: &[SchemaLeaf]) -> Result<(), Malformed> {
     let wrong = |message: String| Err(Malformed { offset: footer.at, message });
     for group in &footer.groups {
@@ -79,7 +79,7 @@ fn check_groups(footer: &ParquetFooter, leaves: &[SchemaLeaf]) -> Result<(), Mal
     Ok(())
 }
 
-/// The kind of a leaf's values, as far as the schema says it.
+/// The kind of a leaf's values, where the schema determines it.
 fn kind(leaf: &SchemaLeaf) -> FieldKind {
     match leaf.content {
         Err(_) | Ok(LeafContent::Bytes | LeafContent::FixedBytes(_)) => FieldKind::Bytes,

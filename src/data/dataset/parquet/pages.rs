@@ -1,48 +1,48 @@
-//! The pages of a column chunk, one after another: where each lies, and what its header says of it.
+//! The pages of a column chunk in order: the location of each, and its header.
 
 use super::super::gather::{TableFile, TableLimits};
 use super::footer::ColumnChunk;
 use super::thrift::{FALSE, I32, STRUCT, TRUE, Thrift};
 use crate::source::Malformed;
 
-/// The bytes that are read first for a page's header, and the most that it may have: it can hold statistics.
+/// The number of bytes that are read first of a page's header, and the largest header. A header may hold statistics.
 const FIRST_READ: u64 = 512;
 const LARGEST_HEADER: u64 = 16 << 20;
 
 /// A page of a column chunk.
 #[derive(Debug)]
 pub(super) struct DataPage {
-    /// The offset of its first byte behind the header.
+    /// The offset of its first byte after the header.
     pub(super) offset: u64,
     /// The number of its bytes in the file.
     pub(super) packed: u64,
-    /// The number of its bytes once it is unpacked, if it is packed.
+    /// The number of its bytes after decompression, if it is compressed.
     pub(super) unpacked: u64,
     /// The CRC-32 of its bytes in the file, if it has one.
     pub(super) crc: Option<u32>,
-    /// The number of values, those included that are missing.
+    /// The number of values, including missing ones.
     pub(super) values: u64,
     /// The number of the encoding of the values.
     pub(super) encoding: u64,
     pub(super) kind: PageKind,
 }
 
-/// What is in a page.
+/// Contents of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PageKind {
-    /// Values that others refer to by number.
+    /// Values to which other pages refer by number.
     Dictionary,
-    /// Levels and values, packed together.
+    /// Levels and values, compressed together.
     DataV1,
-    /// So many bytes of levels that are never packed, and values that may be.
+    /// Levels of this many bytes, which are never compressed, and values, which may be.
     DataV2 { levels: u64, repetition: u64, is_packed: bool },
 }
 
-/// Goes through the pages of a chunk.
+/// Iterates over the pages of a chunk.
 pub(super) struct ChunkPages {
     at: u64,
     end: u64,
-    /// The values that are still to come.
+    /// The number of values in the remaining pages.
     left: u64,
 }
 
@@ -51,7 +51,7 @@ impl ChunkPages {
         Self { at: chunk.start, end: chunk.end, left: chunk.values }
     }
 
-    /// The next page that holds values; none where all that are stated have come.
+    /// The next page with values; `None` after all values that the chunk states.
     pub(super) fn next(
         &mut self,
         file: &mut TableFile<'_>,
@@ -87,7 +87,7 @@ impl ChunkPages {
         Ok(None)
     }
 
-    /// The header at the place of the next page, and its length. As much is read as it turns out to need.
+    /// Reads the header of the next page, and determines its length. Reads more bytes only if the header needs them.
     fn header(
         &self,
         file: &mut TableFile<'_>,
@@ -110,7 +110,7 @@ impl ChunkPages {
     }
 }
 
-/// A page as its header has it.
+/// Header of a page.
 #[derive(Default)]
 struct PageHead {
     packed: u64,

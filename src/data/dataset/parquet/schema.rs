@@ -1,37 +1,37 @@
-//! The columns of a Parquet file: the leaves of its schema, what their values are, and the names that fields ask by.
+//! The columns of a Parquet file: the leaves of its schema, the types of their values, and the names that fields use.
 
 use super::super::table::NO_VALUES;
 use super::footer::{LogicalType, SchemaElement};
 use crate::source::Malformed;
 use std::collections::HashMap;
 
-/// The most structs that may lie in one another.
+/// The largest depth of nested structs.
 const DEEPEST: usize = 32;
-/// The most bytes of the columns' names with those of their structs.
+/// The largest number of bytes of the columns' names, including those of their structs.
 const MOST_NAMES: usize = 16 << 20;
 
-/// A leaf of the schema, which has a column chunk in each row group.
+/// A leaf of the schema. It has a column chunk in each row group.
 pub(super) struct SchemaLeaf {
-    /// Its path through structs. Where a list or map is on the way it ends there.
+    /// Its path through structs. The path ends at the first list or map.
     pub(super) path: Vec<String>,
-    /// The definition level of a value that is there.
+    /// The definition level of a value that is present.
     pub(super) present: u32,
     /// The number of its physical type.
     pub(super) physical: u64,
-    /// What its values are, or why they cannot be read.
+    /// The type of its values, or why they cannot be read.
     pub(super) content: Result<LeafContent, String>,
-    /// Whether its struct has `bytes`, and beside them a `path` or nothing.
+    /// Whether its struct has `bytes`, and at most a `path` in addition.
     pub(super) in_bytes_and_path: bool,
 }
 
-/// What a leaf's values are.
+/// Type of a leaf's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeafContent {
     Truth,
-    /// Of 32 bits, of which numbers take so many.
+    /// Integers of 32 bits, of which the values use this many.
     Int(u32),
     UnsignedInt(u32),
-    /// Of 64 bits.
+    /// Integers of 64 bits.
     Long,
     UnsignedLong,
     Half,
@@ -40,7 +40,7 @@ pub(super) enum LeafContent {
     Text,
     Json,
     Bytes,
-    /// Bytes of one length.
+    /// Bytes of a fixed length.
     FixedBytes(u32),
 }
 
@@ -48,7 +48,7 @@ pub(super) enum LeafContent {
 struct OpenGroup {
     left: u64,
     present: u32,
-    /// Whether a list or map was met on the way, and what it is called.
+    /// What the first list or map on the path is called, if there is one.
     repeated: Option<&'static str>,
     in_path: bool,
 }
@@ -56,7 +56,7 @@ struct OpenGroup {
 /// The leaves of a schema, in the order of column chunks.
 ///
 /// # Errors
-/// [`Malformed`] at `offset` for elements that make no tree.
+/// [`Malformed`] at `offset` if the elements form no tree.
 pub(super) fn leaves(schema: &[SchemaElement], offset: u64) -> Result<Vec<SchemaLeaf>, Malformed> {
     let wrong = |message: &str| Malformed { offset, message: format!("{message}: the shard is damaged") };
     let Some((root, elements)) = schema.split_first() else { return Err(wrong("its schema is empty")) };
@@ -78,7 +78,7 @@ pub(super) fn leaves(schema: &[SchemaElement], offset: u64) -> Result<Vec<Schema
             _ => return Err(wrong("its schema does not say whether a column has a value for each row")),
         };
         let present = group.present + level;
-        // Behind a list's name nothing is added to the path: a list is refused as a whole.
+        // A list is refused as a whole, so the path is not extended after its name.
         let in_path = group.repeated.is_none();
         let repeated = group.repeated.or_else(|| repetition(element));
         if in_path {
@@ -115,7 +115,7 @@ pub(super) fn leaves(schema: &[SchemaElement], offset: u64) -> Result<Vec<Schema
     Ok(leaves)
 }
 
-/// What an element is called that has several values for a row.
+/// The name for the type of an element that has several values for a row.
 fn repetition(element: &SchemaElement) -> Option<&'static str> {
     match (element.converted, element.logical.map(|logical| logical.variant)) {
         (Some(1 | 2), _) | (_, Some(2)) => Some("maps"),
@@ -126,7 +126,7 @@ fn repetition(element: &SchemaElement) -> Option<&'static str> {
     }
 }
 
-/// What a leaf's values are by its physical type and what is said of that, by the numbers of `parquet.thrift`.
+/// The type of a leaf's values, from its physical type and its annotations, by the numbers of `parquet.thrift`.
 fn content(element: &SchemaElement, physical: u64) -> Result<LeafContent, String> {
     let refused = |what: &str| Err(format!("it holds {what}, which cannot be read"));
     let (logical, converted) = (element.logical, element.converted);
@@ -170,7 +170,7 @@ fn content(element: &SchemaElement, physical: u64) -> Result<LeafContent, String
     })
 }
 
-/// Marks the leaves of structs that have bytes and a path, as images and sounds have them.
+/// Marks the leaves of structs that have bytes and a path, like images and sounds.
 fn mark_bytes_and_path(leaves: &mut [SchemaLeaf]) {
     let is_part = |leaf: &SchemaLeaf| match (leaf.path.last().map(String::as_str), &leaf.content) {
         (Some("bytes"), Ok(LeafContent::Bytes)) | (Some("path"), Ok(LeafContent::Text)) => {

@@ -1,10 +1,10 @@
-//! Structs in Thrift's compact protocol, read field by field; what is not known is skipped.
+//! Structs in Thrift's compact protocol, read field by field. Unknown fields are skipped.
 //!
 //! The protocol is that of Apache Thrift, `doc/specs/thrift-compact-protocol.md`.
 
 use crate::source::Malformed;
 
-/// The types of fields that the parser asks for.
+/// The types of fields that the parser uses.
 pub(super) const TRUE: u8 = 1;
 pub(super) const FALSE: u8 = 2;
 const BYTE: u8 = 3;
@@ -18,27 +18,27 @@ const MAP: u8 = 11;
 pub(super) const STRUCT: u8 = 12;
 const UUID: u8 = 13;
 
-/// The most structs, lists and maps that may lie in one another where they are skipped.
+/// The largest depth of nested structs, lists and maps in a value that is skipped.
 const DEEPEST: usize = 64;
 
 /// Reads structs from bytes.
 pub(super) struct Thrift<'a> {
     bytes: &'a [u8],
-    /// The place of the next byte.
+    /// The position of the next byte.
     pub(super) at: usize,
     /// The offset of the first byte in the file, for messages.
     offset: u64,
-    /// Whether more was asked for than there is.
+    /// Whether a read went beyond the end.
     pub(super) ended: bool,
 }
 
-/// A field of a struct, whose value follows.
+/// A field of a struct. Its value follows.
 pub(super) struct ThriftField {
     pub(super) id: i16,
     pub(super) kind: u8,
 }
 
-/// What is open while a value is skipped.
+/// A nested value that is being skipped.
 enum Open {
     Struct { last: i16 },
     Items { kind: u8, left: usize },
@@ -50,7 +50,7 @@ impl<'a> Thrift<'a> {
         Self { bytes, at: 0, offset, ended: false }
     }
 
-    /// The error that says what is wrong here.
+    /// An error at the current position, with this description.
     pub(super) fn wrong(&self, what: &str) -> Malformed {
         let message = format!("{what}: the shard is damaged");
         Malformed { offset: self.offset + self.at as u64, message }
@@ -81,13 +81,13 @@ impl<'a> Thrift<'a> {
         Err(self.wrong("its metadata has a number of more than ten bytes"))
     }
 
-    /// A whole number of any width.
+    /// Reads an integer of any width.
     pub(super) fn number(&mut self) -> Result<i64, Malformed> {
         let value = self.varint()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// A number that is a count or a place, and so not below zero.
+    /// Reads a count or a position, which must not be negative.
     pub(super) fn count(&mut self) -> Result<u64, Malformed> {
         let number = self.number()?;
         u64::try_from(number).map_err(|_| self.wrong("its metadata has a number below zero"))
@@ -98,12 +98,12 @@ impl<'a> Thrift<'a> {
         self.take(length)
     }
 
-    /// A text; bytes that are none are replaced, as names serve to find and to tell.
+    /// Reads a text. Invalid UTF-8 is replaced, because names only serve to find columns and for messages.
     pub(super) fn text(&mut self) -> Result<String, Malformed> {
         self.binary().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 
-    /// The next field of a struct, whose last one had the number `last`; none at its end.
+    /// Reads the next field of a struct; `None` at its end. `last` is the number of the field before.
     pub(super) fn field(&mut self, last: &mut i16) -> Result<Option<ThriftField>, Malformed> {
         let head = self.byte()?;
         let kind = head & 0x0F;
@@ -119,7 +119,7 @@ impl<'a> Thrift<'a> {
         Ok(Some(ThriftField { id, kind }))
     }
 
-    /// The head of a list: the type and the number of its items, each of which takes a byte or more.
+    /// Reads the head of a list: the type and the number of its items. Each item takes at least one byte.
     fn items(&mut self) -> Result<(u8, usize), Malformed> {
         let head = self.byte()?;
         let count = match head >> 4 {
@@ -133,7 +133,7 @@ impl<'a> Thrift<'a> {
         Ok((head & 0x0F, count))
     }
 
-    /// The number of items of a list of structs.
+    /// Reads the number of items of a list of structs.
     pub(super) fn structs(&mut self) -> Result<usize, Malformed> {
         let (kind, count) = self.items()?;
         if kind != STRUCT && count > 0 {
@@ -142,10 +142,10 @@ impl<'a> Thrift<'a> {
         Ok(count)
     }
 
-    /// Steps over the value of a field.
+    /// Skips the value of a field.
     pub(super) fn skip(&mut self, kind: u8) -> Result<(), Malformed> {
         let mut open = Vec::new();
-        // The value of a field that is true or false lies in its type; that of an item takes a byte.
+        // A field stores a boolean in its type; an item of a list takes a byte for it.
         self.begin(kind, false, &mut open)?;
         while let Some(innermost) = open.last_mut() {
             let next = match innermost {

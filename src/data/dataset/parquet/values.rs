@@ -1,4 +1,4 @@
-//! The values of a page, of any encoding, without those that are missing.
+//! The values of a page in any encoding, without missing values.
 
 use super::super::gather::{ByteValue, ColumnFault, TableFile, TableLimits};
 use super::super::table::CellExtent;
@@ -16,15 +16,15 @@ pub(super) enum PageValues {
     Bytes(Vec<ByteValue>),
 }
 
-/// The bytes that a page's values are made of.
+/// The bytes that hold a page's values.
 pub(super) enum ValueBytes<'a> {
-    /// They were read. Where they lie in the shard like this, it is from `lies` on.
+    /// They were read. If they can be located in the shard, `lies` is the offset or the address of the first.
     Held { bytes: &'a [u8], lies: Option<u64> },
-    /// They lie in the shard, and are to be stepped over.
+    /// They are in the shard and must be skipped.
     InFile { offset: u64, end: u64 },
 }
 
-/// The numbers of encodings.
+/// Numbers of encodings.
 pub(super) const PLAIN: u64 = 0;
 const PLAIN_DICTIONARY: u64 = 2;
 const RLE: u64 = 3;
@@ -34,16 +34,16 @@ const DELTA_BYTE_ARRAY: u64 = 7;
 const RLE_DICTIONARY: u64 = 8;
 const BYTE_STREAM_SPLIT: u64 = 9;
 
-/// Whether values are numbers of a dictionary's.
+/// Whether values are stored as numbers of values in a dictionary.
 pub(super) fn is_by_dictionary(encoding: u64) -> bool {
     matches!(encoding, PLAIN_DICTIONARY | RLE_DICTIONARY)
 }
 
-/// A page whose values are decoded.
+/// Decoder of the values of a page.
 pub(super) struct ValueReader<'a> {
-    /// What the values are.
+    /// The type of the values.
     pub(super) content: LeafContent,
-    /// The number of values that are there.
+    /// The number of values that are present.
     pub(super) count: usize,
     /// The offset of the page, for messages.
     pub(super) page: u64,
@@ -58,7 +58,7 @@ impl ValueReader<'_> {
         })
     }
 
-    /// The values by a dictionary's.
+    /// The values that these bytes refer to in a dictionary.
     pub(super) fn by_dictionary(
         &mut self,
         bytes: &[u8],
@@ -91,7 +91,7 @@ impl ValueReader<'_> {
         })
     }
 
-    /// The values as they are written.
+    /// The values that are stored in the page itself.
     pub(super) fn read(
         &mut self,
         encoding: u64,
@@ -112,7 +112,7 @@ impl ValueReader<'_> {
                 return truths.map(PageValues::Truths).ok_or_else(|| self.damaged(DAMAGED));
             }
             (LeafContent::Truth, RLE) => {
-                // Its length stands before it.
+                // Four bytes with the length precede the runs.
                 let truths = packed.take(4).and_then(|_| packed.runs(1, self.count));
                 let truths = truths.map_err(|what| self.damaged(what))?;
                 return Ok(PageValues::Truths(truths.into_iter().map(|bit| bit == 1).collect()));
@@ -139,7 +139,8 @@ impl ValueReader<'_> {
         self.interpret(numbers)
     }
 
-    /// Numbers of `width` bytes, or with the first bytes of all, then the second, and so on.
+    /// Decodes numbers of `width` bytes. If `is_split`, the first bytes of all numbers come first, then the second
+    /// ones, and so on.
     fn plain(&self, width: usize, bytes: &[u8], is_split: bool) -> Result<Vec<u64>, ColumnFault> {
         let size = self.count.checked_mul(width);
         let Some(bytes) = size.and_then(|size| bytes.get(..size)) else { return Err(self.damaged(DAMAGED)) };
@@ -151,7 +152,7 @@ impl ValueReader<'_> {
         Ok((0..self.count).map(number).collect())
     }
 
-    /// What the bits of numbers mean.
+    /// Converts the bits of numbers to values of the column's type.
     fn interpret(&self, bits: Vec<u64>) -> Result<PageValues, ColumnFault> {
         let bits = bits.into_iter();
         Ok(match self.content {
@@ -177,7 +178,7 @@ impl ValueReader<'_> {
         })
     }
 
-    /// Whole numbers, which must be among those that their type has.
+    /// Checks that integers are in the range of their type.
     fn within(
         &self,
         numbers: impl Iterator<Item = i64>,
@@ -189,7 +190,7 @@ impl ValueReader<'_> {
         numbers.map(PageValues::Integers).ok_or_else(wrong)
     }
 
-    /// A value of a page that was read.
+    /// Makes a value from bytes of the page.
     fn value(&mut self, bytes: &[u8], at: usize, lies: Option<u64>) -> Result<ByteValue, ColumnFault> {
         match (lies, u32::try_from(bytes.len())) {
             (Some(lies), Ok(length)) => Ok(ByteValue::Lies(CellExtent { offset: lies + at as u64, length })),
@@ -252,7 +253,7 @@ impl ValueReader<'_> {
         Ok(values)
     }
 
-    /// Byte arrays that lie in the shard, each behind its length. Only the lengths are read.
+    /// Locates byte arrays in the shard. Each follows its length, and only the lengths are read.
     fn step_over(
         &self,
         mut offset: u64,
@@ -279,7 +280,7 @@ impl ValueReader<'_> {
     }
 }
 
-/// The number of bytes of a number; none for what is no number.
+/// The number of bytes of a number; `None` for other types.
 fn width(content: LeafContent) -> Option<usize> {
     match content {
         LeafContent::Half => Some(2),
@@ -289,7 +290,7 @@ fn width(content: LeafContent) -> Option<usize> {
     }
 }
 
-/// Why numbers above those of an `i64` are refused.
+/// Reason to refuse integers above the range of an `i64`.
 fn too_large() -> ColumnFault {
     ColumnFault::Refused("it holds whole numbers above 2^63 - 1, which cannot be given".to_owned())
 }
@@ -301,7 +302,7 @@ fn unknown(encoding: u64) -> ColumnFault {
     ))
 }
 
-/// The values of these numbers.
+/// The values with these numbers.
 fn pick<T: Copy>(numbers: &[u32], values: &[T]) -> Result<Vec<T>, ()> {
     numbers.iter().map(|&number| values.get(number as usize).copied().ok_or(())).collect()
 }

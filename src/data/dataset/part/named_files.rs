@@ -1,5 +1,5 @@
-//! Files that columns of a manifest name along with its samples' own, such as masks. Their numbers come after those of
-//! the samples' files, column by column, and their sizes are looked up whenever they are asked for.
+//! Files that manifest columns name in addition to the samples' own files, such as masks. They are numbered after the
+//! samples' files, column by column. Their sizes are looked up at every start that selects their column.
 
 use super::DatasetPart;
 use crate::dataset::cancel::Cancel;
@@ -12,10 +12,10 @@ use base::error::{Error, Result};
 
 /// The files that a column names, one for each sample.
 pub(in crate::dataset) struct NamedFiles {
-    /// The number of the member that they are, among those that are read of each sample.
+    /// The number of the member that these files are, among the members that are read of each sample.
     member: usize,
     column: ColumnCells<'static>,
-    /// The number of bytes of each; [`NO_FILE`] where the column names none.
+    /// The number of bytes of each file; [`NO_FILE`] where the cell names none.
     lengths: Vec<u32>,
 }
 
@@ -35,10 +35,10 @@ impl DatasetPart {
         self.layout() == Layout::Manifest && column.cells == CellType::Texts
     }
 
-    /// Looks up the files that its columns among `members` name, which are read of each sample.
+    /// Looks up the files that columns among `members` name.
     ///
     /// # Errors
-    /// [`Error::Dataset`] for a cell that names no file.
+    /// [`Error::Dataset`] for a cell that names no file, and for too many files.
     pub(in crate::dataset) fn name_files(
         &mut self,
         members: &[String],
@@ -81,7 +81,7 @@ impl DatasetPart {
         Ok(())
     }
 
-    /// The name of the file that a cell names.
+    /// The name in the source of the file that a cell names.
     fn name_of(&self, text: &str) -> std::result::Result<Vec<u8>, String> {
         let manifest = self.source.manifest().ok_or_else(|| "is of no manifest".to_owned())?;
         let mut names = manifest.names();
@@ -97,14 +97,14 @@ impl DatasetPart {
         self.named_files.len() as u64
     }
 
-    /// The name of a file that a column names; `None` for a sample's own.
+    /// The name of a file that a column names; `None` for a sample's own file.
     pub(super) fn named_file(&self, file: FileId) -> Option<Vec<u8>> {
         let after = u64::from(file.0).checked_sub(self.len()).filter(|_| !self.named_files.is_empty())?;
         let files = &self.named_files[(after / self.len()) as usize];
         Some(self.name_of(files.name(after % self.len())?).unwrap_or_default())
     }
 
-    /// The place of the member with this number of a sample, if it is a file that a column names.
+    /// Locates the member with this number, if it is a file that a column names.
     pub(in crate::dataset) fn named_member(&self, sample: u64, member: usize) -> Option<MemberBytes> {
         let (column, files) = (1..).zip(&self.named_files).find(|(_, files)| files.member == member)?;
         if !files.has(sample) {

@@ -1,4 +1,4 @@
-//! The stamps that the shards of a dataset have within a run, and which of them hold other samples than was indexed.
+//! The stamps of a dataset's shards during a run, and the shards that hold other samples than the index says.
 
 use super::DatasetPart;
 use crate::dataset::{FileId, Stamp};
@@ -11,7 +11,7 @@ impl DatasetPart {
         self.layout().is_sharded().then(|| self.stamp_within(file.0 as usize))
     }
 
-    /// The stamp that a shard is known to have in this run.
+    /// The stamp that was last accepted for a shard in this run.
     pub(in crate::dataset) fn stamp_within(&self, group: usize) -> Stamp {
         if self.any_moved.load(Ordering::Relaxed)
             && let Some(stamp) = self.moved.read().unwrap_or_else(PoisonError::into_inner).get(&group)
@@ -21,30 +21,30 @@ impl DatasetPart {
         self.group_stamp(group)
     }
 
-    /// Whether a shard was accepted with another stamp within this run.
+    /// Whether a shard was accepted with another stamp during this run.
     pub(in crate::dataset) fn has_moved(&self, file: FileId) -> bool {
         let group = file.0 as usize;
         self.layout().is_sharded() && self.stamp_within(group) != self.group_stamp(group)
     }
 
-    /// Whether a shard that was not there when the dataset was indexed, and so has no stamp, is still not there.
+    /// Whether a shard that was missing when the dataset was indexed, and so has no stamp, is still missing.
     pub(in crate::dataset) fn is_still_missing(&self, group: usize, found: Seen) -> bool {
         found == Seen::Gone
             && self.group_stamp(group) == Stamp::default()
             && self.notes.bad_shard(self.group_path(group)).is_some()
     }
 
-    /// Notes that these groups hold other samples than the index says.
+    /// Records that these groups hold other samples than the index says.
     pub(in crate::dataset) fn note_different(&mut self, groups: Vec<usize>) {
         self.different.extend(groups);
     }
 
-    /// Whether a shard holds what the index says, as far as is known.
+    /// Whether a shard holds the samples that the index says, unless the contrary is known.
     pub(in crate::dataset) fn is_as_indexed(&self, file: FileId) -> bool {
         !self.different.contains(&(file.0 as usize))
     }
 
-    /// Notes that a shard has this stamp from now on.
+    /// Records that this stamp of a shard is accepted from now on.
     pub(in crate::dataset) fn moved_within(&self, group: usize, stamp: Stamp) {
         self.moved.write().unwrap_or_else(PoisonError::into_inner).insert(group, stamp);
         self.any_moved.store(true, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Files of a dataset that are listed in a text file. The lines are hashed, and one pass over the dataset's names finds
-//! them all.
+//! Selects the files of a dataset that a text file lists. The lines are hashed, and one pass over the dataset's names
+//! finds them all.
 
 use super::SampleSet;
 use crate::dataset::{DatasetIndex, UNLISTED};
@@ -81,7 +81,7 @@ pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
     Ok(samples)
 }
 
-/// A line that names something.
+/// A line that is neither empty nor a comment.
 struct ListLine<'a> {
     /// The number of the line in the file, from 1.
     number: usize,
@@ -95,16 +95,16 @@ fn lines(text: &[u8]) -> Vec<ListLine<'_>> {
     whole.filter(|line| !matches!(line.text.trim_ascii(), b"" | [b'#', ..])).collect()
 }
 
-/// A way to read a line, the best first.
+/// A way to read a line, in order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum LineReading {
-    /// A path, as it is written: the name of a file may begin or end with a space.
+    /// A path, exactly as written, because a file name may begin or end with a space.
     Whole,
-    /// A path between white space.
+    /// A path, without white space around it.
     Trimmed,
     /// A path, white space and a class number.
     Labeled,
-    /// The same between white space.
+    /// The same, without white space around it.
     TrimmedLabeled,
 }
 
@@ -113,9 +113,10 @@ impl LineReading {
 }
 
 impl<'a> ListLine<'a> {
-    /// The path and the class number of the line in one way to read it; `None` where that is no way of its own.
+    /// The path and the class number of the line in one reading; `None` if this reading does not apply, or adds
+    /// nothing.
     fn read(&self, reading: LineReading) -> Option<(&'a [u8], Option<u32>)> {
-        // The lists of `find` begin with "./".
+        // Lists made by `find` begin with "./".
         let path = |text: &'a [u8]| text.strip_prefix(b"./").unwrap_or(text);
         let trimmed = self.text.trim_ascii();
         let labeled = |text: &'a [u8]| {
@@ -138,11 +139,11 @@ impl<'a> ListLine<'a> {
     }
 }
 
-/// How a file's name and a line agree, the best way first.
+/// How a line matches a file's name, in order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct MatchKind {
     reading: LineReading,
-    /// Whether the line has the name without its extension.
+    /// Whether the line gives the name without its extension.
     is_stem: bool,
 }
 
@@ -152,11 +153,11 @@ struct ListedFile {
     /// The samples of the file.
     file: Range<u64>,
     how: MatchKind,
-    /// The samples of another file that it names as well.
+    /// The samples of another file that the line names as well.
     other: Option<Range<u64>>,
 }
 
-/// The lines by what they name, in each way to read them.
+/// The lines by the path that they name, for each way to read them.
 struct WantedLines<'a>([HashMap<&'a [u8], u32>; 4]);
 
 impl<'a> WantedLines<'a> {
@@ -172,7 +173,7 @@ impl<'a> WantedLines<'a> {
         }))
     }
 
-    /// The line that has the file which `line` names too.
+    /// Another line that already names the file of `line`.
     fn rival(&self, line: &ListLine<'_>, found: &[Option<ListedFile>]) -> Option<usize> {
         let same = LineReading::ALL.into_iter().zip(&self.0).filter_map(|(reading, wanted)| {
             let (path, _) = line.read(reading)?;
@@ -191,7 +192,7 @@ impl<'a> WantedLines<'a> {
                 return;
             }
             let file = index.extent(samples.start).file;
-            // A shard of a packed dataset is none of the files that it was made of.
+            // A shard of a packed dataset is not one of the source's files.
             if is_absolute && index.samples_of(file) == samples {
                 self.look_up(&samples, index.path(file).as_os_str().as_bytes(), &mut found);
             }
@@ -199,7 +200,7 @@ impl<'a> WantedLines<'a> {
         Ok(found)
     }
 
-    /// The lines that name the file at `path`, by how they do.
+    /// The lines that name the file at `path`, each with how it matches.
     fn naming(&self, path: &[u8]) -> impl Iterator<Item = (MatchKind, usize)> {
         let names = [(false, Some(path)), (true, stem(path))];
         LineReading::ALL.into_iter().zip(&self.0).flat_map(move |(reading, wanted)| {
@@ -223,13 +224,13 @@ impl<'a> WantedLines<'a> {
     }
 }
 
-/// What is wrong with a name that stands for two samples' files, in words that go after it.
+/// Describes a name that stands for the files of two samples, in words that follow the name.
 pub(in crate::dataset) fn are_several(index: &DatasetIndex, one: u64, other: u64, remedy: &str) -> String {
     let [one, other] = [one, other].map(|sample| index.shown_path(sample));
     format!("is {} and {}: {remedy}", one.display(), other.display())
 }
 
-/// A path without the extension of its file name; `None` where there is none.
+/// A path without the extension of its file name; `None` if it has no extension.
 pub(in crate::dataset) fn stem(path: &[u8]) -> Option<&[u8]> {
     let dot = path.iter().rposition(|&byte| byte == b'.')?;
     let name = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
@@ -242,7 +243,7 @@ fn again(first: &ListLine<'_>) -> String {
 
 fn names_nothing(found: &[Option<ListedFile>], index: &DatasetIndex) -> String {
     let mut first = String::new();
-    // Without the names there is one example less.
+    // If the names cannot be read, the message has no example.
     let _ = index.each_name(|samples, name| {
         if samples.start == 0 {
             first = String::from_utf8_lossy(name).into_owned();

@@ -6,27 +6,28 @@ use std::path::PathBuf;
 
 pub(super) mod list;
 
-/// A part of a dataset. Where several of the fields are given, all of them must hold; where none is, it is everything.
+/// A selection of samples. If several fields are set, a sample must satisfy all of them; if none is set, all are
+/// selected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Select {
     /// The ids of the samples.
     pub indices: Option<Vec<u64>>,
     /// The classes of the samples.
     pub classes: Option<Vec<ClassRef>>,
-    /// A text file that lists files of the dataset one a line, as train and validation lists do.
+    /// A text file that lists files of the dataset, one per line, like lists of training and validation files.
     ///
-    /// A line is a path below the dataset's directory, or an absolute one, with or without the extension: a file, or a
-    /// shard for all its samples. White space and the class number, which must be the dataset's, may follow. Empty
-    /// lines, and those that begin with `#`, are skipped.
+    /// Each line is a path below the dataset's directory, or an absolute path, with or without the extension. It names
+    /// a file, or a shard for all of its samples. White space and the class number may follow; the number must be the
+    /// dataset's own. Empty lines, and lines that begin with `#`, are skipped.
     pub files: Option<PathBuf>,
 }
 
 /// A class by its name or number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClassRef {
-    /// The class's name, which is that of its directory.
+    /// The name of the class.
     Name(String),
-    /// The class's number, from 0.
+    /// The number of the class, from 0.
     Number(u32),
 }
 
@@ -34,7 +35,7 @@ impl ClassRef {
     /// The number of the class in `index`.
     ///
     /// # Errors
-    /// [`Error::Config`] for `setting` when the dataset has no such class, or no labels at all.
+    /// [`Error::Config`] for `setting` if the dataset has no such class, or no labels.
     pub fn number(&self, setting: &'static str, index: &DatasetIndex) -> Result<u32> {
         index.check_labeled(setting)?;
         let count = index.num_classes();
@@ -49,7 +50,7 @@ impl ClassRef {
                 match (known.next(), known.next()) {
                     (Some((number, _)), None) => Ok(number),
                     (None, _) => Err(Error::config(setting, unknown_class(name, index))),
-                    // Names that are no UTF-8 may look alike.
+                    // Names that are not UTF-8 may look alike.
                     (Some((one, _)), Some((other, _))) => {
                         let message = format!(
                             "has {name:?}, which classes {one} and {other} are called: say the number"
@@ -71,19 +72,21 @@ impl std::fmt::Display for ClassRef {
     }
 }
 
-/// The number of names that are shown where one is not known.
+/// The number of names that a message about an unknown name shows.
 const SHOWN: usize = 5;
 
 impl Select {
-    /// The samples that are selected, each once: in the order of `indices`, else of `files`, else ascending. `None`,
-    /// for all samples, where nothing is given.
+    /// The selected samples, each once: in the order of `indices`, else of `files`, else ascending. `None`, for all
+    /// samples, if nothing is selected.
     ///
-    /// A list takes one pass over the dataset's names. Classes take no pass over single files, which lie by class.
+    /// A list takes one pass over the dataset's names. Classes take no pass over loose files, because these are sorted
+    /// by class.
     ///
     /// # Errors
     /// [`Error::Config`] for the setting at fault: a sample or class that the dataset does not have, a sample that is
-    /// given twice, a line that names no file, several, or one of another class, a selection that is empty, or a
-    /// dataset of more than 2^32 samples. [`Error::Io`] when the list cannot be read.
+    /// given twice, a list that cannot be read, or an empty selection. Also for a line that names no file, several
+    /// files or one of another class, and for a dataset of more than 2^32 samples. [`Error::Io`] if the dataset's names
+    /// cannot be read.
     pub fn resolve(&self, index: &DatasetIndex) -> Result<Option<Vec<u32>>> {
         let Some(setting) = self.first_given() else { return Ok(None) };
         if index.len() > 1 << 32 {
@@ -112,7 +115,7 @@ impl Select {
         Ok(Some(chosen))
     }
 
-    /// The setting that decides the order.
+    /// The setting that determines the order.
     fn first_given(&self) -> Option<&'static str> {
         let given = [
             ("indices", self.indices.is_some()),

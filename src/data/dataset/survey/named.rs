@@ -1,4 +1,4 @@
-//! Shards that a root names itself: one, or several by braces.
+//! Shards that a root names directly: one, or several by braces.
 
 use super::super::cancel::Cancel;
 use super::super::layouts::{ShardLayout, TarsOfClasses};
@@ -52,7 +52,7 @@ pub(super) fn named(
     Ok(Survey::of_shards(layout, shards, names.to_vec(), Notes::default()))
 }
 
-/// The layout of shards with these `names`, of which the first that can be read tells whether they are tars of tars.
+/// The layout of shards with these `names`. The first readable one decides whether they are tars of tars.
 pub(super) fn nested(
     source: &dyn DatasetSource,
     known: (Layout, &'static dyn ShardLayout),
@@ -74,7 +74,7 @@ fn packed_shard() -> String {
     format!("is a shard of a packed dataset: name the directory, which has {}", packed::MANIFEST)
 }
 
-/// The message about a tar that is compressed.
+/// The message about a compressed tar.
 pub(super) fn compressed(beside: &str) -> String {
     format!("is a compressed tar{beside}: of these only .tar.gz, .tgz and .tar.zst are read; unpack it")
 }
@@ -97,7 +97,7 @@ pub(super) fn single(
         (Some((layout, shards)), _) if shards.is_shard(name.as_bytes()) => {
             nested(source, (layout, shards), &[Vec::new()], cancel)?
         }
-        // It may be plain all the same, and if it is not, its first bytes say so.
+        // The file may be uncompressed in spite of its name. If not, its first bytes show that.
         (Some(found), _) => found,
         (None, Contents::Images) => {
             return refused(

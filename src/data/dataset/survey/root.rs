@@ -1,4 +1,4 @@
-//! What is in the root of a dataset, by the names in it.
+//! Lists the root of a dataset and sorts its entries by their names.
 
 use super::super::below::{FoundBelow, look_below, shard_layout};
 use super::super::cancel::Cancel;
@@ -14,25 +14,25 @@ use base::error::Result;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-/// What is in the root of a dataset.
+/// Contents of the root of a dataset.
 #[derive(Default)]
 pub(super) struct RootListing {
     pub(super) directories: Vec<Vec<u8>>,
     pub(super) shards: Vec<Vec<u8>>,
-    /// Compressed tars, which are not read where class directories are the dataset.
+    /// Compressed tars. They are skipped if class directories are the dataset.
     pub(super) compressed: Vec<Vec<u8>>,
-    /// Shards of images that are no tars, each with the place of its layout in the table.
+    /// Shards of images that are not tars, each with its layout.
     pub(super) tables: Vec<(Layout, Vec<u8>)>,
     /// Files that describe TFRecord shards.
     pub(super) descriptions: Vec<Vec<u8>>,
-    /// The images in the root itself, which are the dataset where there are neither classes nor shards.
+    /// The images in the root itself. They are the dataset if there are neither classes nor shards.
     pub(super) images: RootImages,
     /// The first other file, by name.
     pub(super) other: Option<Vec<u8>>,
     pub(super) notes: Notes,
-    /// The files that may say what the dataset is: READMEs, manifests, lists of shards.
+    /// The files that may define the dataset: READMEs, manifests, lists of shards.
     pub(super) special: BTreeSet<Vec<u8>>,
-    /// The first shard that only a list which is not there would make a dataset, and what the list is called.
+    /// The first shard that is read only by a list file, its layout, and the name of that list.
     pub(super) unlisted: Option<(Vec<u8>, Layout, &'static str)>,
 }
 
@@ -53,7 +53,7 @@ impl RootImages {
     }
 }
 
-/// The files in which Hugging Face's `imagefolder` looks for labels, as far as `labels=` reads them.
+/// Files in which Hugging Face's `imagefolder` looks for labels, and that `labels=` reads.
 const METADATA: [&[u8]; 2] = [b"metadata.csv", b"metadata.jsonl"];
 
 pub(super) fn list_root(
@@ -90,7 +90,7 @@ impl RootListing {
         directories.is_empty() && shards.is_empty() && compressed.is_empty() && tables.is_empty()
     }
 
-    /// What lies below the directories, where it matters: where something else in the root may be the dataset.
+    /// Searches the directories, if something else in the root may be the dataset.
     pub(super) fn look_below(&self, source: &dyn DatasetSource, cancel: &Cancel) -> Result<FoundBelow> {
         let is_repository = splits::may_have_files(&self.directories, self.special.contains(CARD.as_bytes()));
         match self.first_shard().is_some() || self.images.count > 0 || is_repository {
@@ -99,19 +99,19 @@ impl RootListing {
         }
     }
 
-    /// The first shard in the root, by the order of layouts.
+    /// The first shard in the root. Tars come first.
     pub(super) fn first_shard(&self) -> Option<&[u8]> {
         let tars = self.shards.first().or(self.compressed.first());
         tars.or_else(|| self.tables.iter().map(|(_, name)| name).min()).map(Vec::as_slice)
     }
 
-    /// Notes the images in the root of a dataset of shards or class directories.
+    /// Records the images in the root of a dataset of shards or class directories as skipped.
     pub(super) fn note_images(&mut self) {
         let RootImages { count, first } = &self.images;
         self.notes.skip_all(LeftOut::ImageInRoot, *count, || text(first));
     }
 
-    /// Remembers what may say that the dataset is of a kind which its names alone do not tell.
+    /// Records a file that may define a kind of dataset that names alone do not show.
     fn note_special(&mut self, name: &[u8]) {
         let mut lists = Layout::ALL.iter().filter_map(|layout| Some((*layout, layout.shards()?)));
         let is_list = |(_, shards): (Layout, &dyn ShardLayout)| {

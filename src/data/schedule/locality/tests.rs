@@ -1,9 +1,9 @@
-//! What an assignment by locality promises, over random global batches.
+//! Properties of an assignment by locality, over random global batches.
 
 use super::*;
 use base::rng::{RandomKey, RandomStream, Use};
 
-/// A global batch, its ranks and their nodes, as a seed draws them. A failure prints all of it.
+/// A random global batch, its ranks and their nodes. A failing test prints all of it.
 #[derive(Debug)]
 struct DrawnBatch {
     node_of: Vec<u32>,
@@ -25,12 +25,12 @@ impl DrawnBatch {
             0 => 1 + draw((world * batch_size) as u64),
             _ => world * batch_size,
         };
-        // The last batch is split as `Schedule` does it.
+        // Split the last batch as `Schedule` does.
         let units = len.div_ceil(unit);
         let (each, extra) = (units / world, units % world);
         let end = |rank: usize| ((rank * each + rank.min(extra)) * unit).min(len);
         let sizes = (0..world).map(|rank| (end(rank + 1) - end(rank)) as u32).collect();
-        // Some nodes keep more than others, and some samples have no home.
+        // Some nodes keep more than others, and no node keeps some of the samples.
         let kept: Vec<u64> = (0..=nodes).map(|_| 1 + draw(5) as u64).collect();
         let homes = (0..len).map(|_| home(&mut stream, &kept)).collect();
         let weights = (0..len).map(|_| 1 + stream.below(1000)).collect();
@@ -42,7 +42,7 @@ impl DrawnBatch {
         Locality::new(&self.node_of, self.unit).assign(&self.homes, &self.sizes, weights)
     }
 
-    /// How many samples come to another node than the one that keeps them.
+    /// Returns the number of samples that go to another node than the one that keeps them.
     fn moved(&self, batches: &LocalBatches) -> usize {
         let taken = |rank: usize| batches.of_rank(rank).iter().map(move |&place| (rank, place as usize));
         let away = |&(rank, place): &(usize, usize)| {
@@ -52,7 +52,7 @@ impl DrawnBatch {
     }
 }
 
-/// Draws a node in proportion to what it keeps; the last stands for none.
+/// Draws a node in proportion to the number of samples it keeps. The last entry stands for no node.
 fn home(stream: &mut RandomStream, kept: &[u64]) -> Option<usize> {
     let mut at = stream.below(kept.iter().sum());
     let node = kept.iter().position(|&kept| {
@@ -76,7 +76,7 @@ fn every_place_comes_to_one_rank_and_every_rank_gets_its_number() {
                 for &place in places {
                     assert!(!std::mem::replace(&mut seen[place as usize], true), "{batch:?}");
                 }
-                // A ring lies in one batch, at a multiple of its length.
+                // A mixing group is in one batch, at a multiple of its length.
                 for ring in places.chunks(batch.unit) {
                     let first = ring[0] as usize;
                     assert!(first.is_multiple_of(batch.unit), "{batch:?}");
@@ -109,7 +109,8 @@ fn no_more_moves_than_must() {
 fn a_ring_comes_to_the_node_of_most_of_its_samples() {
     let homes = [0, 1, 1, 0, 1, 1, 1, 0, 0, 0, 1, 1, 2, 2, 2, 2].map(|home| (home < 2).then_some(home));
     let batches = Locality::new(&[0, 1], 4).assign(&homes, &[8, 8], None);
-    // The first ring is a tie, which the earlier home has; then node 0 has room for one more, and takes the third.
+    // The first group is a tie, so it goes to the earlier node. Then node 0 has capacity for one more, and takes the
+    // third.
     assert_eq!(batches.of_rank(0), [0, 1, 2, 3, 8, 9, 10, 11]);
     assert_eq!(batches.of_rank(1), [4, 5, 6, 7, 12, 13, 14, 15]);
 }
@@ -119,7 +120,7 @@ fn ranks_of_a_node_take_consecutive_parts() {
     let homes = [1, 1, 0, 1, 0, 0, 1, 0].map(Some);
     let batches = Locality::new(&[0, 0, 1, 1], 1).assign(&homes, &[2, 2, 2, 2], None);
     assert_eq!([0, 1, 2, 3].map(|rank| batches.of_rank(rank).to_vec()), [[2, 4], [5, 7], [0, 1], [3, 6]]);
-    // What a node cannot take goes to the first with room, in order.
+    // Places that a node cannot take go to the first node with capacity, in order.
     let homes = [1, 1, 1, 1, 1, 1, 0, 1].map(Some);
     let batches = Locality::new(&[0, 0, 1, 1], 1).assign(&homes, &[2, 2, 2, 2], None);
     assert_eq!([0, 1, 2, 3].map(|rank| batches.of_rank(rank).to_vec()), [[4, 5], [6, 7], [0, 1], [2, 3]]);

@@ -1,4 +1,4 @@
-//! What a root on a server is.
+//! Determines the kind of a root on a server.
 
 use super::{Ask, Error, FORMS, HttpRoot, LARGEST_PAGE, Result, Stamp, is_list};
 use crate::http::HttpUrl;
@@ -10,19 +10,19 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What a root on a server is.
+/// Kind of a root on a server.
 pub(super) enum RootForm {
     /// A single file.
     File,
-    /// A directory. Whether it can be listed is not said.
+    /// A directory, which may or may not be listable.
     Directory,
-    /// A list of shards: the URL of each by its name, and the stamp of the list that was read.
+    /// A list of shards: the URL of each by its name, and the stamp of the list.
     List(BTreeMap<Vec<u8>, HttpUrl>, Stamp),
-    /// Files anywhere, whose names are their URLs, as a manifest has them.
+    /// Files anywhere, with their URLs as names, from a manifest.
     Urls(Arc<ManifestUrls>),
 }
 
-/// Finds out what a root is.
+/// Determines the kind of a root.
 pub(super) fn find(root: &HttpRoot) -> Result<RootForm> {
     if root.url.is_directory() {
         return Ok(RootForm::Directory);
@@ -40,7 +40,7 @@ pub(super) fn find(root: &HttpRoot) -> Result<RootForm> {
     match root.look(&root.url) {
         Ok(found) if found.url.is_directory() || found.is_page => Ok(RootForm::Directory),
         Ok(_) => Ok(RootForm::File),
-        // A packed dataset is found by its manifest, where the server shows no directory.
+        // A packed dataset is found by its manifest even if the server shows no directory.
         Err(gave_up)
             if !name.contains(&b'.') && (gave_up.failure.is_gone() || gave_up.failure.is_denied()) =>
         {
@@ -53,8 +53,8 @@ pub(super) fn find(root: &HttpRoot) -> Result<RootForm> {
     }
 }
 
-/// The shards that a list at `url` names: one a line, relative to the list or a whole URL of its server. A shard's name
-/// is its path below the list's directory, or else from the server's root on.
+/// Parses the list of shards at `url`: one shard a line, relative to the list or as an absolute URL of the same server.
+/// A shard's name is its path relative to the list's directory, or else its path from the server's root.
 fn shards(url: &HttpUrl, text: &[u8]) -> Result<BTreeMap<Vec<u8>, HttpUrl>, String> {
     let text = std::str::from_utf8(without_mark(text)).map_err(|_| "it is no text".to_owned())?;
     let directory = url.join(".")?.as_directory();
@@ -64,7 +64,7 @@ fn shards(url: &HttpUrl, text: &[u8]) -> Result<BTreeMap<Vec<u8>, HttpUrl>, Stri
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        // A line may hold a signature, so that it is not shown.
+        // A line may contain a signature, so messages do not show it.
         let found = url.join(line).map_err(|why| format!("line {number} {why}"))?;
         if !found.is_of_origin(url) {
             return Err(format!(

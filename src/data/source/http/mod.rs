@@ -1,4 +1,4 @@
-//! Files on a server that speaks plain HTTP and gives ranges of them.
+//! Datasets on an HTTP server that supports range requests.
 
 mod form;
 mod page;
@@ -21,36 +21,36 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// The most bytes of an index page or of a list of shards.
+/// Maximum size in bytes of an index page or a list of shards.
 const LARGEST_PAGE: u64 = 256 << 20;
 
-/// How deep directories may lie. Nothing tells a link to a directory above from a directory.
+/// Maximum depth of directories. On a server, a link to a parent directory looks like a subdirectory.
 const DEEPEST: usize = 32;
 
-/// What a root on a server may be, for messages.
+/// Valid kinds of roots on a server, for messages.
 const FORMS: &str = "name a shard, a list of shards (a .txt with one name a line), the directory of a packed dataset, \
                      or a directory of which the server shows an index page";
 
 /// A root on a server.
 pub(super) struct HttpSource(Arc<HttpRoot>);
 
-/// What all who read from a root share.
+/// State that all readers of a root share.
 struct HttpRoot {
     url: HttpUrl,
-    /// The URL without its secrets and without a last slash.
+    /// URL without its secrets and without a slash at its end.
     shown: PathBuf,
     http: BlockingHttp,
-    /// What the root is, once a request has told.
+    /// Kind of the root, once a request has determined it.
     form: OnceLock<RootForm>,
-    /// Whether a file was seen of which the server tells no version.
+    /// Whether the server has sent a file without any version information.
     unversioned: AtomicBool,
 }
 
 impl HttpSource {
-    /// The place at a URL.
+    /// Makes the source for a URL.
     ///
     /// # Errors
-    /// [`Error::Dataset`] for what is no URL, which is named without its secrets.
+    /// [`Error::Dataset`] for an invalid URL. The message shows none of its secrets.
     pub(super) fn at(text: &str) -> Result<Self> {
         let url = HttpUrl::parse(text).map_err(|why| Error::dataset(shown(text), why))?;
         let place = url.to_string();
@@ -59,10 +59,10 @@ impl HttpSource {
         Ok(Self(Arc::new(HttpRoot { url, shown, http, form, unversioned })))
     }
 
-    /// The files that a manifest names by their URLs, which are their names here.
+    /// Makes the source for files that a manifest names by URLs. The URLs are the files' names.
     ///
     /// # Errors
-    /// Those of [`HttpSource::at`], which cannot come.
+    /// None in practice: the errors of [`HttpSource::at`] cannot occur here.
     pub(super) fn of_urls(urls: Arc<ManifestUrls>) -> Result<Self> {
         let found = Self::at("http://urls.invalid/")?;
         let _ = found.0.form.set(RootForm::Urls(urls));
@@ -70,13 +70,13 @@ impl HttpSource {
     }
 }
 
-/// A text that begins like a URL, without what may be secret in it.
+/// Returns a text that begins like a URL without its secrets.
 pub(super) fn shown(text: &str) -> String {
     if let Ok(url) = HttpUrl::parse(text) {
         let place = url.to_string();
         return place.trim_end_matches('/').to_owned();
     }
-    // Of what cannot be taken apart, all that may belong to a user and a password is left out, slashes included.
+    // If it cannot be parsed, drop everything that may belong to a user and password, including slashes.
     let (scheme, rest) = text.split_once(":/").unwrap_or(("", text));
     // A third slash, as in file:///x, begins a path.
     let root = if rest.starts_with("//") && !rest.contains('@') { "/" } else { "" };
@@ -87,7 +87,7 @@ pub(super) fn shown(text: &str) -> String {
 }
 
 impl HttpRoot {
-    /// What the root is.
+    /// Returns the kind of the root. The first call makes a request.
     fn form(&self) -> Result<&RootForm> {
         if let Some(form) = self.form.get() {
             return Ok(form);
@@ -96,7 +96,7 @@ impl HttpRoot {
         Ok(self.form.get_or_init(|| form))
     }
 
-    /// The URL of what has this name.
+    /// Returns the URL of the file or directory `name`; `None` if there can be none.
     fn url(&self, name: &[u8]) -> Result<Option<HttpUrl>> {
         Ok(match self.form()? {
             _ if name.is_empty() => Some(self.url.clone()),
@@ -107,13 +107,13 @@ impl HttpRoot {
         })
     }
 
-    /// What is asked of the server of a URL.
+    /// Returns the request target for a URL, with its limits on addresses.
     fn target(&self, url: HttpUrl) -> HttpTarget {
         let Some(urls) = self.urls() else { return HttpTarget::of(url) };
         HttpTarget { reach: urls.reach(&url), redirects: urls.elsewhere(), ..HttpTarget::of(url) }
     }
 
-    /// The URLs of a manifest, where these are the names of files.
+    /// Returns the URLs of a manifest, if the files' names are URLs.
     fn urls(&self) -> Option<&ManifestUrls> {
         if let Some(RootForm::Urls(urls)) = self.form.get() { Some(urls) } else { None }
     }
@@ -135,7 +135,7 @@ impl HttpRoot {
         self.http.fetch(&self.target(url.clone()), ask, most)
     }
 
-    /// What the server says of a file.
+    /// Asks the server for a file's size and version.
     fn look(&self, url: &HttpUrl) -> Result<Looked, GaveUp> {
         match self.fetch(url, Ask::Head, 0) {
             Ok(head) => match head.length() {
@@ -143,7 +143,7 @@ impl HttpRoot {
                 None if head.url.is_directory() || is_page(&head.headers) => return Ok(self.looked(head, 0)),
                 None => {}
             },
-            // Signed URLs are often good for one method alone, and some servers know no other.
+            // Signed URLs are often valid for one method only, and some servers support only GET.
             Err(gave_up) if !may_know_only_get(&gave_up.failure) => return Err(gave_up),
             Err(_) => {}
         }
@@ -157,8 +157,8 @@ impl HttpRoot {
         Ok(self.looked(first, size))
     }
 
-    /// The first byte of a file, of a server that knows no `HEAD`. If it knows no ranges either, to ask again would
-    /// change nothing, unless it says that it knows them: then another server may have answered in its name.
+    /// Requests the first byte of a file, from a server without `HEAD`. A server without ranges is not asked again,
+    /// unless it advertises them: then another server may have answered under the same name.
     fn first_byte(&self, url: &HttpUrl) -> Result<Fetched, GaveUp> {
         let target = self.target(url.clone());
         let explain = |failure, headers: &HeaderMap, _: &[u8]| match failure {
@@ -181,7 +181,7 @@ impl HttpRoot {
         Looked { stamp, is_page: is_page(&headers), url }
     }
 
-    /// The index page of a directory.
+    /// Requests the index page of a directory.
     fn page(&self, directory: &HttpUrl) -> Result<Fetched, GaveUp> {
         self.fetch(&directory.as_directory(), Ask::Whole, LARGEST_PAGE)
     }
@@ -190,11 +190,11 @@ impl HttpRoot {
         Error::io(what, self.path(name), gave_up.into())
     }
 
-    /// The stamp of a directory: a digest of its index page, of which more than names may be a part.
+    /// Returns the stamp of a directory: a digest of its index page, which may contain more than names.
     fn stamp_of_directory(&self, name: &[u8], url: &HttpUrl) -> Result<Seen> {
         match self.page(url) {
             Ok(page) => Ok(Seen::As(Stamp::of_text(&page.bytes))),
-            // A directory that cannot be listed may have files all the same, as a packed dataset's has.
+            // A directory that cannot be listed may still contain files, for example those of a packed dataset.
             Err(GaveUp { failure, .. }) if name.is_empty() && (failure.is_gone() || failure.is_denied()) => {
                 Ok(Seen::Unstamped)
             }
@@ -204,12 +204,12 @@ impl HttpRoot {
     }
 }
 
-/// What a server says of a file.
+/// A server's information about a file.
 struct Looked {
     stamp: Stamp,
-    /// Whether it is a page for people.
+    /// Whether it is an HTML page.
     is_page: bool,
-    /// The URL that gave it, redirects followed.
+    /// The URL that gave the answer, after redirects.
     url: HttpUrl,
 }
 
@@ -223,7 +223,7 @@ fn is_page(headers: &HeaderMap) -> bool {
     kind.trim_start().to_ascii_lowercase().starts_with("text/html")
 }
 
-/// The size of the whole file by the header of a part of it.
+/// Returns the size of the whole file from the headers of a range of it.
 fn total(headers: &HeaderMap) -> Option<u64> {
     super::ContentRange::of(headers).map(|range| range.total)
 }
@@ -236,7 +236,7 @@ impl DatasetSource for HttpSource {
     fn canonical(&self) -> Result<PathBuf> {
         self.0.form()?;
         let root = &*self.0;
-        // Other queries may name other files; of what may be secret a digest is kept.
+        // Another query may name another file. The query may be secret, so only its digest is stored.
         Ok(match root.url.naming_query() {
             Some(query) => {
                 let digest = Stamp::of_text(query.as_bytes()).inode;
@@ -302,11 +302,11 @@ impl DatasetSource for HttpSource {
         let root = &*self.0;
         let Some(url) = root.url(name)? else { return Ok(Seen::Gone) };
         if let (RootForm::List(_, stamp), true) = (root.form()?, name.is_empty()) {
-            // What is read is what this version lists, whatever is there by now; the next start sees that.
+            // A run reads the files that this version of the list names. A newer version counts from the next start on.
             return Ok(Seen::As(*stamp));
         }
         if root.urls().is_some() {
-            // It is that of a file, whatever it ends in.
+            // A URL of a manifest is always a file, even with a slash at its end.
             return match root.look(&url) {
                 Ok(found) => Ok(Seen::As(found.stamp)),
                 Err(gave_up) if gave_up.failure.is_gone() => Ok(Seen::Gone),
@@ -320,7 +320,7 @@ impl DatasetSource for HttpSource {
             Ok(found) if found.url.is_directory() => root.stamp_of_directory(name, &url),
             Ok(found) => Ok(Seen::As(found.stamp)),
             Err(gave_up) if gave_up.failure.is_gone() && matches!(root.form()?, RootForm::Directory) => {
-                // Some servers know a directory by its slash alone.
+                // Some servers find a directory only with a slash at the end of its URL.
                 root.stamp_of_directory(name, &url)
             }
             Err(gave_up) if gave_up.failure.is_gone() => Ok(Seen::Gone),
@@ -368,7 +368,7 @@ impl DatasetSource for HttpSource {
 
 impl RangeSource for HttpRoot {
     fn prepare<'a>(&'a self, name: &'a [u8], _: Ask) -> PreparedRequest<'a> {
-        // The form is known once there is an index; where it is not, a thread may wait for it.
+        // The root's kind is known once there is an index. Before that, this call blocks for a request.
         let url = self.url(name).and_then(|url| {
             url.ok_or_else(|| Error::io("open", self.path(name), std::io::ErrorKind::NotFound.into()))
         });
@@ -427,7 +427,7 @@ impl SourceDirectory for RemoteDirectory {
     }
 }
 
-/// Whether a path is one of a list's file, by its name.
+/// Whether a path is a list of shards, judging by its ending.
 fn is_list(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("txt"))
 }

@@ -1,10 +1,10 @@
-//! The index page that a server shows of a directory: which files and directories it links to.
+//! Parses a server's index page of a directory: the files and directories that it links to.
 
 use super::EntryKind;
 use crate::http::HttpUrl;
 use std::collections::BTreeMap;
 
-/// What lies in the directory, by the links of its page that lead to its direct children.
+/// Returns the entries of the directory: the links of its page that lead to direct children.
 pub(super) fn entries(directory: &HttpUrl, page: &[u8]) -> Vec<(Vec<u8>, EntryKind)> {
     let text = String::from_utf8_lossy(page);
     let mut found = BTreeMap::new();
@@ -23,7 +23,7 @@ pub(super) fn entries(directory: &HttpUrl, page: &[u8]) -> Vec<(Vec<u8>, EntryKi
     found.into_iter().collect()
 }
 
-/// The values of all attributes called `href`.
+/// Returns the values of all `href` attributes.
 fn references(mut text: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
         loop {
@@ -42,7 +42,7 @@ fn references(mut text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A text of a page with its entities replaced by what they stand for.
+/// Decodes the entities in a page's text.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn the_pages_of_the_usual_servers_are_understood() {
         use EntryKind::{Directory, File};
-        // As nginx, Apache and Python's http.server write them.
+        // Formats of nginx, Apache and Python's http.server.
         let nginx = "<a href=\"../\">../</a>\n<a href=\"cat/\">cat/</a> 25-Nov-2026 -\n\
                      <a href=\"a%20b.tar\">a b..&gt;</a>";
         assert_eq!(names(nginx), [("a b.tar".into(), File), ("cat".into(), Directory)]);

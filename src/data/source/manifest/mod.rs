@@ -1,4 +1,8 @@
-//! A manifest: a table whose rows name files, by paths relative to it and by URLs. The files come from several places.
+//! A manifest: a table with one file a row, named by path or URL. The files may be in several places.
+//!
+//! A path is relative to the manifest's directory. The name of a file in the dataset is the manifest's text without
+//! secrets, so that names stay the same when URLs are signed again (`names.rs`). A manifest on a server must not make
+//! this machine read local files or send its credentials elsewhere (`urls.rs`).
 
 mod names;
 mod urls;
@@ -17,19 +21,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How a table is written.
+/// Format of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableFormat {
-    /// Values with commas between them.
+    /// Comma-separated values.
     Commas,
-    /// Values with tabulators between them.
+    /// Tab-separated values.
     Tabulators,
-    /// An object of JSON on each line.
+    /// One JSON object a line.
     JsonLines,
 }
 
 impl TableFormat {
-    /// The endings of files' names, and what they say.
+    /// Filename endings with their formats.
     const ENDINGS: [(&'static str, Self); 4] = [
         ("csv", Self::Commas),
         ("tsv", Self::Tabulators),
@@ -37,7 +41,7 @@ impl TableFormat {
         ("ndjson", Self::JsonLines),
     ];
 
-    /// That of a file by its path or URL; `None` for what is no table.
+    /// Returns the format of a file from its path or URL; `None` if it is no table.
     pub fn of(path: &Path) -> Option<Self> {
         let file = match url(path) {
             Some(url) => Path::new(url.split(['?', '#']).next().unwrap_or_default()),
@@ -50,33 +54,33 @@ impl TableFormat {
         Self::ENDINGS.iter().find(|(known, _)| *known == ending).map(|(_, format)| *format)
     }
 
-    /// The endings in words.
+    /// Lists the endings for messages.
     pub fn endings() -> String {
         Self::ENDINGS.map(|(ending, _)| format!(".{ending}")).join(", ")
     }
 }
 
-/// A manifest, and the files that it names. The name of a file is what the manifest says of it, but for what is secret.
+/// A manifest and the files that it names. A file's name is the manifest's text without secrets.
 #[derive(Clone)]
 pub struct ManifestSource {
-    /// The manifest itself, by the empty name.
+    /// The manifest's own file, as the root of a place.
     file: Arc<dyn DatasetSource>,
-    /// Where its relative names lie.
+    /// Directory that relative names refer to.
     directory: Arc<dyn DatasetSource>,
     urls: Arc<ManifestUrls>,
-    /// The files on servers that it names by their URLs.
+    /// Files on HTTP servers, with their URLs as names.
     by_url: Arc<HttpSource>,
-    /// The buckets of object stores that it names, by what their URLs begin with.
+    /// Buckets of object stores that the manifest names, by URL.
     buckets: Arc<Mutex<BTreeMap<String, Arc<dyn DatasetSource>>>>,
-    /// Who watches requests while they are waited for, which buckets that are asked later are told.
+    /// Current watch, for buckets that are opened later.
     watch: Arc<Mutex<Option<Arc<dyn WaitWatch>>>>,
 }
 
 impl ManifestSource {
-    /// The manifest at `root`; `None` where its name is not one of a table, or it is a directory.
+    /// Opens the manifest at `root`; `None` if its ending is not one of a table, or if it is a directory.
     ///
     /// # Errors
-    /// [`Error::Dataset`] for a URL that cannot be read.
+    /// [`Error::Dataset`] for a URL that cannot be parsed.
     pub(super) fn at(root: &Path) -> Result<Option<Self>> {
         if TableFormat::of(root).is_none() || url(root).is_none() && root.is_dir() {
             return Ok(None);
@@ -99,27 +103,27 @@ impl ManifestSource {
         }))
     }
 
-    /// How the manifest is written.
+    /// Returns the format of the manifest.
     pub fn format(&self) -> Option<TableFormat> {
         TableFormat::of(&self.file.path(&[]))
     }
 
-    /// Takes what the manifest's rows name, one after another.
+    /// Starts to collect the names in the manifest's rows.
     pub fn names(&self) -> ManifestNames<'_> {
         ManifestNames::of(&self.urls)
     }
 
-    /// Whether a name is that of a file that is read by requests, whatever the manifest itself is.
+    /// Whether the file `name` is read by requests, wherever the manifest itself is.
     pub fn is_on_server(&self, name: &[u8]) -> bool {
         self.directory.is_remote() || Self::is_url(name)
     }
 
-    /// Whether a name is a URL, and no path.
+    /// Whether a name is a URL, as opposed to a path.
     pub fn is_url(name: &[u8]) -> bool {
         named_url(name).is_some()
     }
 
-    /// Where a file is, and its name there.
+    /// Returns the place of a file, and its name there.
     fn place_of<'a>(&self, name: &'a [u8]) -> Result<(Arc<dyn DatasetSource>, &'a [u8])> {
         let Some(text) = named_url(name) else {
             return Ok(match name {
@@ -146,7 +150,7 @@ impl ManifestSource {
         Ok((place, key))
     }
 
-    /// All places that were asked for something.
+    /// Returns all places that may have received queries.
     fn places_asked(&self) -> Vec<Arc<dyn DatasetSource>> {
         let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let own: [Arc<dyn DatasetSource>; 3] =
@@ -155,16 +159,16 @@ impl ManifestSource {
     }
 }
 
-/// The URL that a file's name is; `None` for a path.
+/// Returns the URL in a file's name; `None` for a path.
 fn named_url(name: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(name).ok()?;
     url(Path::new(text))
 }
 
-/// The URL of the directory that a file's URL is in, with the same query.
+/// Returns the URL of a file's directory, with the same query.
 fn above(text: &str) -> String {
     let (place, query) = text.split_at(text.find(['?', '#']).unwrap_or(text.len()));
-    // Keys of object stores may have what is a query elsewhere.
+    // In keys of object stores, `?` does not begin a query.
     let (place, query) = if urls::is_of_http(text) { (place, query) } else { (text, "") };
     format!("{}{query}", &place[..place.rfind('/').map_or(place.len(), |slash| slash + 1)])
 }
@@ -177,7 +181,7 @@ impl DatasetSource for ManifestSource {
         }
     }
 
-    /// A link to a manifest names other files than the manifest itself: those below its own directory.
+    /// A link to a manifest is not resolved: relative names refer to the link's own directory.
     fn canonical(&self) -> Result<PathBuf> {
         let target = self.file.canonical()?;
         let own = self.file.path(&[]);

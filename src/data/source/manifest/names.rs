@@ -1,4 +1,4 @@
-//! The names of a manifest's files: what its rows say, checked, and without what is secret.
+//! Names of a manifest's files: the texts of its rows, checked, and without secrets.
 
 use super::super::object_url::ObjectUrl;
 use super::super::{Stamp, url};
@@ -7,14 +7,14 @@ use crate::http::HttpUrl;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Takes what the rows of a manifest name.
+/// Collects the names in the rows of a manifest.
 pub struct ManifestNames<'a> {
     urls: &'a ManifestUrls,
-    /// The URLs with secrets, by their names.
+    /// URLs with secrets, by file name.
     secret: HashMap<Vec<u8>, HttpUrl>,
-    /// The names of the texts that have secrets.
+    /// File names by the text of the row, for texts with secrets.
     known: HashMap<String, Vec<u8>>,
-    /// How many texts are the same but for their secrets.
+    /// Number of different texts for each URL without secrets.
     alike: HashMap<String, u32>,
 }
 
@@ -23,10 +23,10 @@ impl<'a> ManifestNames<'a> {
         Self { urls, secret: HashMap::new(), known: HashMap::new(), alike: HashMap::new() }
     }
 
-    /// The name of the file that a row names by `text`.
+    /// Returns the name of the file that a row's `text` names.
     ///
     /// # Errors
-    /// Why there is none, in words that show nothing secret of it.
+    /// Why there is none, in words that contain nothing secret.
     pub fn take(&mut self, text: &str) -> Result<Vec<u8>, String> {
         if text.contains(['\0', '\n', '\r']) {
             return Err("names a file by more than one line, or with a NUL".to_owned());
@@ -51,7 +51,7 @@ impl<'a> ManifestNames<'a> {
         }
     }
 
-    /// The name of a file that is named by its path.
+    /// Returns the name of a file that is named by its path.
     fn path(&self, text: &str) -> Result<Vec<u8>, String> {
         if !self.urls.may_name_any_path() {
             let below = text.strip_prefix("./").unwrap_or(text);
@@ -64,8 +64,9 @@ impl<'a> ManifestNames<'a> {
         Ok(text.as_bytes().to_vec())
     }
 
-    /// The name of a file on a server. What a query names beside secrets is in it as a digest. What is the same without
-    /// its secrets is counted, in the order of the rows, so that the names stay when the manifest is signed anew.
+    /// Returns the name of a file on a server, without secrets. A digest replaces the part of the query that identifies
+    /// the file. URLs that are equal without their secrets get numbers in the order of the rows. So names stay the same
+    /// if the manifest's URLs are signed again.
     fn url(&mut self, text: &str) -> Result<Vec<u8>, String> {
         if let Some(name) = self.known.get(text) {
             return Ok(name.clone());
@@ -86,12 +87,12 @@ impl<'a> ManifestNames<'a> {
         Ok(name)
     }
 
-    /// Whether any file has a URL with a secret, so that the manifest must be read at every start.
+    /// Whether any URL contains a secret, so that the manifest must be read at every start.
     pub fn has_secrets(&self) -> bool {
         !self.secret.is_empty()
     }
 
-    /// Has the manifest's files asked for by the URLs that were taken.
+    /// Makes the collected URLs the targets of requests.
     pub fn learn(self) {
         self.urls.learn(self.secret);
     }

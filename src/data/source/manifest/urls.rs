@@ -1,4 +1,4 @@
-//! The URLs that a manifest names: what leads where, and which credentials go along.
+//! URLs in a manifest: the addresses that they may connect to, and the credentials for them.
 
 use super::super::object_url::{ObjectUrl, StoreKind};
 use super::super::url;
@@ -8,14 +8,14 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-/// What stands behind a URL that has a secret, which is left out: a query that is empty.
+/// Marks the name of a file whose URL contains a secret. It follows the URL, in place of the query.
 pub(super) const SECRET: char = '?';
 
-/// Where a manifest lies, as far as that says what it may name.
+/// Where a manifest is stored. This limits what it may name.
 enum ManifestPlace {
-    /// On a file system: what it names was chosen by who uses this machine.
+    /// On a file system: the user of this machine chose the files, so any path is valid.
     Local,
-    /// On a server.
+    /// On an HTTP server.
     Server(HttpUrl),
     /// In an object store.
     Store(Option<ObjectUrl>),
@@ -24,12 +24,12 @@ enum ManifestPlace {
 /// The URLs that a manifest names.
 pub(in crate::source) struct ManifestUrls {
     place: ManifestPlace,
-    /// Those with secrets, by the names that they have without them.
+    /// URLs with secrets, by their names without secrets.
     secret: RwLock<HashMap<Vec<u8>, HttpUrl>>,
 }
 
 impl ManifestUrls {
-    /// Those of the manifest at `root`.
+    /// Makes the URLs of the manifest at `root`.
     pub(super) fn of(root: &Path) -> Self {
         let place = match url(root) {
             None => ManifestPlace::Local,
@@ -41,29 +41,29 @@ impl ManifestUrls {
         Self { place, secret: RwLock::default() }
     }
 
-    /// Takes the URLs with secrets that the manifest has now.
+    /// Replaces the URLs with secrets by those of the manifest's current version.
     pub(super) fn learn(&self, secret: HashMap<Vec<u8>, HttpUrl>) {
         *self.secret.write().unwrap_or_else(PoisonError::into_inner) = secret;
     }
 
-    /// Whether the manifest may name files by paths that are not below it.
+    /// Whether the manifest may name files by paths outside its directory.
     pub(super) fn may_name_any_path(&self) -> bool {
         matches!(self.place, ManifestPlace::Local)
     }
 
-    /// The URL that a manifest's text is.
+    /// Parses a URL in the manifest's text.
     ///
     /// # Errors
-    /// Why it is not followed, in words that follow its name and show nothing secret of it.
+    /// Why it is not followed, in words that complete a sentence after its name. They contain nothing secret.
     pub(super) fn parse(&self, text: &str) -> Result<HttpUrl, String> {
         match &self.place {
-            // What proves to the manifest's own server who asks, goes to no other.
+            // `join` keeps the credentials of the manifest's URL only for the manifest's own server.
             ManifestPlace::Server(own) => own.join(text),
             _ => HttpUrl::parse(text),
         }
     }
 
-    /// Where a URL of the manifest may lead.
+    /// Returns the addresses that a URL of the manifest may connect to.
     pub(in crate::source) fn reach(&self, url: &HttpUrl) -> Reach {
         match &self.place {
             ManifestPlace::Server(own) if own.is_of_host(url) => Reach::Anywhere,
@@ -71,8 +71,8 @@ impl ManifestUrls {
         }
     }
 
-    /// Where it may lead on other hosts than its own. What lies on a server leads to no address that this machine alone
-    /// has, unless it lies at such a one itself.
+    /// Returns the addresses that URLs of the manifest may connect to on other hosts. A manifest on a server must not
+    /// name this machine's own addresses, unless it is stored on this machine itself.
     pub(in crate::source) fn elsewhere(&self) -> Reach {
         match &self.place {
             ManifestPlace::Local => Reach::NotNear,
@@ -81,8 +81,8 @@ impl ManifestUrls {
         }
     }
 
-    /// Whether an object may be asked for. An account's host is a part of its URL, and is shown this machine's
-    /// credentials, so that who writes a manifest elsewhere must not choose it.
+    /// Checks that an object may be requested. An Azure URL may name the account, and so the host to which this
+    /// machine's credentials are sent. The author of a manifest on a server must not choose that host.
     ///
     /// # Errors
     /// Why not, in words that follow its name.
@@ -97,10 +97,10 @@ impl ManifestUrls {
             .to_owned())
     }
 
-    /// The URL by which a file is asked for.
+    /// Returns the URL for requests of the file `name`.
     ///
     /// # Errors
-    /// [`Error::Dataset`] for a name that the manifest does not have.
+    /// [`Error::Dataset`] for a name that is not in the manifest.
     pub(in crate::source) fn url(&self, name: &[u8]) -> Result<HttpUrl> {
         let text = String::from_utf8_lossy(name);
         let fail = |why: &str| Error::dataset(PathBuf::from(&*text), why);
@@ -112,12 +112,12 @@ impl ManifestUrls {
     }
 }
 
-/// What of a bucket is the account.
+/// Returns the account in a bucket's name.
 fn account(bucket: &str) -> &str {
     bucket.rsplit_once('@').map_or(bucket, |(_, account)| account)
 }
 
-/// Whether a text is a URL that is asked for by HTTP.
+/// Whether a text is an HTTP URL.
 pub(super) fn is_of_http(text: &str) -> bool {
     is_http(text.as_bytes())
 }

@@ -1,9 +1,8 @@
-//! How the crate of the object stores reaches the network: by our client, so that proxies, trust and deadlines are
-//! those of all other requests.
+//! Connects the crate `object_store` to the network through our HTTP client, so that proxies, trust and deadlines are
+//! the same as for all other requests.
 //!
-//! Requests for objects are not sent by it at all: the crate makes and signs them, and whoever asked takes them from
-//! here. So each store's way of naming and signing is the crate's alone, and each byte of a sample is read by our own
-//! reader.
+//! Requests for objects are not sent through it at all. The crate makes and signs them, and the caller takes them from
+//! here ([`TakenRequest`]). So naming and signing are left to the crate, and our own reader reads all bytes of samples.
 
 use crate::http::{BlockingHttp, Fetched, HeaderMap, HttpFailure, HttpUrl, PlainRequest, Retries};
 use async_trait::async_trait;
@@ -17,44 +16,44 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a step of a request may take.
+/// Maximum duration of one step of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The same for what lies on this machine's own network, where mostly there is nothing.
+/// The same for link-local addresses, which usually do not answer.
 const NEAR_PATIENCE: Duration = Duration::from_secs(1);
-/// The most bytes of an answer: a page of a listing, or a token.
+/// Maximum number of bytes of an answer: a page of a listing, or a token.
 const LARGEST_ANSWER: u64 = 64 << 20;
 
-/// Where a request is put instead of being sent. It travels with the request, as an extension.
+/// Place for a signed request that is not sent. It is attached to the request as an extension.
 #[derive(Clone, Default)]
 pub(super) struct TakenRequest(Arc<Mutex<Option<HttpRequest>>>);
 
 impl TakenRequest {
-    /// The request, once it was made.
+    /// Returns the request, once it was made.
     pub(super) fn take(&self) -> Option<HttpRequest> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// Says, as an extension of a request, that it is for a page of a listing: whoever asked tries again, and wants to know
-/// what the server said, and whether it was asked at all or no credentials were had before.
+/// Marks a request, as an extension, as one for a page of a listing. Its caller retries, and needs the server's answer.
+/// It also needs to know whether the request was sent, or failed earlier for lack of credentials.
 #[derive(Clone, Default)]
 pub(super) struct ListingPage(Arc<AtomicBool>);
 
 impl ListingPage {
-    /// Whether the request was made.
+    /// Whether the request was sent.
     pub(super) fn was_asked(&self) -> bool {
         self.0.load(Relaxed)
     }
 }
 
-/// What became of a request.
+/// Why a request of the crate gave no answer.
 #[derive(Debug)]
 pub(super) enum StoreFailure {
-    /// It was taken, and not sent.
+    /// It was taken instead of sent.
     Taken,
-    /// There is no answer.
+    /// There was no answer.
     Unanswered(HttpFailure),
-    /// The server refuses it, and says why in its headers and in the body.
+    /// The server refused it; its headers and body say why.
     Refused(HttpFailure, HeaderMap, Vec<u8>),
 }
 
@@ -69,12 +68,12 @@ impl fmt::Display for StoreFailure {
 
 impl std::error::Error for StoreFailure {}
 
-/// The door of the crate to our client.
+/// The HTTP client as the crate uses it.
 #[derive(Clone)]
 pub(super) struct StoreConnector {
     http: Arc<BlockingHttp>,
-    /// Whether anybody who gives out credentials has answered. From then on one who does not is out of order, while
-    /// before that there may be nobody.
+    /// Whether a credential service has answered. After that, one that does not answer is out of order; before, there
+    /// may be none.
     has_answered: Arc<AtomicBool>,
 }
 
@@ -100,11 +99,11 @@ impl HttpService for StoreConnector {
         let page = request.extensions_mut().remove::<ListingPage>();
         page.iter().for_each(|page| page.0.store(true, Relaxed));
         let is_page = page.is_some();
-        // Whoever wants a page tries again itself.
+        // Callers of listing pages retry themselves.
         let fetched =
             if is_page { self.exchange(request).await } else { self.exchange_again(&request).await };
         let fetched = fetched.map_err(|failure| {
-            // Where nobody has answered yet, the crate asks once more.
+            // While no credential service has answered, let the crate retry once.
             let again = !is_page && failure.is_passing() && !self.has_answered.load(Relaxed);
             let kind = if again { HttpErrorKind::Connect } else { HttpErrorKind::Unknown };
             HttpError::new(kind, StoreFailure::Unanswered(failure))
@@ -126,7 +125,7 @@ impl StoreConnector {
         Self { http, has_answered: Arc::default() }
     }
 
-    /// Sends a request of one that looks for credentials, as often as other requests are made.
+    /// Sends a request for credentials, with retries.
     async fn exchange_again(&self, request: &HttpRequest) -> Result<Fetched, HttpFailure> {
         let mut retries = Retries::new();
         loop {
@@ -147,7 +146,7 @@ impl StoreConnector {
         }
     }
 
-    /// Sends a request and waits for its whole answer, on a thread that may wait.
+    /// Sends a request and waits for its complete answer, on a thread that may block.
     async fn exchange(&self, request: HttpRequest) -> Result<Fetched, HttpFailure> {
         let (parts, body) = request.into_parts();
         let url = HttpUrl::parse(&parts.uri.to_string())

@@ -1,4 +1,4 @@
-//! What a root in an object store is.
+//! Determines the kind of a root in an object store.
 
 use super::listing::{ListedObject, ObjectListing};
 use super::{ObjectDirectory, ObjectRoot};
@@ -9,20 +9,20 @@ use base::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The most bytes of a list of shards.
+/// Maximum size of a list of shards in bytes.
 const LONGEST_LIST: u64 = 256 << 20;
 
-/// What a root in an object store is.
+/// Kind of a root in an object store.
 pub(super) enum ObjectForm {
     /// A single object.
     File,
-    /// What the keys of all its objects begin with, up to a slash.
+    /// A prefix of keys, up to a slash.
     Directory,
-    /// A list of shards: the key of each by its name, and the stamp of the list that was read.
+    /// A list of shards: the key of each by its name, and the stamp of the list.
     List(BTreeMap<Vec<u8>, String>, Stamp),
 }
 
-/// Finds out what a root is.
+/// Determines the kind of a root.
 pub(super) fn find(root: &ObjectRoot) -> Result<ObjectForm> {
     let ObjectUrl { key, is_directory, .. } = &root.url;
     if *is_directory {
@@ -38,14 +38,14 @@ pub(super) fn find(root: &ObjectRoot) -> Result<ObjectForm> {
     }
     let has_below =
         || ObjectListing::read(root, &format!("{key}/"), true).map(|below| !below.entries.is_empty());
-    // Mostly its ending tells which it is, and stores that keep files fail when they are asked for a directory.
+    // Usually the ending tells. Stores on top of file systems fail if an object is requested at a directory's path.
     let is_likely_object = key.rsplit('/').next().is_some_and(|last| last.contains('.'));
     if !is_likely_object && has_below().map_err(failed)? {
         return Ok(ObjectForm::Directory);
     }
     match root.look(key) {
         Ok(_) => Ok(ObjectForm::File),
-        // Who may not list is told of a key that is not there that it is forbidden.
+        // Without the permission to list, stores answer "forbidden" for a missing key.
         Err(gave_up) if gave_up.failure.is_gone() || gave_up.failure.is_denied() => {
             if is_likely_object && has_below().map_err(failed)? {
                 return Ok(ObjectForm::Directory);
@@ -57,8 +57,8 @@ pub(super) fn find(root: &ObjectRoot) -> Result<ObjectForm> {
     }
 }
 
-/// The shards that a list at `url` names: one a line, relative to the list or a whole URL of its bucket. A shard's name
-/// is its key below the list's directory, or else its whole key.
+/// Parses the list of shards at `url`: one shard a line, relative to the list or as a whole URL of the same bucket. A
+/// shard's name is its key relative to the list's directory, or else its whole key.
 fn shards(url: &ObjectUrl, text: &[u8]) -> Result<BTreeMap<Vec<u8>, String>, String> {
     let text = std::str::from_utf8(without_mark(text)).map_err(|_| "it is no text".to_owned())?;
     let directory = url.key.rfind('/').map_or("", |slash| &url.key[..=slash]);
@@ -95,7 +95,7 @@ fn shards(url: &ObjectUrl, text: &[u8]) -> Result<BTreeMap<Vec<u8>, String>, Str
     Ok(shards)
 }
 
-/// The shards of a list as a directory of them, whose sizes are asked for.
+/// Makes a directory of the shards in a list. Their sizes are requested later.
 pub(super) fn listed_directory(
     root: Arc<ObjectRoot>,
     shards: &BTreeMap<Vec<u8>, String>,

@@ -1,4 +1,4 @@
-//! Lists what lies below a key, page by page.
+//! Lists the direct children of a key, page by page.
 
 use super::ObjectRoot;
 use super::connector::{ListingPage, StoreFailure};
@@ -10,24 +10,24 @@ use object_store::list::PaginatedListOptions;
 use sha2::{Digest, Sha256};
 use std::time::SystemTime;
 
-/// What lies directly below a key, sorted by name.
+/// The direct children of a key, sorted by name.
 pub(super) struct ObjectListing {
     pub(super) entries: Vec<ListedObject>,
 }
 
-/// An object, or what several keys have in common up to a slash.
+/// An object, or a common prefix of several keys up to a slash.
 pub(super) struct ListedObject {
     pub(super) name: Vec<u8>,
     pub(super) kind: EntryKind,
-    /// The number of bytes of an object.
+    /// Size of an object in bytes.
     pub(super) size: Option<u64>,
-    /// The stamp of an object of which the listing tells the ETag, by which it is known when it is read.
+    /// Stamp of an object, if the listing contains its ETag. Answers are compared with it when the object is read.
     pub(super) stamp: Option<Stamp>,
 }
 
 impl ObjectListing {
-    /// Lists what lies below `prefix`, which is empty or ends in a slash; of a lot only the first page if `one` is
-    /// enough.
+    /// Lists the direct children of `prefix`, which is empty or ends in a slash. With `one`, stops after the first page
+    /// with an entry.
     pub(super) fn read(root: &ObjectRoot, prefix: &str, one: bool) -> Result<Self, GaveUp> {
         let once = |failure| GaveUp { failure, tries: 1 };
         let mut entries = Vec::new();
@@ -43,14 +43,14 @@ impl ObjectListing {
             }
         });
         read.map_err(once)??;
-        // An object of a directory's name stands for the directory.
+        // If an object and a directory have the same name, keep the directory.
         let order = |entry: &ListedObject| entry.kind != EntryKind::Directory;
         entries.sort_unstable_by(|a, b| a.name.cmp(&b.name).then(order(a).cmp(&order(b))));
         entries.dedup_by(|a, b| a.name == b.name);
         Ok(Self { entries })
     }
 
-    /// A stamp that changes with the names and the sizes.
+    /// Returns a stamp that depends on names and sizes.
     pub(super) fn stamp(&self) -> Stamp {
         let mut digest = Sha256::new();
         for ListedObject { name, size, .. } in &self.entries {
@@ -63,14 +63,14 @@ impl ObjectListing {
         Stamp { inode, ..Stamp::default() }
     }
 
-    /// The object or directory that is called so.
+    /// Returns the entry `name`.
     pub(super) fn get(&self, name: &[u8]) -> Option<&ListedObject> {
         let at = self.entries.binary_search_by(|entry| entry.name.as_slice().cmp(name)).ok()?;
         self.entries.get(at)
     }
 }
 
-/// Asks for a page as often as it takes, signed anew each time. Returns what leads to the next one, too.
+/// Requests a page, with retries that are signed again each time. Also returns the token of the next page.
 async fn page(
     root: &ObjectRoot,
     prefix: &str,
@@ -109,7 +109,7 @@ async fn page(
     }
 }
 
-/// Takes over what a page has.
+/// Appends the entries of a page.
 fn take(page: ListResult, prefix: &str, entries: &mut Vec<ListedObject>) {
     for directory in page.common_prefixes {
         let name = below(directory.as_ref(), prefix);
@@ -121,7 +121,7 @@ fn take(page: ListResult, prefix: &str, entries: &mut Vec<ListedObject>) {
         }));
     }
     for object in page.objects {
-        // What stands for the directory itself has a size of nothing and the directory's key.
+        // Skip the empty placeholder object that has the directory's own key.
         let Some(name) = below(object.location.as_ref(), prefix) else { continue };
         let modified = SystemTime::from(object.last_modified);
         let etag = object.e_tag.as_ref().filter(|etag| !etag.is_empty());
@@ -130,7 +130,7 @@ fn take(page: ListResult, prefix: &str, entries: &mut Vec<ListedObject>) {
     }
 }
 
-/// The name below a prefix of what is directly there.
+/// Returns the name of a direct child of a prefix; `None` for any other key.
 fn below(key: &str, prefix: &str) -> Option<Vec<u8>> {
     let name = key.strip_prefix(prefix)?;
     (!name.is_empty() && !name.contains('/')).then(|| name.as_bytes().to_vec())

@@ -1,7 +1,7 @@
-//! Datasets in object stores: Amazon S3 and what speaks its protocol, Google Cloud Storage, Azure Blob Storage.
+//! Datasets in object stores: Amazon S3 and stores with its protocol, Google Cloud Storage, Azure Blob Storage.
 //!
-//! A well-kept crate finds credentials and keeps them fresh, names and signs requests, and reads listings. The bytes of
-//! samples do not pass through it: [`RangeSource`] hands requests that it signed to the reader of all servers.
+//! The crate `object_store` finds and refreshes credentials, makes and signs requests, and parses listings. The bytes
+//! of samples do not pass through it: [`RangeSource`] passes its signed requests to the reader of all servers.
 
 mod connector;
 mod form;
@@ -38,48 +38,48 @@ use std::time::{Duration, Instant};
 use stores::OpenStore;
 use tokio::time::timeout;
 
-/// For how long what a listing told of an object is as good as asking for it.
+/// How long an object's entry in a listing replaces a request for it.
 const REMEMBERED: Duration = Duration::from_secs(30);
-/// The most objects that are remembered from listings.
+/// Maximum number of objects that are remembered from listings.
 const MOST_REMEMBERED: usize = 100_000;
-/// How often credentials that are no longer valid are looked for anew.
+/// Minimum time between two searches for new credentials.
 const RENEWED: Duration = Duration::from_secs(60);
-/// How long it may take to sign a request, with all tries to get credentials.
+/// Maximum duration of signing a request, including all tries to get credentials.
 const LONGEST_SIGNING: Duration = Duration::from_secs(20);
-/// For how long after that requests may still come back that were signed with the old ones.
+/// How long after a renewal of credentials answers to requests with the old ones may still arrive.
 const UNDERWAY: Duration = Duration::from_secs(5);
 
 /// A root in an object store.
 pub(super) struct ObjectSource(Arc<ObjectRoot>);
 
-/// What all who read from a root share.
+/// State that all readers of a root share.
 struct ObjectRoot {
     url: ObjectUrl,
-    /// The URL as it is shown.
+    /// URL for messages.
     shown: PathBuf,
     http: Arc<BlockingHttp>,
     store: RwLock<Arc<OpenStore>>,
-    /// When credentials were looked for anew.
+    /// When credentials were renewed last.
     renewed: Mutex<Option<Instant>>,
     signed: SignedRequests,
-    /// What the root is, once a request has told.
+    /// Kind of the root, once a request has determined it.
     form: OnceLock<ObjectForm>,
-    /// What listings told of objects, by key, and when.
+    /// Stamps of objects from listings, by key, with the time of the listing.
     remembered: Mutex<HashMap<String, (Instant, Stamp)>>,
 }
 
 impl ObjectSource {
-    /// The place at a URL. Nothing is asked yet.
+    /// Makes the source for a URL, without any request.
     ///
     /// # Errors
-    /// [`Error::Dataset`] where the environment is not enough to know the store, or contradicts itself.
+    /// [`Error::Dataset`] if the environment does not determine the store, or contradicts itself.
     pub(super) fn at(url: ObjectUrl) -> Result<Self> {
         let shown = PathBuf::from(url.shown());
         let http = Arc::<BlockingHttp>::default();
         let store = stores::open(&url, &http).map_err(|why| Error::dataset(&shown, why))?;
         let form = OnceLock::new();
         if url.is_directory {
-            // Nothing needs to be asked for that.
+            // A URL with a slash at its end needs no request.
             form.get_or_init(|| ObjectForm::Directory);
         }
         Ok(Self(Arc::new(ObjectRoot {
@@ -100,7 +100,7 @@ impl ObjectRoot {
         self.store.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What the root is.
+    /// Returns the kind of the root. The first call may make requests.
     fn form(&self) -> Result<&ObjectForm> {
         if let Some(form) = self.form.get() {
             return Ok(form);
@@ -109,7 +109,7 @@ impl ObjectRoot {
         Ok(self.form.get_or_init(|| form))
     }
 
-    /// The key of what has this name; `None` where there can be nothing.
+    /// Returns the key of the file or directory `name`; `None` if there can be none.
     fn key(&self, name: &[u8]) -> Result<Option<String>> {
         let Ok(name) = std::str::from_utf8(name) else { return Ok(None) };
         Ok(match self.form()? {
@@ -139,9 +139,9 @@ impl ObjectRoot {
         Error::io(what, self.path(name), ErrorKind::NotFound.into())
     }
 
-    /// A request for an object, signed for `ask`.
+    /// Returns a request for an object, signed for `ask`.
     async fn signed(&self, key: &str, ask: Ask) -> Result<HttpTarget, HttpFailure> {
-        // Azure wants the range signed, too.
+        // Azure requires the range to be signed, too.
         if self.url.kind == StoreKind::Azure || !matches!(ask, Ask::Range(..)) {
             return self.sign(key, ask).await;
         }
@@ -154,8 +154,8 @@ impl ObjectRoot {
         Ok(target)
     }
 
-    /// Has the crate make a request, and takes it. Credentials may have to be asked for, which others wait for, too: so
-    /// that takes a limited time, after which somebody else may ask.
+    /// Makes a signed request with the crate, and takes it before it is sent. The crate may have to request credentials
+    /// first, and other callers wait for them, too. So signing has a time limit, after which another caller may try.
     async fn sign(&self, key: &str, ask: Ask) -> Result<HttpTarget, HttpFailure> {
         let signed = timeout(LONGEST_SIGNING, self.sign_once(key, ask)).await;
         let late = |_| {
@@ -191,7 +191,7 @@ impl ObjectRoot {
         Ok(HttpTarget { headers, ..HttpTarget::of(url) })
     }
 
-    /// What a refusal means. Credentials that are no longer valid are looked for anew, once in a while.
+    /// Interprets a refusal. If the credentials have expired, looks for new ones, at most once in [`RENEWED`].
     fn explained(&self, failure: HttpFailure, headers: &HeaderMap, body: &[u8]) -> HttpFailure {
         let refusal = refusal::explain(&self.store(), &self.url.bucket, failure, headers, body);
         if !refusal.expired {
@@ -207,7 +207,7 @@ impl ObjectRoot {
         } else if since.is_some_and(|since| since > UNDERWAY) {
             return refusal.failure;
         }
-        // The next try is signed with what was found now.
+        // The next try is signed with the new credentials.
         HttpFailure::Broken(refusal.failure.to_string())
     }
 
@@ -226,7 +226,7 @@ impl ObjectRoot {
         self.http.fetch_prepared(async || self.signed(key, ask).await, explain, ask, most, check)
     }
 
-    /// The stamp of an object.
+    /// Returns the stamp of an object.
     fn look(&self, key: &str) -> Result<Stamp, GaveUp> {
         if let Some((at, stamp)) = self.remembered().remove(key)
             && at.elapsed() < REMEMBERED
@@ -234,7 +234,7 @@ impl ObjectRoot {
             return Ok(stamp);
         }
         let looked = match self.fetch(key, Ask::Head, 0) {
-            // A head has no body that could say why it is refused.
+            // The answer to a HEAD request has no body with the reason of a refusal.
             Err(GaveUp { failure, .. }) if failure.status().is_some() && !failure.is_gone() => {
                 self.fetch(key, Ask::Range(0, 0), 1)?
             }
@@ -249,7 +249,7 @@ impl ObjectRoot {
         Ok(Stamp::of_object(size, &looked.headers))
     }
 
-    /// Lists what is directly below a key. What it tells of objects is good for one look each, for a while.
+    /// Lists the direct children of a key. Remembers each object's stamp for one later query.
     fn list(&self, key: &str) -> Result<ObjectListing, GaveUp> {
         let prefix = if key.is_empty() { String::new() } else { format!("{key}/") };
         let listing = ObjectListing::read(self, &prefix, false)?;
@@ -269,12 +269,13 @@ impl ObjectRoot {
         self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a directory looks like; there is none without anything in it.
+    /// Returns the state of a directory. A directory without entries does not exist.
     fn look_at_directory(&self, name: &[u8], key: &str) -> Result<Seen> {
         match self.list(key) {
             Ok(listing) if listing.entries.is_empty() => Ok(Seen::Gone),
             Ok(listing) => Ok(Seen::As(listing.stamp())),
-            // Who may not list may read all the same, as the shards of a packed dataset.
+            // Without the permission to list, reading may still be allowed, for example of the shards of a packed
+            // dataset.
             Err(gave_up) if name.is_empty() && gave_up.failure.is_denied() => Ok(Seen::Unstamped),
             Err(gave_up) => Err(self.failed("list", name, gave_up)),
         }
@@ -348,11 +349,11 @@ impl DatasetSource for ObjectSource {
         match root.form()? {
             ObjectForm::Directory if name.is_empty() => return root.look_at_directory(name, &key),
             ObjectForm::Directory => {}
-            // What is read is what this version lists, whatever is there by now; the next start sees that.
+            // A run reads the files that this version of the list names. A newer version counts from the next start on.
             ObjectForm::List(_, stamp) if name.is_empty() => return Ok(Seen::As(*stamp)),
             ObjectForm::File | ObjectForm::List(..) => return root.look_at_object(name, &key),
         }
-        // Whether it is an object or a directory is not known: mostly its ending tells.
+        // The name may be an object or a directory. Usually the ending tells, so try the more likely kind first.
         let last = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
         if last.contains(&b'.') {
             match root.look_at_object(name, &key)? {
@@ -394,7 +395,7 @@ impl RangeSource for ObjectRoot {
 
     fn prepare<'a>(&'a self, name: &'a [u8], ask: Ask) -> PreparedRequest<'a> {
         Box::pin(async move {
-            // Whoever drives a reader cannot wait for the request that finds it out.
+            // The thread that drives a reader must not block for the request that determines the root's kind.
             if self.form.get().is_none() {
                 return Err(Error::Internal(format!("{} was not looked at", self.shown.display())));
             }

@@ -1,25 +1,25 @@
-//! Requests that are used more than once. A signature says who asks for which object and when, and stores take it for
-//! some minutes; which bytes are asked for need not be signed. So all samples of a shard share one for a while.
+//! A cache of signed requests. A signature covers the requester, the object and the time, and stores accept it for some
+//! minutes. The range need not be signed, so all samples of a shard share a signed request for a while.
 
 use crate::http::HttpTarget;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// For how long a signed request is used. Stores take it for fifteen minutes, by their clock.
+/// How long a signed request is used. Stores accept it for fifteen minutes, by their clock.
 const USED: Duration = Duration::from_secs(60);
-/// The most that are kept.
+/// Maximum number of cached requests.
 const MOST: usize = 4096;
 
-/// The requests that are kept.
+/// The cached requests.
 #[derive(Default)]
 pub(super) struct SignedRequests(Mutex<KeptRequests>);
 
 #[derive(Default)]
 struct KeptRequests {
-    /// The requests by their keys, and when they were signed.
+    /// Requests by key, with the time of signing.
     signed: HashMap<String, (Instant, HttpTarget)>,
-    /// How often credentials were replaced.
+    /// Number of times that credentials were replaced.
     turn: u64,
 }
 
@@ -28,19 +28,19 @@ impl SignedRequests {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Which credentials are current: what is signed with them now is kept only as long as they are.
+    /// Returns the number of the current credentials, for [`SignedRequests::keep`].
     pub(super) fn turn(&self) -> u64 {
         self.kept().turn
     }
 
-    /// A request for an object that was signed a moment ago.
+    /// Returns a request for an object, if one was signed a moment ago.
     pub(super) fn get(&self, key: &str) -> Option<HttpTarget> {
         let kept = self.kept();
         let (signed, target) = kept.signed.get(key)?;
         (signed.elapsed() < USED).then(|| target.clone())
     }
 
-    /// Keeps a request that was signed now, with the credentials that were current at this turn.
+    /// Caches a request that was signed just now, unless credentials were replaced since `turn` was read.
     pub(super) fn keep(&self, key: &str, target: &HttpTarget, turn: u64) {
         let KeptRequests { signed, turn: current } = &mut *self.kept();
         if turn != *current {
@@ -54,7 +54,7 @@ impl SignedRequests {
         }
     }
 
-    /// Forgets all, because they were signed with credentials that are no longer valid.
+    /// Drops all requests, because their credentials are no longer valid.
     pub(super) fn clear(&self) {
         let mut kept = self.kept();
         kept.signed.clear();
@@ -76,7 +76,7 @@ mod tests {
         assert!(kept.get("a").is_some());
         kept.clear();
         assert!(kept.get("a").is_none());
-        // A request may have been signed while credentials were replaced.
+        // Credentials may be replaced while a request is being signed.
         kept.keep("a", &target, old);
         assert!(kept.get("a").is_none());
         kept.keep("a", &target, kept.turn());

@@ -1,34 +1,34 @@
-//! The files in which the tools of Amazon's stores keep keys, regions and endpoints, by profiles: `~/.aws/credentials`
-//! and `~/.aws/config`.
+//! Reads the files in which Amazon's tools keep keys, regions and endpoints by profile: `~/.aws/credentials` and
+//! `~/.aws/config`.
 
 use std::collections::HashMap;
 use std::env;
 use std::path::PathBuf;
 
-/// What the files say of the profile that is chosen.
+/// Settings of the selected profile.
 #[derive(Default)]
 pub(super) struct AwsProfile {
     pub(super) name: String,
-    /// The file that has the keys, or else the one that would.
+    /// The file with the keys, or the configuration file if there are none.
     pub(super) file: PathBuf,
     pub(super) keys: Option<ProfileKeys>,
     pub(super) region: Option<String>,
     pub(super) endpoint: Option<String>,
-    /// How it has credentials that are not understood here, in words that follow its name.
+    /// How the profile gets credentials if that is not supported here, in words that follow its name.
     pub(super) unusable: Option<&'static str>,
 }
 
-/// Keys as a file has them.
+/// Keys from a file.
 pub(super) struct ProfileKeys {
     pub(super) id: String,
     pub(super) secret: String,
     pub(super) token: Option<String>,
 }
 
-/// Finds what the files say of the profile of `AWS_PROFILE`, or else of `default`.
+/// Reads the profile that `AWS_PROFILE` names, or else `default`.
 ///
 /// # Errors
-/// Where a profile is asked for by its name, and no file has it.
+/// A message if a profile is named, but no file contains it.
 pub(super) fn find() -> Result<AwsProfile, String> {
     let asked = ["AWS_PROFILE", "AWS_DEFAULT_PROFILE"].iter().find_map(|name| env::var(name).ok());
     let asked = asked.filter(|name| !name.is_empty());
@@ -51,7 +51,7 @@ pub(super) fn find() -> Result<AwsProfile, String> {
     }
     let (keys, mut settings) = (keys.unwrap_or_default(), settings.unwrap_or_default());
     let file = if keys.is_empty() { config } else { credentials };
-    // Each file may hold all of it; the one for keys goes first.
+    // Either file may contain all settings. Those of the credentials file take precedence.
     settings.extend(keys);
     let mut take = |key: &str| settings.remove(key);
     let found = (take("aws_access_key_id"), take("aws_secret_access_key"), take("aws_session_token"));
@@ -71,7 +71,7 @@ pub(super) fn find() -> Result<AwsProfile, String> {
     Ok(AwsProfile { name, file, keys, region, endpoint, unusable })
 }
 
-/// The settings of a section of a file; `None` where it has no such section. Settings below another are passed over.
+/// Returns the settings of a section; `None` if there is no such section. Nested settings are skipped.
 fn section(text: &str, name: &str) -> Option<HashMap<String, String>> {
     let mut found: Option<HashMap<String, String>> = None;
     let mut within = false;
@@ -90,7 +90,7 @@ fn section(text: &str, name: &str) -> Option<HashMap<String, String>> {
         if let (true, false, Some((key, value)), Some(found)) =
             (within, line.starts_with([' ', '\t']), trimmed.split_once('='), &mut found)
         {
-            // A remark behind a value begins with a space and a mark.
+            // A comment after a value begins with a space and a hash.
             let value = value.split(" #").next().unwrap_or_default().trim();
             found.insert(key.trim().to_ascii_lowercase(), value.to_owned());
         }

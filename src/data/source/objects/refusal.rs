@@ -1,17 +1,17 @@
-//! What a store means by a refusal, in a sentence that says what to do. What it says is never shown as it is, since it
-//! may repeat what was signed.
+//! Explains a store's refusal, with a message that says what to do. The store's own text is never shown, because it may
+//! repeat signed data.
 
 use super::stores::OpenStore;
 use crate::http::{HeaderMap, HttpFailure, StatusCode};
 
-/// What a refusal means.
+/// A refusal with its explanation.
 pub(super) struct ExplainedRefusal {
     pub(super) failure: HttpFailure,
-    /// Whether other credentials of the same kind may do, because these are no longer valid.
+    /// Whether the credentials have expired, so that newer ones of the same kind may work.
     pub(super) expired: bool,
 }
 
-/// What the names of errors say that tell of credentials which were valid once.
+/// Error codes for credentials that were valid once.
 const EXPIRED: [&str; 5] = [
     "ExpiredToken",
     "ExpiredTokenException",
@@ -20,7 +20,7 @@ const EXPIRED: [&str; 5] = [
     "InvalidAuthenticationInfo",
 ];
 
-/// Explains a failure that `store` has of its bucket, by the headers and the body of the answer.
+/// Explains a failure of `store` for its bucket, from the headers and body of the answer.
 pub(super) fn explain(
     store: &OpenStore,
     bucket: &str,
@@ -87,14 +87,14 @@ pub(super) fn explain(
     }
 }
 
-/// The text of an element of an error's document, if it is a word.
+/// Returns the text of an element of an error document, reduced to a word.
 fn element(body: &str, name: &str) -> Option<String> {
     let (_, rest) = body.split_once(&format!("<{name}>"))?;
     let (text, _) = rest.split_once("</")?;
     Some(word(text)).filter(|word| !word.is_empty())
 }
 
-/// A word of a server's, without anything that a word has not.
+/// Keeps only the characters of a word, at most 64, of a server's text.
 fn word(text: &str) -> String {
     text.trim().chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).take(64).collect()
 }

@@ -1,5 +1,5 @@
-//! Opens stores by what the environment says: endpoints, regions, credentials. Which kind of credentials is used is
-//! known by its name alone.
+//! Opens object stores as the environment describes them: endpoints, regions, credentials. The kind of credentials is
+//! kept as text only, for messages.
 
 use super::connector::{StoreConnector, StoreFailure};
 use super::profile::{self, AwsProfile};
@@ -15,19 +15,19 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A store as it was opened. Its credentials are looked for once a request needs them.
+/// An open store. Its credentials are looked for when a request first needs them.
 pub(super) struct OpenStore {
     pub(super) objects: Arc<dyn ObjectStore>,
     pub(super) pages: Arc<dyn PaginatedListStore>,
-    /// Which credentials are used, in words.
+    /// Kind of the credentials, for messages.
     pub(super) credentials: String,
-    /// Whether none are.
+    /// Whether requests are not signed.
     pub(super) is_anonymous: bool,
-    /// The region that requests are signed for.
+    /// Region that requests are signed for.
     pub(super) region: Option<String>,
 }
 
-/// How often those are asked who give out credentials.
+/// Retry settings of the crate for credential requests.
 fn patience() -> RetryConfig {
     RetryConfig {
         max_retries: 1,
@@ -49,7 +49,7 @@ pub(super) fn open(url: &ObjectUrl, http: &Arc<BlockingHttp>) -> Result<OpenStor
     }
 }
 
-/// Opens a store of Amazon's protocol. Where the environment has no keys, those of the profile are taken.
+/// Opens a store with Amazon's protocol. Keys of the profile are used if the environment has none.
 fn s3(url: &ObjectUrl, connector: StoreConnector) -> Result<OpenStore, String> {
     use AmazonS3ConfigKey as Key;
     let mut builder = AmazonS3Builder::from_env();
@@ -178,14 +178,14 @@ fn azure(url: &ObjectUrl, connector: StoreConnector) -> Result<OpenStore, String
 }
 
 impl OpenStore {
-    /// The failure of a request that could not be made, because no credentials were had for it.
+    /// Returns the failure of a request that could not be signed for lack of credentials.
     pub(super) fn unprepared(&self, kind: StoreKind, error: &object_store::Error) -> HttpFailure {
         let tried = format!("{}: {}", self.credentials, innermost(error));
         HttpFailure::Final(no_credentials(kind, Some(&tried)))
     }
 }
 
-/// What to do without credentials, and what was tried last.
+/// Returns the message for missing credentials, with the last attempt.
 fn no_credentials(kind: StoreKind, tried: Option<&str>) -> String {
     let (keys, public) = match kind {
         StoreKind::S3 => {
@@ -198,7 +198,7 @@ fn no_credentials(kind: StoreKind, tried: Option<&str>) -> String {
     format!("no credentials were found: set {keys}, or for what is public {public}{tried}")
 }
 
-/// What the crate met in the end, in one line. Its outer errors repeat addresses, in which tokens may stand.
+/// Returns the innermost error of the crate, in one line. The outer errors contain addresses, perhaps with tokens.
 pub(super) fn innermost(error: &object_store::Error) -> String {
     let mut last: &dyn StdError = error;
     while let Some(source) = last.source() {
@@ -210,7 +210,7 @@ pub(super) fn innermost(error: &object_store::Error) -> String {
     line.chars().take(200).collect()
 }
 
-/// What our client made of a request of the crate's.
+/// Returns the failure of our HTTP client within an error of the crate.
 pub(super) fn failure_within(error: &object_store::Error) -> Option<&StoreFailure> {
     let mut last: &dyn StdError = error;
     loop {

@@ -1,23 +1,23 @@
-//! The documents that explain the settings: Python's docstrings, signatures and stub, and `docs/settings.md`.
+//! Writes the documents about the settings: Python's docstrings, signatures and stub, and `docs/settings.md`.
 
 use super::{LoaderKind, RESOURCES_MAY_BE, Setting, SettingsObject, Topic};
 use base::text::wrapped;
 
-/// The largest number of columns of a line, as everywhere in this project.
+/// Most columns of a line.
 const WIDTH: usize = 120;
 
 /// A parameter of one of Python's classes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
-    /// The parameter's name.
+    /// Name of the parameter.
     pub name: &'static str,
-    /// The default as Python writes it; `None` where the parameter must be given.
+    /// The default as Python writes it; `None` if the parameter is required.
     pub default: Option<String>,
     /// The type, for type checkers.
     pub annotation: String,
-    /// Whether it can be given without its name.
+    /// Whether it can be passed by position.
     pub positional: bool,
-    /// The meaning of the parameter.
+    /// Meaning of the parameter.
     pub doc: String,
 }
 
@@ -31,12 +31,12 @@ pub enum SettingsClass {
 }
 
 impl SettingsClass {
-    /// All classes. The loaders come last, because they take objects of the others.
+    /// Returns all classes. The loaders come last, because they take objects of the others.
     pub fn all() -> impl Iterator<Item = Self> {
         SettingsObject::ALL.map(Self::Object).into_iter().chain(LoaderKind::ALL.map(Self::Loader))
     }
 
-    /// The class's name in Python.
+    /// Returns the class's name in Python.
     pub fn name(self) -> &'static str {
         match self {
             Self::Loader(loader) => loader.name(),
@@ -44,7 +44,7 @@ impl SettingsClass {
         }
     }
 
-    /// What the class is, in one line.
+    /// Returns the summary of the class, in one line.
     fn summary(self) -> &'static str {
         match self {
             Self::Loader(LoaderKind::Images) => {
@@ -58,7 +58,7 @@ impl SettingsClass {
         }
     }
 
-    /// The paragraph below that line.
+    /// Returns the paragraph below the summary.
     fn story(self) -> &'static str {
         match self {
             Self::Loader(LoaderKind::Images) => {
@@ -72,7 +72,7 @@ impl SettingsClass {
         }
     }
 
-    /// The errors that it raises, and when.
+    /// Returns the errors that the class raises, each with its condition.
     fn raises(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Loader(LoaderKind::Images) => &[
@@ -94,7 +94,7 @@ impl SettingsClass {
     }
 }
 
-/// The parameter for the path of a loader.
+/// Returns the parameter for the path of a loader.
 fn path_of(loader: LoaderKind) -> Parameter {
     let doc = match loader {
         LoaderKind::Images => {
@@ -121,7 +121,7 @@ fn path_of(loader: LoaderKind) -> Parameter {
     }
 }
 
-/// The parameters of a class, in their order.
+/// Returns the parameters of a class, in order.
 pub fn parameters(class: SettingsClass) -> Vec<Parameter> {
     match class {
         SettingsClass::Loader(loader) => parameters_of(loader),
@@ -154,7 +154,7 @@ fn parameters_of(loader: LoaderKind) -> Vec<Parameter> {
     parameters
 }
 
-/// The meaning of the keyword `resources`.
+/// Description of the keyword `resources`.
 const RESOURCES: &str = "`threads`, `memory` and others of these settings in one object, a `foreload.Resources`, or in \
     a dict; what it says cannot be said beside it. None: each by itself.";
 
@@ -164,7 +164,7 @@ fn member(object: SettingsObject, number: usize, setting: &Setting) -> Parameter
     Parameter {
         name: setting.member.map_or(setting.name, |member| member.name),
         default: (!positional).then(|| setting.default(LoaderKind::Images)),
-        // What must be given is not None.
+        // A required parameter does not accept None.
         annotation: match positional {
             true => annotation.trim_end_matches(" | None").to_owned(),
             false => annotation,
@@ -174,7 +174,7 @@ fn member(object: SettingsObject, number: usize, setting: &Setting) -> Parameter
     }
 }
 
-/// The docstring of a class, which begins at the left margin.
+/// Returns the docstring of a class, which begins at the left margin.
 pub fn docstring(class: SettingsClass) -> String {
     // In the stub, the docstring is indented.
     let width = WIDTH - 4;
@@ -192,7 +192,8 @@ pub fn docstring(class: SettingsClass) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The parameters as Python writes them, `path, *, batch_size=64, ...`; `typed` with their types, as in the stub.
+/// Returns the parameters as Python writes them, `path, *, batch_size=64, ...`; with `typed` also their types, as in
+/// the stub.
 pub fn signature(class: SettingsClass, typed: bool) -> Vec<String> {
     let mut written = Vec::new();
     let mut by_name = false;
@@ -211,7 +212,7 @@ pub fn signature(class: SettingsClass, typed: bool) -> Vec<String> {
     written
 }
 
-/// The stub of a class: its head, its docstring, `__new__`, and the attributes of an object.
+/// Returns the stub of a class: its head, its docstring, `__new__`, and the attributes of an object.
 pub fn stub(class: SettingsClass) -> String {
     let base = if matches!(class, SettingsClass::Loader(_)) { "(Loader)" } else { "" };
     let mut text = format!("@final\nclass {}{base}:\n    \"\"\"", class.name());
@@ -232,7 +233,7 @@ pub fn stub(class: SettingsClass) -> String {
     text
 }
 
-/// The stub of all objects that loaders take, a file of its own.
+/// Returns the stub of all objects that loaders take, which is a separate file.
 pub fn stub_of_objects() -> String {
     let classes = SettingsObject::ALL.map(|object| {
         stub(SettingsClass::Object(object))
@@ -248,7 +249,7 @@ pub fn stub_of_objects() -> String {
     )
 }
 
-/// The text of `docs/settings.md`: every setting, by topic.
+/// Returns the text of `docs/settings.md`: every setting, by topic.
 pub fn manual() -> String {
     let mut lines = wrapped(INTRODUCTION, "", "", WIDTH);
     let mut topic: Option<Topic> = None;
@@ -292,7 +293,7 @@ fn facts(setting: &Setting) -> String {
     facts.join(" · ")
 }
 
-/// The section of a setting, which has examples of the objects that it takes.
+/// Returns the section of a setting, with examples of the objects that it takes.
 fn section(
     name: &str,
     facts: &str,

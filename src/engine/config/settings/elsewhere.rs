@@ -1,8 +1,8 @@
-//! Answers to keywords that are no setting: the names that other loaders use, and misspelled names.
+//! Error messages for keywords that are not settings: names that other loaders use, and misspelled names.
 
 use super::{LoaderKind, SettingsObject};
 
-/// Keywords of other loaders and of earlier versions, and how Foreload says the same.
+/// Keywords of other loaders and of earlier versions, and the equivalent in Foreload.
 const ELSEWHERE: &[(&[&str], &str)] = &[
     (
         &["num_workers", "workers"],
@@ -67,12 +67,12 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["on_bad_sample", "handler"], "use on_error=\"skip\", \"zero\" or \"raise\""),
 ];
 
-/// How Foreload says what another loader, or an earlier version, calls `name`.
+/// Returns Foreload's equivalent of a keyword of another loader or of an earlier version.
 fn answer(name: &str) -> Option<&'static str> {
     ELSEWHERE.iter().find(|(names, _)| names.contains(&name)).map(|(_, answer)| *answer)
 }
 
-/// The message about a keyword that a loader does not have: "is no setting of ImageLoader: ...".
+/// Returns the message about a keyword that a loader does not have: "is no setting of ImageLoader: ...".
 pub fn unknown(loader: LoaderKind, name: &str) -> String {
     let of = loader.name();
     if super::Setting::named(name).is_some() {
@@ -91,7 +91,7 @@ pub fn unknown(loader: LoaderKind, name: &str) -> String {
 }
 
 impl SettingsObject {
-    /// The message about a keyword that the object does not have.
+    /// Returns the message about a keyword that the object does not have.
     pub fn unknown(self, name: &str) -> String {
         let of = self.class();
         if let Some(answer) = answer(name).filter(|_| self == Self::Resources) {
@@ -106,16 +106,17 @@ impl SettingsObject {
     }
 }
 
-/// The known name that takes the fewest changes to become, if those are few for its length.
+/// Returns the known name with the smallest edit distance, if that is small for the name's length.
 fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_ascii_lowercase();
     let (distance, near) = known.map(|known| (distance(&name, known), known)).min()?;
     (distance <= 1 + near.len() / 4).then_some(near)
 }
 
-/// How many characters must be inserted, removed, changed or swapped with their neighbour to make one text the other.
+/// Returns the number of characters that must be inserted, removed, changed or swapped with their neighbour to turn one
+/// text into the other.
 ///
-/// It is the restricted Damerau-Levenshtein distance, computed with the usual table of three rows.
+/// This is the restricted Damerau-Levenshtein distance, computed with the usual table of three rows.
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut before = vec![0; other.len() + 1];

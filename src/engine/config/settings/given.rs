@@ -1,20 +1,20 @@
-//! A value as a user gave it, in Python or on the command line, before a setting says what it may be.
+//! A value as a user gave it, in Python or on the command line, before a setting checks it.
 
 use data::dataset::without_secrets;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The largest numbers of items of a list and of characters of a text that a message shows.
+/// Most items of a list, and most characters of a text, that a message shows.
 const SHOWN_ITEMS: usize = 10;
 const SHOWN_CHARACTERS: usize = 200;
 
-/// A value that has no type yet: what Python's objects and the command line's words have in common.
+/// An untyped value: the common form of Python's objects and the command line's words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Given {
     /// `None`.
     Nothing,
-    /// `True` or `False`, which is no number here.
+    /// `True` or `False`, which does not count as a number here.
     Truth(bool),
     /// A whole number.
     Whole(i128),
@@ -22,13 +22,13 @@ pub enum Given {
     Number(f64),
     /// A text.
     Text(String),
-    /// A path that is no text, such as a `pathlib.Path`.
+    /// A path that is not a string, such as a `pathlib.Path`.
     Path(PathBuf),
     /// A list, a tuple, or an array of any type.
     List(Vec<Given>),
-    /// A list of whole numbers alone, of which there may be as many as the dataset has samples.
+    /// A list of whole numbers only. It may have one for each sample of the dataset.
     Wholes(Vec<i64>),
-    /// A list of other numbers alone.
+    /// A list of other numbers only.
     Numbers(Vec<f64>),
     /// A dict.
     Map(Vec<(Given, Given)>),
@@ -37,7 +37,7 @@ pub enum Given {
 }
 
 impl Given {
-    /// An empty list, to be filled by [`Given::push`].
+    /// Returns an empty list, to be filled by [`Given::push`].
     pub fn empty_list() -> Self {
         Self::List(Vec::new())
     }
@@ -64,7 +64,7 @@ impl Given {
         }
     }
 
-    /// The items of a list, in order; `None` where this is no list.
+    /// Returns the items of a list, in order; `None` if this is not a list.
     pub fn items(&self) -> Option<Box<dyn ExactSizeIterator<Item = Self> + '_>> {
         match self {
             Self::List(list) => Some(Box::new(list.iter().cloned())),
@@ -74,7 +74,7 @@ impl Given {
         }
     }
 
-    /// The finite number that this is, whole or not; `None` for anything else, including `True` and `False`.
+    /// Returns the value as a finite number; `None` for anything else, including `True` and `False`.
     pub fn finite(&self) -> Option<f64> {
         match self {
             Self::Whole(number) => Some(*number as f64),
@@ -83,13 +83,13 @@ impl Given {
         }
     }
 
-    /// Whether a system call may take a path: it is not empty and has no zero byte.
+    /// Whether a path can be passed to a system call: it is not empty and has no zero byte.
     pub fn is_usable_path(path: &Path) -> bool {
         let bytes = path.as_os_str().as_encoded_bytes();
         !bytes.is_empty() && !bytes.contains(&0)
     }
 
-    /// The path that this is; `None` where it is neither a path nor a text.
+    /// Returns the value as a path; `None` if it is neither a path nor a text.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Text(text) => Some(Path::new(text)),
@@ -99,7 +99,7 @@ impl Given {
     }
 }
 
-/// Shows the value as Python writes it, for messages, signatures and documents. What is long is cut short.
+/// Shows the value as Python writes it, for messages, signatures and documents. Long values are truncated.
 impl fmt::Display for Given {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

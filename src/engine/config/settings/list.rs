@@ -1,15 +1,16 @@
-//! The settings that a user gave, as a document that another process makes the same options of.
+//! The settings that a user gave, as a document from which another process makes the same options. Loaders and
+//! producers of shared batches exchange it.
 
 use super::{Given, LoaderKind, LoaderOptions, SETTINGS, Setting};
 use base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// Settings by their names, each with what it was given.
+/// Settings by name, each with its given value.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GivenSettings(Vec<(String, Given)>);
 
 impl GivenSettings {
-    /// Adds what a setting was given, in place of what it was given before.
+    /// Adds the given value of a setting, and replaces an earlier value.
     pub fn give(&mut self, setting: &str, given: Given) {
         self.0.retain(|(name, _)| name != setting);
         self.0.push((setting.to_owned(), given));
@@ -20,7 +21,7 @@ impl GivenSettings {
         self.0.iter().any(|(name, _)| name == setting)
     }
 
-    /// The options that they mean.
+    /// Returns the options that these settings mean.
     ///
     /// # Errors
     /// [`Error::Config`] that names the setting.
@@ -33,13 +34,13 @@ impl GivenSettings {
         Ok(options)
     }
 
-    /// All that decides what is in batches but for the recipe, by the names of settings: the same for all who ask for
-    /// the same samples, in whatever words.
+    /// Returns the values of all settings that decide the contents of batches, except those of the recipe. Loaders that
+    /// ask for the same samples get the same list, however they express them.
     pub fn deciding(&self, loader: LoaderKind) -> Result<Vec<(&'static str, Given)>> {
         self.values(loader, |setting| setting.decides_batches() && !setting.is_of_recipe())
     }
 
-    /// The recipe as a text, in the same way.
+    /// Returns the settings of the recipe as a text, normalised in the same way.
     pub fn recipe_text(&self, loader: LoaderKind) -> Result<String> {
         let values = self.values(loader, Setting::is_of_recipe)?;
         serde_json::to_string(&values).map_err(|error| Error::Internal(error.to_string()))
@@ -66,12 +67,12 @@ impl GivenSettings {
             .collect())
     }
 
-    /// What was given of the recipe, alone.
+    /// Returns only the settings of the recipe.
     pub fn of_recipe(&self) -> Self {
         Self(self.0.iter().filter(|(name, _)| is_of_recipe(name)).cloned().collect())
     }
 
-    /// The same settings with another `recipe`.
+    /// Returns the same settings with another `recipe`.
     pub fn with_recipe(&self, recipe: &Self) -> Self {
         let others = self.0.iter().filter(|(name, _)| !is_of_recipe(name));
         Self(others.chain(&recipe.of_recipe().0).cloned().collect())

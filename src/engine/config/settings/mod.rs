@@ -1,8 +1,8 @@
-//! The settings of loaders: one table, from which come Rust's options, Python's keywords, the command line's flags, and
-//! all documents about them.
+//! The settings of loaders. One table defines them: Rust's options, Python's keywords, the command line's flags and all
+//! documents about settings are generated from it.
 //!
-//! [`table`] holds the settings, and [`forms`] says what their values may be. [`document`] writes what Python's
-//! `help()`, the stub and `docs/settings.md` say. Code that reads arguments turns each into a [`Given`] and hands it to
+//! [`table`] holds the settings, and [`forms`] defines the values that they accept. [`document`] writes Python's
+//! `help()`, the stub and `docs/settings.md`. Code that reads arguments turns each into a [`Given`] and passes it to
 //! [`Setting::set`].
 
 mod document;
@@ -25,7 +25,7 @@ use table::SETTINGS;
 
 use base::error::{Error, Result};
 
-/// The loaders of Python. The command line has the first.
+/// The loaders of Python. The command line uses the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoaderKind {
     /// `foreload.ImageLoader`.
@@ -35,10 +35,10 @@ pub enum LoaderKind {
 }
 
 impl LoaderKind {
-    /// All of them.
+    /// All loaders.
     pub const ALL: [Self; 2] = [Self::Images, Self::Files];
 
-    /// The loader's name in Python.
+    /// Returns the loader's name in Python.
     pub fn name(self) -> &'static str {
         match self {
             Self::Images => "ImageLoader",
@@ -46,27 +46,27 @@ impl LoaderKind {
         }
     }
 
-    /// The settings that it has, in the order of the table.
+    /// Returns the loader's settings, in the order of the table.
     pub fn settings(self) -> impl Iterator<Item = &'static Setting> {
         SETTINGS.iter().filter(move |setting| setting.belongs_to(self))
     }
 
-    /// The options of the loader when no setting is given.
+    /// Returns the options of the loader if no setting is given.
     pub fn usual(self) -> LoaderOptions {
         LoaderOptions { decoded: matches!(self, Self::Images), ..LoaderOptions::default() }
     }
 }
 
-/// What a setting is about. The topics are the sections of the documents, in their order.
+/// The subject of a setting. Topics are the sections of the documents, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
     /// Order, size and end of batches.
     Batches,
-    /// What an epoch draws.
+    /// The samples that an epoch draws.
     Selection,
-    /// What a batch holds of each sample.
+    /// The values that a batch holds of each sample.
     Fields,
-    /// What is done to images.
+    /// The transforms of images.
     Images,
     /// Samples that cannot be used.
     Failures,
@@ -81,7 +81,7 @@ pub enum Topic {
 }
 
 impl Topic {
-    /// The heading.
+    /// Returns the heading of the section.
     pub fn title(self) -> &'static str {
         match self {
             Self::Batches => "Batches",
@@ -97,36 +97,37 @@ impl Topic {
     }
 }
 
-/// What of a batch depends on a setting.
+/// The part of a batch that depends on a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Decides {
-    /// Which samples are in it, in which order, or what of them.
+    /// The samples, their order, or the values that are read of them.
     Batch,
-    /// What is made of its samples' images. No order depends on it, and of what is read only which part of an image.
+    /// The pixels made from the samples' images. It does not affect the order, and affects reads only by which part of
+    /// an image is read.
     Recipe,
-    /// No byte: only where batches end, what makes them, how fast, or how many are kept.
+    /// No byte of a batch: only where batches end, what makes them, how fast, or how many are kept.
     Nothing,
 }
 
 /// One setting, which is a row of the table.
 #[derive(Debug)]
 pub struct Setting {
-    /// The keyword in Python and the field of [`LoaderOptions`], or what errors call a member of an object.
+    /// The keyword in Python and the field of [`LoaderOptions`], or the name that errors use for a member of an object.
     pub name: &'static str,
-    /// The topic that it belongs to.
+    /// Topic that the setting belongs to.
     pub topic: Topic,
-    /// What of a batch depends on it.
+    /// The part of a batch that depends on it.
     decides: Decides,
     /// The object of settings that it is a member of, if any.
     pub member: Option<ObjectMember>,
-    /// The flag on the command line, without the dashes; `None` where it has none.
+    /// The flag on the command line, without the dashes; `None` if there is no flag.
     flag: Option<&'static str>,
     /// An older name of the flag.
     flag_alias: Option<&'static str>,
     images_only: bool,
-    /// Whether it is about datasets, which have epochs, and not about streams.
+    /// Whether it applies to datasets only, which have epochs, and not to streams.
     datasets_only: bool,
-    /// The default of a `FileLoader`, as Python writes it, and what the setting means there, if these differ.
+    /// The default of a `FileLoader`, as Python writes it, and the text about the setting there, if these differ.
     in_files: Option<(&'static str, &'static str)>,
     none_is_default: bool,
     lines: &'static [&'static str],
@@ -146,28 +147,28 @@ pub struct ObjectMember {
     pub object: SettingsObject,
     /// The setting's name in the object.
     pub name: &'static str,
-    /// Whether it is a keyword of the loaders, too.
+    /// Whether it is also a keyword of the loaders.
     pub is_keyword: bool,
 }
 
-/// The clauses of the table.
+/// The clauses of a row of the table.
 impl Setting {
     /// Only `ImageLoader` has the setting.
     const fn images_only(self) -> Self {
         Self { images_only: true, ..self }
     }
 
-    /// No stream has the setting.
+    /// Streams do not have the setting.
     const fn datasets_only(self) -> Self {
         Self { datasets_only: true, ..self }
     }
 
-    /// The setting is a member of `object`, too.
+    /// The setting is also a member of `object`.
     const fn in_object(self, object: SettingsObject) -> Self {
         Self { member: Some(ObjectMember { object, name: self.name, is_keyword: true }), ..self }
     }
 
-    /// The setting is a member of `object` and no keyword: its flag and Rust's errors call it `name`.
+    /// The setting is a member of `object` and not a keyword: its flag and Rust's errors call it `name`.
     const fn only_in(self, object: SettingsObject, name: &'static str) -> Self {
         let member = Some(ObjectMember { object, name: self.name, is_keyword: false });
         Self { name, flag: Some(name), member, ..self }
@@ -188,7 +189,7 @@ impl Setting {
         Self { flag_alias: Some(name), ..self }
     }
 
-    /// `None` means the default, too.
+    /// `None` also means the default.
     const fn or_none(self) -> Self {
         Self { none_is_default: true, ..self }
     }
@@ -200,33 +201,33 @@ impl Setting {
 }
 
 impl Setting {
-    /// All settings, each followed by the members of the objects that it takes.
+    /// Returns all settings, each followed by the members of the objects that it takes.
     pub fn all() -> impl Iterator<Item = &'static Self> {
         let members = |setting: &'static Self| setting.objects().flat_map(SettingsObject::members);
         SETTINGS.iter().flat_map(move |setting| std::iter::once(setting).chain(members(setting)))
     }
 
-    /// The setting called `name`, which may be a member of an object.
+    /// Returns the setting called `name`, which may be a member of an object.
     pub fn named(name: &str) -> Option<&'static Self> {
         Self::all().find(|setting| setting.name == name)
     }
 
-    /// The objects that are its value, from the fastest to the slowest.
+    /// Returns the objects that its value may be. Tiers of the cache come in order, the fastest first.
     pub fn objects(&self) -> impl Iterator<Item = SettingsObject> + use<> {
         SettingsObject::of_keyword(self.name)
     }
 
-    /// Whether a loader has it.
+    /// Whether a loader has the setting.
     pub fn belongs_to(&self, loader: LoaderKind) -> bool {
         loader == LoaderKind::Images || !self.images_only
     }
 
-    /// Whether it is about a dataset, which has an index and epochs: no stream has the setting.
+    /// Whether it is about a dataset, which has an index and epochs. Streams do not have such settings.
     pub fn is_of_datasets(&self) -> bool {
         self.datasets_only || matches!(self.topic, Topic::Selection | Topic::Cache | Topic::Index)
     }
 
-    /// What the setting is called in Python, such as `batch_size` or `cache.size`.
+    /// Returns the name of the setting in Python, such as `batch_size` or `cache.size`.
     pub fn python_name(&self) -> String {
         match self.member {
             Some(member) if !member.is_keyword => format!("{}.{}", member.object.path(), member.name),
@@ -234,17 +235,17 @@ impl Setting {
         }
     }
 
-    /// The flag on the command line, with hyphens and without the leading dashes; `None` where it has none.
+    /// Returns the flag on the command line, with hyphens and without the leading dashes; `None` if there is none.
     pub fn flag_name(&self) -> Option<String> {
         self.flag.map(|name| name.replace('_', "-"))
     }
 
-    /// An older name of the flag.
+    /// Returns an older name of the flag.
     pub fn old_flag_name(&self) -> Option<&'static str> {
         self.flag_alias
     }
 
-    /// What the setting means, its unit, and what happens without it, in one line.
+    /// Returns the description of the setting in one line: its meaning, its unit, and the behaviour without it.
     pub fn doc(&self, loader: LoaderKind) -> String {
         match (loader, self.in_files) {
             (LoaderKind::Files, Some((_, doc))) => doc.to_owned(),
@@ -252,7 +253,7 @@ impl Setting {
         }
     }
 
-    /// The default as Python writes it.
+    /// Returns the default as Python writes it.
     pub fn default(&self, loader: LoaderKind) -> String {
         match (loader, self.in_files) {
             (LoaderKind::Files, Some((default, _))) => default.to_owned(),
@@ -260,7 +261,7 @@ impl Setting {
         }
     }
 
-    /// What the value may be.
+    /// Returns the description of accepted values.
     pub fn description(&self) -> Description {
         let form = (self.describe)();
         if !self.none_is_default {
@@ -273,7 +274,7 @@ impl Setting {
         }
     }
 
-    /// Whether batches differ where only its value differs.
+    /// Whether batches differ if only the value of this setting differs.
     pub fn decides_batches(&self) -> bool {
         self.decides != Decides::Nothing
     }
@@ -283,22 +284,22 @@ impl Setting {
         self.decides == Decides::Recipe
     }
 
-    /// Whether values that are [shown](Setting::shown) alike are alike.
+    /// Whether two values that are [shown](Setting::shown) alike are always equal.
     pub fn shows_all(&self) -> bool {
         (self.shows_all)()
     }
 
-    /// The value in `options`, as a user would give it.
+    /// Returns the value in `options`, as a user would give it.
     pub fn shown(&self, options: &LoaderOptions) -> Given {
         (self.show)(options)
     }
 
-    /// The value that a word of the command line gives.
+    /// Returns the value that a word of the command line means.
     pub fn given_by(&self, word: &str) -> Given {
         (self.given_by)(word)
     }
 
-    /// Sets it in `options` to what was given.
+    /// Sets the setting in `options` to the given value.
     ///
     /// # Errors
     /// [`Error::Config`] that says what the value is and what it may be.
@@ -309,7 +310,7 @@ impl Setting {
         }
         let refused = (self.write)(options, given);
         match given {
-            // Objects that Python made a text of are refused by what is wrong in one of them.
+            // Python turned these objects into a text; the error then describes the object that is wrong.
             Given::Text(_) if self.description().text_by.is_some() => {
                 refused.map_err(|message| Error::config(self.name, message))
             }
@@ -330,7 +331,7 @@ impl Setting {
     }
 }
 
-/// The name in Python of a setting that an error of Rust names.
+/// Returns the Python name of a setting that an error of Rust names.
 pub fn python_name(setting: &str) -> String {
     Setting::named(setting).map_or_else(|| setting.to_owned(), Setting::python_name)
 }

@@ -1,8 +1,11 @@
-//! The table of settings. The name, type, default, form, topic and meaning of each stand here and nowhere else.
+//! The table of settings. The name, type, default, form, topic and meaning of each are defined here only.
 //!
-//! To add a setting, add a row. The comment above it is what users read in Rust, in Python's `help()`, in the stub, in
-//! `docs/settings.md` and in the help of the command line, so it says units and what `None` means. After the topic
-//! comes what of a batch [depends on it](Decides). Clauses after that say what else is special: see [`Setting`].
+//! To add a setting, add a row. Users read the comment above it in Rust, in Python's `help()`, in the stub, in
+//! `docs/settings.md` and in the help of the command line. So it says units and what `None` means. After the topic
+//! comes [which part of a batch](Decides) depends on the setting. The clauses after that are defined in [`Setting`].
+//!
+//! Which settings batches depend on (`Setting::decides_batches`, `Setting::is_of_recipe`) also decides which loaders
+//! can share batches.
 
 use super::SettingsObject::Resources as OfResources;
 use super::forms::{
@@ -26,23 +29,23 @@ use std::path::PathBuf;
 use store::io::{Direct, IoChoice};
 use store::tier::Verify;
 
-/// The largest number of draws of an epoch. The numbers of more draws would not be exact in the arithmetic of shares.
+/// Largest number of draws of an epoch. Larger numbers of draws would not be exact in the arithmetic of shares.
 const MOST_DRAWS: u64 = 1 << 48;
 
-/// The most times that a sample comes in a row, more than any recipe has.
+/// Most times that a sample comes in a row; more than any training recipe uses.
 const MOST_REPEATS: u64 = 1024;
 
-/// The largest number of threads, for which no machine has the processors.
+/// Largest number of threads; no machine has as many processors.
 const MOST_THREADS: u64 = 1024;
 
-/// The largest number of reads that the kernel lets one io_uring hold.
+/// Largest number of reads that the kernel lets one io_uring hold.
 const DEEPEST_QUEUE: u64 = 32_768;
 
-/// The most batches that are kept for loaders that share them, and the most such loaders.
+/// Most batches that are kept for loaders that share them, and most such loaders.
 const MOST_SHARED: u64 = 1024;
 const MOST_CONSUMERS: u64 = 256;
 
-/// Defines a type of options with its defaults, where in [`LoaderOptions`] it is, and the table of its settings.
+/// Defines a type of options with its defaults, its place in [`LoaderOptions`], and the table of its settings.
 macro_rules! settings {
     (
         $(#[doc = $about:literal])+ $type_name:ident, |$options:ident| $place:expr;
@@ -94,7 +97,7 @@ macro_rules! settings {
 pub(super) use settings;
 
 settings! {
-    /// What the user asked for. `None` means "choose for me".
+    /// The settings as the user asked for them. `None` means "choose for me".
     LoaderOptions, |options| *options;
 
     /// All settings, by topic.

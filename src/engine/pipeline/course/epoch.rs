@@ -1,4 +1,4 @@
-//! The course of an epoch is its schedule.
+//! The run plan (`Course`) of an epoch is its schedule.
 
 use super::Course;
 use ::stream::NextBatch;

@@ -1,4 +1,4 @@
-//! The course of one iteration over a stream: its plan, which is made step by step.
+//! The run plan (`Course`) of one iteration over a stream, which the stream makes step by step.
 
 use super::Course;
 use ::stream::{NextBatch, SampleStream};

@@ -1,27 +1,27 @@
-//! A budget of processor time: threads note what they have taken, and rest when that was more than their share.
+//! A budget of processor time. Threads record the time that they use, and rest when it exceeds their share.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time that may be taken at once, before anybody rests: hiccups even out.
+/// Seconds for each processor that may be used in advance before any thread rests. This evens out short bursts.
 const BURST: f64 = 0.05;
 
-/// The longest rest of a thread, after which it looks whether there is still something to do.
+/// The longest rest of a thread, in seconds. Afterwards it checks whether there is still work.
 const LONGEST_REST: f64 = 0.1;
 
-/// The processor time that all threads of a pipeline have together.
+/// The processor time that all threads of a pipeline share.
 pub(in crate::pipeline) struct CpuBudget {
-    /// The instant from which the account counts its times.
+    /// The instant from which the account measures time.
     origin: Instant,
-    /// The processors that may be busy on average, as the bits of an `f64`. A forked child may ask for it while another
-    /// thread of its parent held the account.
+    /// The processors that may be busy on average, as the bits of an `f64`. An atomic, because a forked child may read
+    /// it although another thread of its parent held the lock of the account at the fork.
     cores: AtomicU64,
     account: Mutex<Account>,
 }
 
-/// Time that was taken and is not paid for. Times are in seconds.
+/// Processor time that was used and is not paid for. Times are in seconds.
 #[derive(Debug)]
 struct Account {
     debt: f64,
@@ -29,11 +29,12 @@ struct Account {
 }
 
 impl Account {
-    /// Notes at `now` that `taken` seconds were taken, of `cores` processors. Returns how long to rest.
+    /// Records at `now` that `taken` seconds were used, with a share of `cores` processors. Returns how many seconds to
+    /// rest.
     fn charge(&mut self, cores: f64, now: Duration, taken: f64) -> f64 {
         let passed = now.saturating_sub(self.paid_until).as_secs_f64();
         self.paid_until = self.paid_until.max(now);
-        // Time that was not used is not saved up.
+        // Unused time is not saved up.
         self.debt = (self.debt - passed * cores).max(0.0) + taken;
         ((self.debt - BURST * cores) / cores).clamp(0.0, LONGEST_REST)
     }
@@ -50,19 +51,19 @@ impl CpuBudget {
         self.cores.store(cores.to_bits(), Ordering::Relaxed);
     }
 
-    /// How many processors may be busy on average.
+    /// Returns how many processors may be busy on average.
     pub(in crate::pipeline) fn cores(&self) -> f64 {
         f64::from_bits(self.cores.load(Ordering::Relaxed))
     }
 
-    /// Notes that `taken` was taken, and returns how long to rest.
+    /// Records that `taken` was used, and returns how long to rest.
     fn charge(&self, taken: Duration) -> Duration {
         let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
         Duration::from_secs_f64(account.charge(self.cores(), self.origin.elapsed(), taken.as_secs_f64()))
     }
 }
 
-/// A thread's meter of the time that it takes.
+/// Measures the processor time that one thread uses.
 pub(in crate::pipeline) struct CpuMeter {
     budget: Arc<CpuBudget>,
     taken: Duration,
@@ -74,14 +75,14 @@ impl CpuMeter {
         Self { budget, taken: taken_by_thread() }
     }
 
-    /// Notes what was taken since the last time, and returns how long to rest for it.
+    /// Records the time used since the last call, and returns how long to rest for it.
     pub(super) fn note(&mut self) -> Duration {
         let taken = taken_by_thread();
         let more = taken.saturating_sub(std::mem::replace(&mut self.taken, taken));
         self.budget.charge(more)
     }
 
-    /// Notes what was taken, and rests for it.
+    /// Records the time used since the last call, and rests for it.
     pub(in crate::pipeline) fn pay(&mut self) {
         let rest = self.note();
         if !rest.is_zero() {
@@ -90,7 +91,7 @@ impl CpuMeter {
     }
 }
 
-/// The processor time that this thread has taken so far.
+/// Returns the processor time that this thread has used so far.
 fn taken_by_thread() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
@@ -100,7 +101,8 @@ fn taken_by_thread() -> Duration {
 mod tests {
     use super::*;
 
-    /// What threads take that are always busy when they do not rest, in processors; in virtual time.
+    /// Simulates threads that are busy whenever they do not rest. Returns the processors that they use on average, in
+    /// virtual time.
     fn taken(cores: f64, threads: usize) -> f64 {
         let mut account = Account { debt: 0.0, paid_until: Duration::ZERO };
         let (mut free_at, mut taken, job) = (vec![0.0; threads], 0.0, 1e-3);

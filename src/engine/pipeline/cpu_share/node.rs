@@ -1,30 +1,30 @@
 //! Counts the loaders of this user on this node that share the processors.
 //!
-//! While an epoch runs, each of them locks one byte of a file that all know. A lock ends with its process, and with
-//! those that the process has forked, so that no loader that was killed is counted.
+//! While an epoch runs, each of them locks one byte of a file that all open. The lock ends with its process and the
+//! children that the process has forked, so a killed loader is not counted.
 
 use base::error::Result;
 use base::node::{LockKind, RangeLocks, RuntimeDirectory};
 use std::ops::Range;
 
-/// The directory, and the file in it.
+/// The runtime directory, and the file in it.
 const PURPOSE: &str = "cpu";
 const FILE: &str = "loaders";
 
-/// The bytes of the file, of which each loader locks one.
+/// The bytes of the file. Each loader locks one.
 const SEATS: Range<u64> = 0..1 << 16;
 
-/// A loader's place among those of the node.
+/// One loader's place among those of the node.
 #[derive(Default)]
 pub(super) struct NodePlace {
-    /// The locks, once they were needed; none where there is no directory for them.
+    /// The locks, opened at the first use; `Some(None)` if there is no directory for them.
     locks: Option<Option<RangeLocks>>,
     /// The byte that this loader has locked.
     seat: Option<Range<u64>>,
 }
 
 impl NodePlace {
-    /// The locks. `unavailable` is told why there are none.
+    /// Returns the locks. If there are none, passes the reason to `unavailable`.
     fn locks(&mut self, unavailable: &dyn Fn(&str)) -> Option<&RangeLocks> {
         let open = || -> Result<RangeLocks> { RuntimeDirectory::open(PURPOSE)?.locks(FILE) };
         let opened = self.locks.get_or_insert_with(|| match open() {
@@ -37,8 +37,8 @@ impl NodePlace {
         opened.as_ref()
     }
 
-    /// Joins the loaders that share the processors. Returns how many they are, with this one; where nothing can be
-    /// locked this one counts as alone.
+    /// Joins the loaders that share the processors. Returns their number, including this one. If nothing can be locked,
+    /// this one counts as alone.
     pub(super) fn share(&mut self, unavailable: &dyn Fn(&str)) -> u32 {
         let mut seat = self.seat.take();
         let Some(locks) = self.locks(unavailable) else { return 1 };
@@ -47,7 +47,7 @@ impl NodePlace {
             others.sort_by_key(|range| range.start);
             let taken = |at: u64| others.iter().any(|range| range.contains(&at));
             let mut free = SEATS.filter(|at| !taken(*at)).map(|at| at..at + 1);
-            // Another one may be faster.
+            // Another loader may lock the byte first.
             seat = free.find(|seat| locks.try_lock(seat.clone(), LockKind::Exclusive).unwrap_or(false));
             others = locks.of_others(SEATS).unwrap_or(others);
         }

@@ -1,4 +1,4 @@
-//! A batch on its way to a GPU. Its prepared samples gather here until a lane takes them.
+//! Gathers the samples of batches for a GPU: prepared samples wait here until a lane takes them.
 
 use super::per_image::PerImage;
 use crate::batch::{BatchCloser, Ticket};
@@ -15,7 +15,7 @@ use pixels::gpu::PinnedSlice;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A place of a batch on its way to a GPU.
+/// A place of a batch for a GPU.
 pub(crate) struct GpuPlace {
     pub ticket: Ticket,
     pub assembly: Arc<Assembly>,
@@ -25,7 +25,7 @@ pub(crate) struct GpuPlace {
 pub(crate) struct PreparedSample {
     pub place: BatchEntry,
     pub ticket: Ticket,
-    /// The sample's images, or why one of them or another field could not be read or decoded.
+    /// The sample's images, or the error of reading or decoding one of them or another field.
     pub pixels: Result<PerImage<PreparedImage>>,
 }
 
@@ -33,35 +33,36 @@ pub(crate) struct PreparedSample {
 pub(crate) enum PreparedImage {
     /// A file for nvJPEG.
     Encoded { bytes: PinnedSlice, header: JpegHeader, drawn: DrawnViews },
-    /// A packed or an indexed image for a kernel of our own, and how to decode it.
+    /// A packed or an indexed image for one of Foreload's own kernels, and how to decode it.
     Own { bytes: PinnedSlice, plan: Box<OwnPlan>, drawn: DrawnViews },
     /// Planes that the CPU has decoded.
     Decoded { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
-    /// A file that the lane is to decode on the CPU, because there was no page-locked memory to decode into.
+    /// A file that the lane must decode on the CPU, because there was no page-locked memory to decode into.
     Waiting { bytes: PinnedSlice, drawn: DrawnViews },
-    /// A file that the lane is to read and decode on the CPU. It lies apart from the rest of its sample, and there was
-    /// no page-locked memory for it. The stamp is that of the shard's version that the sample was read from. What was
-    /// drawn is there where it depends on other fields of the sample.
+    /// A file that the lane must read and decode on the CPU. It is stored apart from the rest of its sample, and there
+    /// was no page-locked memory for it. The stamp is that of the shard's version that the sample was read from. The
+    /// views are set where they depend on other fields of the sample.
     Unread { stamp: Option<Stamp>, drawn: Option<DrawnViews> },
-    /// There is no image: the sample lacks it, and may lack it.
+    /// There is no image: the sample lacks it, and it is optional.
     Absent,
 }
 
-/// What a lane works on at a time: a whole batch, or a part of one when slots ran short before it was complete.
+/// A sub-batch: what a lane works on at a time. It is a whole batch, or a part of one if slots ran short before the
+/// batch was complete.
 pub(crate) struct Piece {
     pub run: Arc<EpochRun>,
     pub items: Vec<PreparedSample>,
     pub closer: Arc<BatchCloser>,
-    /// The places of the batch that are filled, where its rings are mixed at last.
+    /// The filled places of the batch, where its groups are mixed at the end.
     pub kept: Option<Arc<KeptPlaces>>,
-    /// Whether the batch is complete with this piece.
+    /// Whether the batch is complete with this sub-batch.
     pub last: bool,
-    /// Counts the piece for as long as it holds page-locked memory.
+    /// Counts the sub-batch while it holds page-locked memory.
     pub in_flight: PiecesInFlight,
 }
 
-/// The number of pieces that lanes have or will have. Each piece has a clone that counts; the clones of the reading
-/// thread and of assemblies do not.
+/// The number of sub-batches that are queued for lanes or in work. Each sub-batch has a clone that counts; the clones
+/// of the reading thread and of assemblies do not count.
 #[derive(Default)]
 pub(crate) struct PiecesInFlight {
     count: Arc<AtomicUsize>,
@@ -69,13 +70,13 @@ pub(crate) struct PiecesInFlight {
 }
 
 impl PiecesInFlight {
-    /// A clone that counts.
+    /// Returns a clone that counts.
     fn count(&self) -> Self {
         self.count.fetch_add(1, Ordering::SeqCst);
         Self { count: self.count.clone(), counted: true }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no sub-batches.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::SeqCst) == 0
     }
@@ -97,16 +98,16 @@ impl Drop for PiecesInFlight {
 
 /// The queues of the lanes.
 pub(crate) struct LaneQueues {
-    /// The queue of whole batches, for whichever lane is free first.
+    /// The queue of whole batches, for the lane that is free first.
     pub common: Sender<Piece>,
-    /// The queues of pieces that only one lane may have, one for each lane.
+    /// The queues of sub-batches that only one lane may take, one queue for each lane.
     pub own: [Sender<Piece>; LANES],
 }
 
 /// Gathers the samples of one batch.
 pub(crate) struct Assembly {
     run: Arc<EpochRun>,
-    /// The queue of one lane. All pieces of a batch go through the same lane, in order.
+    /// The queue of one lane. All sub-batches of a batch go through the same lane, in order.
     own: Sender<Piece>,
     common: Sender<Piece>,
     pieces_in_flight: PiecesInFlight,
@@ -117,9 +118,9 @@ pub(crate) struct Assembly {
 struct AssemblyState {
     missing: u32,
     items: Vec<PreparedSample>,
-    /// Whether a piece has gone ahead.
+    /// Whether a sub-batch was sent before the batch was complete.
     parted: bool,
-    /// Taken out with the last piece.
+    /// Taken out with the last sub-batch.
     closer: Option<Arc<BatchCloser>>,
 }
 
@@ -141,7 +142,7 @@ impl Assembly {
         Self { run, own, common, pieces_in_flight, kept, state: Mutex::new(state) }
     }
 
-    /// Adds a sample; the last one sends the batch to its lane.
+    /// Adds a sample. The last one sends the batch to a lane.
     pub(crate) fn add(&self, item: PreparedSample) {
         let mut state = self.lock();
         state.items.push(item);
@@ -151,7 +152,7 @@ impl Assembly {
         }
     }
 
-    /// Sends what is there ahead of the rest, because the page-locked memory that it holds is needed.
+    /// Sends the samples so far ahead of the rest, because the page-locked memory that they hold is needed.
     pub(crate) fn flush(&self) {
         let mut state = self.lock();
         if !state.items.is_empty() {
@@ -174,7 +175,8 @@ impl Assembly {
             };
             let queue = if last && !state.parted { &self.common } else { &self.own };
             state.parted = true;
-            // If the lanes are gone, the pipeline is ending, and the dropped tickets of the piece spoil the batch.
+            // If the lanes have ended, the pipeline is ending, and the dropped tickets of the sub-batch spoil the
+            // batch.
             let _ = queue.send(piece);
         }
     }

@@ -1,27 +1,27 @@
-//! Exponential backoff: when a backend that fails is left alone, and for how long.
+//! Exponential backoff: when a failing backend is skipped, and for how long.
 //!
-//! When an engine hangs or another process has taken it, or when memory is short, every call fails, and then both its
-//! halves, and theirs, in every batch. But what is lost may come back. So after a few failures in a row the backend
-//! gets no images for some pieces, and for twice as many each time: retries soon cost nothing, and the backoff ends by
-//! itself. Workers know of it too, so that a backend's images are prepared for the next one. Failures that a file is to
-//! blame for do not count.
+//! If an engine hangs, another process holds it, or memory is short, every call fails, and then its halves and their
+//! halves fail, too, in every batch. But the cause may pass. So after a few failures in a row the backend gets no
+//! images for some sub-batches, and for twice as many each time. Retries soon cost nothing, and a success ends the
+//! backoff. Workers use it too, so that they prepare a backend's images for the next one. Failures that are caused by a
+//! file do not count.
 
 use base::error::Error;
 use pixels::decode::nvjpeg::{ImageOutcome, NvJpegBackend};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The number of calls in a row that may fail before the first backoff, because what is missing for a moment must keep
-/// no image from its decoder.
+/// The number of calls in a row that may fail before the first backoff, so that a short shortage keeps no image from
+/// its decoder.
 const TOLERATED: u32 = 3;
 
-/// The largest number of pieces that a backoff lasts; by then a retry costs next to nothing.
+/// The longest backoff, in sub-batches; by then a retry costs next to nothing.
 pub(crate) const LONGEST_BACKOFF: u32 = 1024;
 
-/// How a GPU's backends have lately done with one loader's images.
+/// The recent failures of a GPU's backends with one loader's images.
 #[derive(Default)]
 pub(crate) struct BackendBackoff {
-    /// Whether some backend has failed. As long as none has, there is nothing to look for.
+    /// Whether some backend has failed. Until then the lock is not needed.
     any: AtomicBool,
     backends: Mutex<[Backoff; NvJpegBackend::ALL.len()]>,
 }
@@ -30,12 +30,12 @@ pub(crate) struct BackendBackoff {
 struct Backoff {
     /// The number of calls in a row in which nothing was decoded.
     failures: u32,
-    /// The number of coming pieces from which it gets no images.
+    /// The number of coming sub-batches from which it gets no images.
     left: u32,
 }
 
 impl BackendBackoff {
-    /// Which backends are left alone now.
+    /// Returns which backends are skipped now.
     pub(crate) fn resting(&self) -> [bool; NvJpegBackend::ALL.len()] {
         if !self.any.load(Ordering::Relaxed) {
             return Default::default();
@@ -43,7 +43,7 @@ impl BackendBackoff {
         self.lock().each_ref().map(|pause| pause.left > 0)
     }
 
-    /// Notes that a lane has given its piece's images to backends.
+    /// Records that a lane has given the images of a sub-batch to backends.
     pub(crate) fn piece_went(&self) {
         if self.any.load(Ordering::Relaxed) {
             for pause in self.lock().iter_mut() {
@@ -52,7 +52,7 @@ impl BackendBackoff {
         }
     }
 
-    /// Learns from the outcomes of a call's images. Returns why a backoff begins, if one does.
+    /// Updates the backoff from the outcomes of a call's images. Returns the reason if a backoff begins.
     pub(crate) fn learn(&self, backend: NvJpegBackend, outcomes: &[ImageOutcome]) -> Option<String> {
         if outcomes.iter().any(Result::is_ok) {
             if self.any.load(Ordering::Relaxed) {
@@ -67,7 +67,7 @@ impl BackendBackoff {
         self.any.store(true, Ordering::Relaxed);
         let pause = &mut self.lock()[backend as usize];
         if pause.left > 0 {
-            // This is another lane's call, which was under way when the backoff began.
+            // This call of another lane was running when the backoff began.
             return None;
         }
         pause.failures = pause.failures.saturating_add(1);
@@ -94,7 +94,7 @@ mod tests {
         [Err(DecodeError::Corrupt("its codes".into()).into()), Err(Error::Unavailable("no memory".into()))]
     }
 
-    /// The number of pieces from which the backend gets no images from now on.
+    /// Returns the number of sub-batches from which the backend gets no images from now on.
     fn refused(backoff: &BackendBackoff) -> u32 {
         let rests = || backoff.resting()[BACKEND as usize];
         (0..).take_while(|_| rests().then(|| backoff.piece_went()).is_some()).count() as u32

@@ -1,9 +1,9 @@
 //! Balances the load between the CPU and the GPU's decoders, by what lanes and workers measure.
 //!
-//! On the GPU the decoding engine has all images that it can decode, and nvJPEG's kernels what it leaves. Work is not
-//! divided between the two, because one holds the other up: on an H200 the engine alone decodes 15 900 images/s, and
-//! 2 800 where the kernels have a third of them; a training step beside that takes 2.9 times as long
-//! (`benches/results/gpu.md`).
+//! On the GPU the decoding engine gets all images that it can decode, and nvJPEG's kernels get the others. The engine's
+//! images are not divided between the two, because they slow each other down. On an H200 the engine alone decodes
+//! 15,900 images/s, but 2,800 if the kernels have a third of them; a training step at the same time takes 2.9 times as
+//! long (`benches/results/gpu.md`).
 
 use super::rate::{DecodeRate, TimedCall};
 use pixels::decode::nvjpeg::NvJpegBackend;
@@ -12,41 +12,41 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The weight of a new measurement in a moving average.
 const SMOOTHING: f64 = 0.2;
 
-/// The weight of an image when kinds of images are counted, once many were.
+/// The least weight of an image when kinds of images are counted; it applies once many were counted.
 const KINDS: f64 = 1.0 / 256.0;
 
-/// The least share of the CPU while its rate is not known, because without work it never would be.
+/// The share of the CPU while its rate is unknown, because without work it would stay unknown.
 const LEAST: f64 = 0.02;
 
-/// Decides who decodes the next images, for the whole pipeline.
+/// Decides which decoder gets the next images, for the whole pipeline.
 pub(crate) struct LoadBalancer(Mutex<BalanceState>);
 
 struct BalanceState {
     gpu: DecodeRate,
-    /// The seconds that an image takes all workers together.
+    /// The seconds that all workers together take for an image.
     cpu: Option<f64>,
-    /// How often a batch had to wait for a lane, from 0 to 1. Only then is the GPU the bottleneck.
+    /// How often a batch had to wait for a lane, from 0 to 1. The GPU is the bottleneck only if batches wait.
     waiting: f64,
-    /// The part of an image that is due to the CPU.
+    /// The fraction of an image that is due to the CPU so far.
     due: f64,
     /// The number of images that were counted.
     counted: f64,
-    /// The parts of all images that are left for the kernels' large calls: of colour images, and of gray ones.
+    /// The fractions of all images that are left for the kernels' large calls: colour images, and gray ones.
     parts: [f64; 2],
 }
 
-/// The images of one kind in a batch, which the kernels would decode in one call if there are enough.
+/// The images of one kind in a batch, which the kernels decode in one call if there are enough.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KernelCall {
-    /// Whether it is the call of gray images, which need one of their own.
+    /// Whether it is the call for gray images, which need a separate one.
     pub gray: bool,
     /// The number of images of the batch that the call is for.
     pub batch: usize,
 }
 
 impl KernelCall {
-    /// Whether the call has enough images in nearly all batches (two standard deviations) when `part` of all images are
-    /// its.
+    /// Returns whether the call has enough images in nearly all batches (two standard deviations) if it gets the
+    /// fraction `part` of all images.
     fn is_large(self, part: f64) -> bool {
         let images = part * self.batch as f64;
         let least = images - 2.0 * (images * (1.0 - part)).max(0.0).sqrt();
@@ -55,14 +55,15 @@ impl KernelCall {
 }
 
 impl BalanceState {
-    /// The weight of the next image when kinds are counted. At first it makes the parts the means over all images.
+    /// Returns the weight of the next image when kinds are counted. At first the weights make the fractions the means
+    /// over all images.
     fn weight(&self) -> f64 {
         KINDS.max(1.0 / (self.counted + 1.0))
     }
 }
 
 impl LoadBalancer {
-    /// Makes a balancer that knows nothing yet.
+    /// Makes a balancer without measurements.
     pub(crate) fn new() -> Self {
         Self(Mutex::new(BalanceState {
             gpu: DecodeRate::default(),
@@ -74,12 +75,12 @@ impl LoadBalancer {
         }))
     }
 
-    /// Notes what the engine, or the kernels in a large call, decoded of a batch.
+    /// Records what the engine, or the kernels in a large call, decoded of a batch.
     pub(crate) fn gpu_took(&self, call: TimedCall) {
         self.lock().gpu.saw(call);
     }
 
-    /// Notes that one of `workers` decoded an image in `seconds`.
+    /// Records that one of `workers` decoded an image in `seconds`.
     pub(crate) fn cpu_took(&self, workers: usize, seconds: f64) {
         if seconds.is_finite() && seconds > 0.0 {
             let one = seconds / workers as f64;
@@ -88,14 +89,14 @@ impl LoadBalancer {
         }
     }
 
-    /// Notes that a batch came to its lane, and whether others were `waiting`.
+    /// Records that a batch came to its lane, and whether others were `waiting`.
     pub(crate) fn batch_came(&self, waiting: bool) {
         let mut state = self.lock();
         state.waiting += SMOOTHING * (f64::from(u8::from(waiting)) - state.waiting);
     }
 
-    /// Counts an image, whoever decodes it; `left_for` is the kernels' call that it is left for. This must be called
-    /// for every image.
+    /// Counts an image, whichever decoder gets it; `left_for` is the kernels' call that it is left for. Call this for
+    /// every image.
     pub(crate) fn count(&self, left_for: Option<KernelCall>) {
         let mut state = self.lock();
         let weight = state.weight();
@@ -106,19 +107,19 @@ impl LoadBalancer {
         }
     }
 
-    /// Whether the images that are left for a call make it a large one.
+    /// Returns whether the images that are left for a call make it a large one.
     pub(crate) fn is_large(&self, call: KernelCall) -> bool {
         call.is_large(self.lock().parts[usize::from(call.gray)])
     }
 
-    /// Whether most images are left for this call. If it is still too small, larger batches would help.
+    /// Returns whether most images are left for this call. If it is still too small, larger batches would help.
     pub(crate) fn is_wanted(&self, call: KernelCall) -> bool {
         let state = self.lock();
         state.counted * KINDS >= 1.0 && state.parts[usize::from(call.gray)] >= 0.5
     }
 
-    /// Whether the next image that the GPU could decode is the CPU's. A `call` keeps the images that it needs to be
-    /// large.
+    /// Returns whether the CPU takes the next image that the GPU could decode. A `call` keeps the images that it needs
+    /// to be large.
     pub(crate) fn cpu_turn(&self, call: Option<KernelCall>) -> bool {
         let mut state = self.lock();
         let Some(gpu) = state.gpu.of_one() else { return false };
@@ -129,7 +130,7 @@ impl LoadBalancer {
         }
         let without = |call: KernelCall| state.parts[usize::from(call.gray)] * (1.0 - state.weight());
         let turn = call.is_none_or(|call| call.is_large(without(call)));
-        // A turn for which the call could spare no image passes to the next image; no more than one turn is saved.
+        // If the call can spare no image, the CPU's turn passes to the next image. At most one turn is saved.
         state.due = if turn { state.due - 1.0 } else { 1.0 };
         turn
     }
@@ -150,7 +151,7 @@ mod tests {
         let turns = |n| (0..n).filter(|_| balancer.cpu_turn(None)).count();
         assert_eq!(turns(1000), 0, "nothing is known yet");
         balancer.gpu_took(TimedCall { images: 100, given: 0.0, done: 0.1 });
-        // 4 workers of 3 ms each: 0.75 ms an image beside the engine's 1 ms.
+        // 4 workers of 3 ms each: 0.75 ms an image, compared with the engine's 1 ms.
         balancer.cpu_took(4, 0.003);
         assert_eq!(turns(1000), 0, "no batch waits");
         for _ in 0..100 {
@@ -192,7 +193,7 @@ mod tests {
         for (left, of, batch, is_large) in [
             (64, 64, 64, true),
             (64, 64, 40, false),
-            // Progressive images or PNGs beside them, or an engine that leaves a few of each batch.
+            // Progressive images or PNGs among them, or an engine that leaves a few of each batch.
             (40, 64, 64, false),
             (4, 64, 64, false),
             (40, 64, 128, true),
@@ -229,7 +230,7 @@ mod tests {
         }
         assert!(NvJpegBackend::CudaBatched.takes_call_of(least as usize), "a call of {least}");
         assert!(taken > 300, "the CPU helps with {taken} of 6400");
-        // Images that the kernels do not need are the CPU's more often.
+        // The CPU gets images that the kernels do not need more often.
         let turns = (0..1000).filter(|_| balancer.cpu_turn(None)).count();
         assert!(turns > 700, "{turns} of 1000");
     }

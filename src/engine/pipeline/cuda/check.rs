@@ -1,6 +1,7 @@
-//! Checks that images which a decoder reports as decoded were really written, before they go into a batch: see
-//! `cuda/untouched.cuh`. It costs a fill, a small launch and a copy of a few bytes for each piece. The kernels of
-//! our own count what is damaged themselves.
+//! Checks that images which a decoder reports as decoded were really written, before they go into a batch. The memory
+//! is filled with a poison first, and a small kernel counts the lines that still hold it (`cuda/untouched.cuh`). This
+//! costs a fill, a small launch and a copy of a few bytes for each sub-batch. Foreload's own kernels count damage
+//! themselves.
 
 use super::GpuStage;
 use super::image::LaneImage;
@@ -13,14 +14,14 @@ use pixels::gpu::{DeviceBuffer, DeviceRange, InFlight, PinnedBuffer};
 /// The checks of what a lane's decoders wrote.
 pub(crate) struct WriteCheck {
     kernel: Untouched,
-    /// For each image of a batch a count of lines that nobody wrote, then for each a count of damaged rows, on the
-    /// device; `arrived` is the same on the host.
+    /// On the device: a count of unwritten lines for each image of a batch, then a count of damaged rows for each.
+    /// `arrived` is the same on the host.
     counts: DeviceBuffer,
     arrived: Option<PinnedBuffer>,
     /// What is counted of each image whose counts are queued.
     counted: Vec<Counted>,
     images: usize,
-    /// How often counts have arrived.
+    /// How often counts have arrived. It selects the poison.
     round: usize,
 }
 
@@ -29,7 +30,7 @@ pub(crate) struct WriteCheck {
 enum Counted {
     /// The CPU has decoded it, or it is blank.
     Nothing,
-    /// Lines that nobody wrote, of which so many may look so by chance.
+    /// Unwritten lines. Up to `by_chance` written lines may look unwritten.
     Lines { by_chance: u32 },
     /// Damaged rows of MCUs.
     DamagedRows,
@@ -48,7 +49,7 @@ impl Counted {
 }
 
 impl WriteCheck {
-    /// The bytes of the counts of so many images.
+    /// Returns the number of bytes of the counts of `images` images.
     pub(crate) fn bytes(images: usize) -> usize {
         2 * 4 * images
     }
@@ -70,7 +71,7 @@ impl WriteCheck {
         Ok(Self { kernel, counts, arrived: Some(host), counted, images, round: 0 })
     }
 
-    /// Queues the poisoning of memory that images will be decoded into.
+    /// Queues the filling of memory with the poison, before images are decoded into it.
     ///
     /// # Errors
     /// [`Error::Gpu`].
@@ -78,9 +79,8 @@ impl WriteCheck {
         flight.fill_words(memory, self.word())
     }
 
-    /// Adds the images of a chunk to those whose counts will be queued, if decoders of the GPU have any of them. Gives
-    /// the number of the first one's finding; the findings of all samples' first images come before those of the next
-    /// images.
+    /// Adds the images of a chunk to those whose counts are queued, if decoders of the GPU have any of them. Returns
+    /// the number of the first finding. The findings of all samples' first images come before those of the next images.
     ///
     /// # Errors
     /// [`Error::Internal`] for more images than there is room for.
@@ -99,14 +99,13 @@ impl WriteCheck {
         }
     }
 
-    /// What a launch on the lane's stream needs that counts lines: the kernel, the address of the count with the number
-    /// `first`, and the poison that it looks for.
+    /// Returns what a launch that counts lines needs: the kernel, the address of count number `first`, and the poison
+    /// that it looks for. It runs on the lane's stream.
     pub(crate) fn lines(&self, first: usize) -> (&Untouched, u64, u32) {
         (&self.kernel, self.counts.ptr() + 4 * first as u64, self.word())
     }
 
-    /// Queues zeros for the counts of damaged rows from the number `first` on, and returns the address of the count
-    /// with the number 0.
+    /// Queues zeros for the counts of damaged rows from number `first` on. Returns the address of count number 0.
     ///
     /// # Errors
     /// [`Error::Gpu`].
@@ -116,7 +115,7 @@ impl WriteCheck {
         Ok(self.counts.ptr() + 4 * self.images as u64)
     }
 
-    /// Waits for what is queued. Returns the finding of each image that was counted since the last wait, in order.
+    /// Waits for queued work. Returns the finding of each image that was counted since the last wait, in order.
     ///
     /// # Errors
     /// [`Error::Gpu`].
@@ -143,17 +142,17 @@ impl WriteCheck {
     }
 }
 
-/// What was found about an image's planes.
+/// The result of the check of an image's planes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finding {
     /// All lines were written.
     Written,
-    /// Some lines look as if they were not written, but the image may really look like that. When it is decoded once
-    /// more, over another poison, it is not doubtful again.
+    /// Some lines look unwritten, but the image may really look like that. If it is decoded again over another poison,
+    /// a written image is not doubtful again.
     Doubtful,
     /// So many lines were not written that it cannot be chance.
     Skipped,
-    /// It is a packed or an indexed image with damaged rows.
+    /// A packed or an indexed image with damaged rows.
     Damaged,
 }
 

@@ -1,4 +1,4 @@
-//! A sample on its way through a lane, and how far each of its images has come.
+//! A sample on its way through a lane, and the state of each of its images.
 
 use super::per_image::PerImage;
 use super::refused::ImageId;
@@ -13,20 +13,20 @@ use pixels::decode::nvjpeg::{Abilities, NvJpegBackend};
 use pixels::decode::{JpegHeader, Planes, PlanesLayout};
 use pixels::gpu::PinnedSlice;
 
-/// What lies in the arena of a lane begins at multiples of this, as nvJPEG and wide loads need.
+/// The alignment of everything in the arena of a lane, as nvJPEG and wide loads need.
 const ALIGNMENT: u64 = 256;
 
-/// The number of bytes of the arena that planes take.
+/// Returns the number of bytes of the arena that planes take.
 pub(super) fn planes_bytes(layout: &PlanesLayout) -> u64 {
     layout.bytes.next_multiple_of(ALIGNMENT)
 }
 
-/// One sample of a piece. Its images go through the lane together: when one is decoded again, all are, and when one
-/// fails, the sample does.
+/// One sample of a sub-batch. Its images go through the lane together: if one is decoded again, all are, and if one
+/// fails, the sample fails.
 pub(crate) struct LaneSample {
     pub ticket: Ticket,
     pub(super) position: u64,
-    /// The sample and which of its draws it is; those of the substitute once there is one.
+    /// The sample and which of its draws it is. After a failure these are the substitute's.
     pub draw: Draw,
     /// The element of the mask: whether the sample counts.
     pub valid: bool,
@@ -34,29 +34,29 @@ pub(crate) struct LaneSample {
 }
 
 impl LaneSample {
-    /// What identifies an image of the sample.
+    /// Returns the key of image number `image` of the sample.
     pub(super) fn id(&self, image: usize) -> ImageId {
         ImageId { sample: self.draw.sample, image: image as u32 }
     }
 
-    /// The place of the sample in its batch, filled but for what mixing changes.
+    /// Turns the sample into its place in the batch, which is filled except for what mixing changes.
     pub(crate) fn into_place(self) -> FilledPlace {
         let Draw { sample, occurrence } = self.draw;
         FilledPlace { ticket: self.ticket, position: self.position, sample, occurrence, valid: self.valid }
     }
 
-    /// Whether nvJPEG is to decode an image of the sample, or did.
+    /// Returns whether nvJPEG is to decode an image of the sample, or has decoded one.
     pub(crate) fn is_encoded(&self) -> bool {
         self.images.iter().any(LaneImage::is_encoded)
     }
 
-    /// Whether a decoder of the GPU is to decode an image of the sample, or did.
+    /// Returns whether a decoder of the GPU is to decode an image of the sample, or has decoded one.
     pub(crate) fn is_for_gpu(&self) -> bool {
         self.images.iter().any(LaneImage::is_for_gpu)
     }
 }
 
-/// How far an image has come.
+/// The state of an image.
 pub(crate) enum LaneImage {
     /// A file for nvJPEG.
     Encoded {
@@ -64,46 +64,47 @@ pub(crate) enum LaneImage {
         header: JpegHeader,
         drawn: DrawnViews,
         backend: NvJpegBackend,
-        /// Whether the same decoder has it a second time, because there is no other, or because the check was doubtful.
+        /// Whether the same decoder gets it a second time, because there is no other, or because the check was
+        /// doubtful.
         tried_again: bool,
     },
-    /// A packed or an indexed image for a kernel of our own.
+    /// A packed or an indexed image for one of Foreload's own kernels.
     Own { bytes: PinnedSlice, plan: Box<OwnPlan>, drawn: DrawnViews },
     /// Planes in page-locked memory.
     Planes { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
-    /// A file for the CPU. It may be one in which a kernel of our own has found damage.
+    /// A file for the CPU. `is_doubted` is set if one of Foreload's own kernels has found damage in it.
     ForCpu { bytes: PinnedSlice, drawn: DrawnViews, is_doubted: bool },
-    /// A file for the CPU that is still to be read, from the version of its shard that has this stamp.
+    /// A file that the CPU must still read and decode, from the version of its shard that has this stamp.
     Unread { stamp: Option<Stamp>, drawn: Option<DrawnViews> },
-    /// Planes that the CPU has decoded, before there is page-locked memory for them.
+    /// Planes that the CPU has decoded, until there is page-locked memory for them.
     Decoded { planes: Box<Planes>, drawn: DrawnViews },
-    /// An image of a sample that failed, whose place a substitute is to take.
+    /// An image of a failed sample, which a substitute will replace.
     Replaced,
-    /// The image is zeros.
+    /// An image of zeros.
     Blank,
     /// Nothing is left to do: the image is in the batch, or its batch will not be delivered.
     Nothing,
 }
 
 impl LaneImage {
-    /// Whether nvJPEG is to decode it, or did.
+    /// Returns whether nvJPEG is to decode it, or has decoded it.
     pub(crate) fn is_encoded(&self) -> bool {
         matches!(self, Self::Encoded { .. })
     }
 
-    /// Whether a decoder of the GPU is to decode it, or did.
+    /// Returns whether a decoder of the GPU is to decode it, or has decoded it.
     pub(crate) fn is_for_gpu(&self) -> bool {
         matches!(self, Self::Encoded { .. } | Self::Own { .. })
     }
 
-    /// Gives a file of the GPU's to the CPU.
+    /// Passes a file for the GPU to the CPU.
     pub(super) fn leave_to_cpu(&mut self) {
         if let Self::Encoded { bytes, drawn, .. } | Self::Own { bytes, drawn, .. } = self {
             *self = Self::ForCpu { bytes: bytes.clone(), drawn: drawn.clone(), is_doubted: false };
         }
     }
 
-    /// Gives an image in which a kernel of our own has found damage to the CPU.
+    /// Passes an image in which one of Foreload's own kernels has found damage to the CPU.
     pub(super) fn doubt(&mut self) {
         self.leave_to_cpu();
         if let Self::ForCpu { is_doubted, .. } = self {
@@ -111,7 +112,7 @@ impl LaneImage {
         }
     }
 
-    /// How its planes lie in the arena of a lane; `None` for a blank image.
+    /// Returns the layout of its planes in the arena of a lane; `None` for a blank image.
     pub(crate) fn layout(&self, abilities: &Abilities) -> Result<Option<PlanesLayout>> {
         Ok(match self {
             Self::Encoded { header, drawn, backend, .. } => {
@@ -128,7 +129,7 @@ impl LaneImage {
         })
     }
 
-    /// The number of bytes of the arena that it takes, of which the first are planes of this `layout`.
+    /// Returns the number of bytes of the arena that it takes, the first of which are planes of this `layout`.
     pub(crate) fn arena_bytes(&self, layout: &PlanesLayout) -> u64 {
         match self {
             Self::Own { plan, .. } => {
@@ -138,7 +139,7 @@ impl LaneImage {
         }
     }
 
-    /// The views that were drawn of it, where they are known.
+    /// Returns its views, where they are known.
     pub(crate) fn drawn(&self) -> Option<&DrawnViews> {
         match self {
             Self::Encoded { drawn, .. }

@@ -1,7 +1,7 @@
-//! A lane is a thread with a stream, another stream for the decoding engine, an arena, and a decoder while it needs
-//! one. It takes a piece of a batch at a time, queues everything that makes images of it on the GPU, sleeps until they
-//! are there and checked, and sends the batch on. While one lane's images are decoded, those of another are copied and
-//! those of a third augmented.
+//! A lane: a thread with a stream, another stream for the decoding engine, an arena in device memory, and a borrowed
+//! decoder while it needs one. It takes one sub-batch (`Piece`) at a time, queues all the work that makes its images,
+//! sleeps until that is done and checked, and sends the batch on. Lanes overlap copying, decoding and augmenting of
+//! consecutive batches.
 
 use super::GpuStage;
 use super::assembly::{Piece, PreparedSample};
@@ -29,8 +29,8 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Works as the lane with this `number` until no more pieces can come. It takes them from its own queue and the common
-/// one.
+/// Works as lane number `number` until its queues are closed. It takes sub-batches from its own queue and from the
+/// common one.
 pub(crate) fn run(of: &ThreadContext, stage: &GpuStage, number: usize, queues: [&Receiver<Piece>; 2]) {
     stage.attach_thread();
     let mut lane = None;
@@ -41,14 +41,13 @@ pub(crate) fn run(of: &ThreadContext, stage: &GpuStage, number: usize, queues: [
             continue;
         }
         stage.balancer.batch_came(queues.iter().any(|queue| !queue.is_empty()));
-        // It is kept out here, so that it outlives what the device may still be writing to the batch when something
-        // goes wrong.
+        // Kept outside of the closure: on an error it must outlive the work of the device that may still write to the
+        // batch.
         let mut closer = Some(closer);
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let lane = match &mut lane {
                 Some(lane) => lane,
-                // The lane is made on this thread, which then borrows decoders. Errors belong to the epoch that meets
-                // them.
+                // Make the lane on this thread, which then borrows decoders. An error ends the run that meets it.
                 empty => empty.insert(GpuLane::new(of, stage, number)?),
             };
             lane.process(&run, items, kept.as_deref(), &mut closer, last)
@@ -56,7 +55,7 @@ pub(crate) fn run(of: &ThreadContext, stage: &GpuStage, number: usize, queues: [
         let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("decoding on the GPU", &*panic)));
         if let Err(error) = outcome {
             run.inbox.fail(error);
-            // Dropping the lane waits for what is queued.
+            // Dropping the lane waits for its queued work.
             lane = None;
         }
         drop((closer, in_flight));
@@ -64,8 +63,8 @@ pub(crate) fn run(of: &ThreadContext, stage: &GpuStage, number: usize, queues: [
     }
 }
 
-/// Waits for the next piece: one that only this lane may have, or else a whole batch; `None` when there will be no
-/// more.
+/// Waits for the next sub-batch: one for this lane only, or else a whole batch. Returns `None` when the queues are
+/// closed.
 fn next([own, common]: [&Receiver<Piece>; 2]) -> Option<Piece> {
     if let Ok(piece) = own.try_recv() {
         return Some(piece);
@@ -80,16 +79,16 @@ struct GpuLane<'a> {
     stage: &'a GpuStage,
     context: &'a SampleContext,
     intake: Intake<'a>,
-    /// The decoder, while a piece needs one. It is dropped first: it waits for all streams that it used, and `flight`
-    /// holds what these read.
+    /// The decoder, while a sub-batch needs one. It must be dropped first: it waits for all streams that it used, and
+    /// `flight` holds what these streams read.
     decoder: Option<BorrowedDecoder>,
     flight: InFlight,
-    /// The stream of the decoding engine, which works beside the CUDA kernels.
+    /// The stream of the decoding engine, which works in parallel with the CUDA kernels.
     engine: Stream,
     /// The views of all images, those of one image together.
     views: Vec<ImageView>,
     arena: Option<DeviceBuffer>,
-    /// What the kernels read of each image, those of one view together.
+    /// The parameters that kernels read of each image, those of one view together.
     table: LaneTable,
     /// The grey levels between the kernels of a view that changes pixels.
     levels: Option<DeviceBuffer>,
@@ -98,8 +97,8 @@ struct GpuLane<'a> {
     timing: Timing,
 }
 
-/// A sample that is queued and must be checked. The finding of its first image has the number `first`, and that of each
-/// further image comes `step` later.
+/// A sample that is queued and must be checked. Its first image has finding number `first`, each further image the
+/// finding `step` later.
 struct QueuedSample {
     work: LaneSample,
     first: usize,
@@ -109,7 +108,7 @@ struct QueuedSample {
 impl<'a> GpuLane<'a> {
     fn new(of: &'a ThreadContext, stage: &'a GpuStage, number: usize) -> Result<Self> {
         let context = &*of.context;
-        // This is done before the first batch, for the other lanes too: see `shared_gpu`.
+        // This happens before the first batch, for the other lanes too: see `shared_gpu`.
         match stage.prepare() {
             Err(error @ (Error::Unavailable(_) | Error::Gpu { .. })) => notify::unprepared(context, &error),
             outcome => outcome?,
@@ -147,7 +146,7 @@ impl<'a> GpuLane<'a> {
         })
     }
 
-    /// Queues the work of a piece, sends its batch on if it is the last piece, and waits.
+    /// Queues the work of a sub-batch, sends the batch on with its last sub-batch, and waits.
     fn process(
         &mut self,
         run: &EpochRun,
@@ -170,7 +169,7 @@ impl<'a> GpuLane<'a> {
             if decoded.is_empty() {
                 continue;
             }
-            // What was not really decoded is queued again.
+            // Images that were not really decoded are queued again.
             let findings = self.check.wait(&mut self.flight)?;
             for QueuedSample { mut work, first, step } in decoded.drain(..) {
                 match self.intake.accept(run, &mut work, |image| findings[first + step * image]) {
@@ -189,7 +188,7 @@ impl<'a> GpuLane<'a> {
                 }
             }
         }
-        // When the epoch was stopped, the samples that are left spoil the batch.
+        // If the run was stopped, samples are left over, and dropping them spoils the batch.
         if complete {
             closer
                 .take()
@@ -203,9 +202,9 @@ impl<'a> GpuLane<'a> {
         self.timing.collect(run, &self.stage.balancer, self.flight.stream())
     }
 
-    /// Queues as many samples of `todo` as the arena holds, which are a chunk. Samples of which a decoder refuses an
-    /// image go back into `todo`. If decoders of the GPU decoded any image, all samples of the chunk go to `decoded`,
-    /// to be checked; otherwise they go to `finished`.
+    /// Queues as many samples of `todo` as fit into the arena: a chunk. Samples with an image that a decoder refuses go
+    /// back into `todo`. If decoders of the GPU decoded any image, all samples of the chunk go to `decoded`, to be
+    /// checked; otherwise they go to `finished`.
     fn chunk(
         &mut self,
         run: &EpochRun,
@@ -243,8 +242,8 @@ impl<'a> GpuLane<'a> {
         self.timing.current().done(&stream)?;
         let step = placed.len();
         for (number, PlacedSample { mut work, .. }) in placed.into_iter().enumerate() {
-            // Queued work holds what it reads until it is done, which may be long before the piece is. But a file that
-            // may be decoded again is kept, together with the rest of its sample.
+            // Release images as soon as possible: queued work keeps what it reads. But keep a file that may be decoded
+            // again, together with the rest of its sample.
             if !work.is_for_gpu() {
                 work.images.set_all(|| LaneImage::Nothing);
             }
@@ -256,8 +255,8 @@ impl<'a> GpuLane<'a> {
         Ok(())
     }
 
-    /// Takes samples of `todo` until the arena or page-locked memory is full. Returns the samples, and how many bytes
-    /// of the arena they have.
+    /// Takes samples of `todo` until the arena or the page-locked memory is full. Returns the samples, and how many
+    /// bytes of the arena they use.
     fn place(
         &mut self,
         run: &EpochRun,
@@ -266,7 +265,7 @@ impl<'a> GpuLane<'a> {
     ) -> Result<(Vec<PlacedSample>, u64)> {
         let limit = self.stage.pools.arena as u64;
         let (mut placed, mut used) = (Vec::with_capacity(todo.len()), 0);
-        // There is memory for the tables and levels of so many samples.
+        // The tables and levels have memory for this many samples.
         let most = self.context.config.batch_size as usize;
         while let Some(mut work) = todo.pop_front() {
             self.intake.decode_on_cpu(run, &mut work);
@@ -291,7 +290,7 @@ impl<'a> GpuLane<'a> {
                 break;
             }
             if !self.intake.stage(&mut work)? {
-                // A lane may wait for its own work alone, and for what comes free when that is done.
+                // A lane may wait only for its own work, and for memory that comes free when that is done.
                 if !placed.is_empty() {
                     todo.push_front(work);
                     break;
@@ -316,20 +315,20 @@ impl<'a> GpuLane<'a> {
         Ok((placed, used))
     }
 
-    /// The address of at least `bytes` bytes of device memory that this lane's stream may write.
+    /// Returns the address of at least `bytes` bytes of device memory that this lane's stream may write.
     fn arena(&mut self, bytes: u64) -> Result<u64> {
         if self.arena.as_ref().is_none_or(|arena| (arena.bytes() as u64) < bytes) {
-            // Some room for larger images too, so that growing ends soon.
+            // Allocate more than needed, so that growing ends soon.
             let room = (bytes + bytes / 4).max(1 << 20).min(self.stage.pools.arena as u64).max(bytes);
-            // The old arena is freed first, in the stream's order.
+            // Free the old arena first, in the stream's order.
             self.arena = None;
             self.arena = Some(self.stage.memory.allocate(self.flight.stream(), room as usize)?);
         }
         Ok(self.arena.as_ref().map_or(0, DeviceBuffer::ptr))
     }
 
-    /// Queues the copies of planes that the CPU decoded. What is needed of packed and indexed images, kernels read by
-    /// themselves where it is, so that it is only kept.
+    /// Queues the copies of planes that the CPU decoded. Packed and indexed images are only kept, because kernels read
+    /// the parts that they need from host memory.
     fn copy(&mut self, run: &EpochRun, placed: &[PlacedSample]) -> Result<()> {
         for (image, at) in placed.iter().flat_map(PlacedSample::images) {
             let Some((offset, _)) = at else { continue };
@@ -350,14 +349,14 @@ impl<'a> GpuLane<'a> {
         Ok(())
     }
 
-    /// Queues the decoding of all encoded images. Returns those that were refused, in order, and why.
+    /// Queues the decoding of all encoded images. Returns the refused ones in order, with the reasons.
     fn decode(&mut self, run: &EpochRun, arena: u64, placed: &[PlacedSample]) -> Result<Vec<Refusal>> {
         let mut refused = Vec::new();
         let mut engine_queued = false;
         for backend in NvJpegBackend::ALL {
             let (indices, requests) = requests(backend, arena, placed);
             for &(index, image) in &indices {
-                // The file is kept even where a call fails, because the device may have begun to read.
+                // Keep the file even if the call fails, because the device may have begun to read it.
                 if let LaneImage::Encoded { bytes, .. } = placed[index].work.images.get(image) {
                     self.flight.keep(bytes.clone());
                     run.counters.add_uploaded(bytes.len());
@@ -396,7 +395,7 @@ impl<'a> GpuLane<'a> {
                 }
             }
             match backend {
-                // The time of a call that was tried in parts says nothing about how fast images are decoded.
+                // The time of a call that was retried in parts does not show how fast images are decoded.
                 _ if in_parts => {}
                 NvJpegBackend::Hardware => events.on_engine += decoded,
                 NvJpegBackend::CudaBatched => events.on_batched += decoded,
@@ -407,8 +406,8 @@ impl<'a> GpuLane<'a> {
         Ok(refused)
     }
 
-    /// Queues the decoding of all images of the kernels of our own, by one launch of each, whose tables go through the
-    /// buffer `slot`. Their damaged rows are counted from the finding with the number `first` on.
+    /// Queues the decoding of all images for Foreload's own kernels, by one launch for each kernel. Their tables go
+    /// through the buffer `slot`. Damaged rows are counted from finding number `first` on.
     fn decode_own(
         &mut self,
         placed: &[PlacedSample],
@@ -422,13 +421,13 @@ impl<'a> GpuLane<'a> {
             return Ok(());
         };
         let damage = self.check.damaged_rows(flight, first)?;
-        // SAFETY: the table, the arena and the counts stay allocated until the flight is done. All of it was written on
-        // this stream. The flight keeps what is gathered, too.
+        // SAFETY: the table, the arena and the counts stay allocated until the flight is done, and were written on this
+        // stream. The flight also keeps the bytes that the kernels gather.
         unsafe { kernels.launch(flight.stream(), tables, at, damage) }
     }
 
-    /// Queues the copy of the table, the check of what nvJPEG wrote, whose first finding has the number `findings`, and
-    /// for each view the launch that makes its images.
+    /// Queues the copy of the table, the check of what nvJPEG wrote, and one launch for each view that makes its
+    /// images. The first finding of the check has the number `findings`.
     fn augment(
         &mut self,
         closer: &BatchCloser,
@@ -446,11 +445,11 @@ impl<'a> GpuLane<'a> {
             let first = findings.unwrap_or_default() + view.image * placed.len();
             let (kernel, counts, poison) = self.check.lines(first);
             let entries = self.table.entries(number);
-            // All views of an image use the same planes, which the entries of the first view name. SAFETY: as for the
-            // launches below; the counts are this lane's.
+            // SAFETY: as for the launches below; the counts are this lane's. The entries of the first view name the
+            // planes of the image, which all its views use.
             unsafe { kernel.launch(self.flight.stream(), entries, placed.len(), counts, poison) }?;
         }
-        // Only from now on must the former readers of the batch's buffer be done.
+        // Only from here on must the former readers of the batch's buffer be done.
         let tensors = closer.images(self.flight.stream())?;
         let address = self.levels.as_ref().map_or(0, DeviceBuffer::ptr);
         let levels = LevelsAt { address, capacity: self.context.config.batch_size as usize };
@@ -458,14 +457,14 @@ impl<'a> GpuLane<'a> {
             let entries = self.table.entries(number);
             let programs = self.table.programs(number, self.views.len());
             let stream = self.flight.stream();
-            // SAFETY: the table and what it points to (the arena, the levels and the batch's images) stay allocated
-            // until the flight is done. All of it was written on this stream or is waited for by it.
+            // SAFETY: the table and the memory that it points to (the arena, the levels and the batch's images) stay
+            // allocated until the flight is done. All of it was written on this stream, or the stream waits for it.
             unsafe { launcher.launch(stream, entries, placed.len(), programs, levels, images) }?;
         }
         Ok(())
     }
 
-    /// Finishes the places of a batch, and queues for each view the launch that mixes its images.
+    /// Finishes the places of a batch, and queues one launch for each view that mixes its images.
     fn mix(&mut self, run: &EpochRun, closer: &BatchCloser, kept: &KeptPlaces) -> Result<()> {
         let Some(plan) = &self.context.config.mix else { return Ok(()) };
         let rings = kept.finish(run, plan);
@@ -485,8 +484,8 @@ impl<'a> GpuLane<'a> {
     }
 }
 
-/// An image that its decoder does not take: the index of its sample in the chunk, which of the sample's images it is,
-/// and why.
+/// An image that its decoder does not take: the index of its sample in the chunk, its number in the sample, and the
+/// reason.
 struct Refusal {
     index: usize,
     image: usize,

@@ -1,4 +1,5 @@
-//! Batches on a GPU: they are opened as assemblies, in which the samples gather that workers have prepared.
+//! Starts the threads that make batches on a GPU, and opens batches as assemblies, which gather the samples that
+//! workers have prepared.
 
 use super::GpuStage;
 use super::assembly::{Assembly, GpuPlace, LaneQueues, PiecesInFlight};
@@ -15,13 +16,13 @@ use crossbeam_channel::unbounded;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Opens batches on their way to a GPU.
+/// Opens batches for a GPU.
 struct GpuOpener {
     stage: Arc<GpuStage>,
     lanes: LaneQueues,
-    /// The batches that are incomplete.
+    /// The incomplete batches.
     gathering: Vec<Weak<Assembly>>,
-    /// The pieces that lanes have or will have. What these hold comes free by itself.
+    /// The sub-batches that are queued for lanes or in work. The slots that they hold come free without help.
     pieces_in_flight: PiecesInFlight,
 }
 
@@ -50,7 +51,7 @@ impl BatchOpener for GpuOpener {
         Ok(Some(tickets.into_iter().map(place).collect()))
     }
 
-    /// Sends incomplete batches ahead in pieces, unless a lane has slots to give back.
+    /// Sends incomplete batches ahead in sub-batches, unless a lane has slots to return.
     fn hurry(&mut self) {
         if self.pieces_in_flight.is_empty() {
             self.gathering.iter().filter_map(Weak::upgrade).for_each(|assembly| assembly.flush());
@@ -61,7 +62,7 @@ impl BatchOpener for GpuOpener {
 /// Starts the threads that make batches on the GPU `ordinal`.
 ///
 /// # Errors
-/// Those of [`GpuStage::open`]; [`base::error::Error::Unavailable`] when no thread can be started.
+/// The errors of [`GpuStage::open`]; [`base::error::Error::Unavailable`] if no thread can be started.
 pub(crate) fn start(
     of: ThreadContext,
     slots: SlotPool,

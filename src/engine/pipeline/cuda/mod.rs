@@ -1,5 +1,35 @@
-//! The way to a GPU. Workers prepare samples ([`prepare`]), which gather into batches ([`assembly`]); lanes ([`lane`])
-//! queue the work that makes images of them on the GPU. The threads know all this as one maker of batches ([`maker`]).
+//! Makes batches on a GPU (`device="cuda"`).
+//!
+//! The reading thread and the slots are those of the CPU's pipeline, but the arena of the slots is page-locked, so that
+//! the device copies out of it. Workers ([`prepare`]) parse headers, draw views, and decode the images that are the
+//! CPU's. The samples of a batch gather in an [`assembly`], which goes to the first free [`lane`]. A lane queues the
+//! copies, the decoding, one table of parameters, and for each view the launches that make its images. Then it sleeps
+//! until the work is done and checked. Images of one sample go through a lane together, so that they fail together. For
+//! the other threads all this is one maker of batches ([`maker`]).
+//!
+//! Which decoder gets an image:
+//!
+//! - Foreload's own kernels decode packed and indexed images ([`own`]). They give the CPU's samples or none, so that
+//!   with `decoder="own"` batches are the CPU's.
+//! - nvJPEG decodes files. The decoding engine gets every image that it can decode, in calls of 64. nvJPEG's CUDA
+//!   kernels get the others, in calls of 51 images and more (`docs/gpu.md`).
+//! - The CPU decodes the rest, and takes images off the GPU by measured rates ([`balance`]).
+//! - An image that a backend refuses goes to the next one and finally to the CPU, whose answer is final: an image or a
+//!   clear error. The choice never changes which sample is where. It shows in rounding only.
+//! - A backend's success is not trusted: [`check`] finds images that were not written.
+//!
+//! Rules for changes:
+//!
+//! - If slots or device memory run short, a batch goes in sub-batches (`Piece`), so that nothing waits for itself.
+//! - Queued work is owned by a `gpu::InFlight` until the device is done with it. A buffer is written again only after
+//!   an event on every stream that has read it.
+//! - In steady state no call allocates, page-locks or waits for a whole stream, and a batch makes some sixty calls of
+//!   the driver, whatever its size. The host never spins. (→ tests/gpu/steady.rs, tests/gpu/views.rs,
+//!   tests/gpu/starts.rs)
+//! - Foreload's threads keep the device's context. A call from any other thread restores the context that was current.
+//!   No thread takes part in a CUDA graph that other code captures.
+//! - Tests run all this against stand-ins for NVIDIA's libraries (`tests/stand-in/`), which check the order of every
+//!   access.
 
 mod assembly;
 mod backoff;
@@ -38,14 +68,14 @@ pub use shared_gpu::release_gpus;
 use std::sync::{Arc, Mutex, PoisonError};
 use timing::TimeOrigin;
 
-/// Why the kernels of our own do nothing.
+/// Shown for Foreload's own kernels where they decode nothing.
 const FORMS_LEFT: &str =
     "not asked: the CPU decodes packed images, and nvJPEG or the CPU the JPEG in indexed ones";
 
-/// Why nvJPEG's backends can do nothing.
+/// Shown for nvJPEG's backends where they decode nothing.
 const NOT_ASKED: &str = "not asked, with decoder=\"own\"";
 
-/// What all workers and lanes of a loader share on the way to a GPU.
+/// What all workers and lanes of a loader share for its GPU.
 pub(crate) struct GpuStage {
     device: GpuDevice,
     gpu: Arc<SharedGpu>,
@@ -55,7 +85,7 @@ pub(crate) struct GpuStage {
     backends: AllowedBackends,
     /// Whether the CPU may decode at all.
     cpu_may: bool,
-    /// Whether the CPU also decodes what the GPU's decoders would have the host half decode.
+    /// Whether the CPU also decodes images that the GPU's decoders would half decode on the host.
     cpu_serves: bool,
     /// The number of images of a batch.
     batch: usize,
@@ -72,7 +102,7 @@ pub(crate) struct GpuStage {
     origin: Arc<TimeOrigin>,
 }
 
-/// The error of a GPU that is taken into use.
+/// Names the GPU in the error of opening it.
 fn of_device(ordinal: u32, error: Error) -> Error {
     match error {
         Error::Unavailable(why) => config::unavailable_device(&format!("cuda:{ordinal}"), &why),
@@ -80,17 +110,17 @@ fn of_device(ordinal: u32, error: Error) -> Error {
     }
 }
 
-/// Page-locked memory for the columns of the batches that are being filled.
+/// Makes page-locked memory for the columns of the batches that are being filled.
 fn columns_staging(device: &GpuDevice, config: &LoaderConfig, pools: &DevicePools) -> Result<Registration> {
     let columns = config.layout.column_bytes(config.batch_size as usize);
     let room = (columns + 2 * PAGE).next_multiple_of(PAGE);
     Registration::new(device, &SlotPool::new((pools.prefetch + LANES + 1) * room)?)
 }
 
-/// The GPU `ordinal`, and the memory of batches on it that others have made.
+/// Opens the GPU `ordinal`, and makes the storage for batches on it that another process has made.
 ///
 /// # Errors
-/// Those of [`GpuStage::open`].
+/// The errors of [`GpuStage::open`].
 pub(super) fn storage_of_made(
     ordinal: u32,
     config: &LoaderConfig,
@@ -103,11 +133,11 @@ pub(super) fn storage_of_made(
 }
 
 impl GpuStage {
-    /// Takes the GPU `ordinal` into use and page-locks the arena of `slots`.
+    /// Opens the GPU `ordinal` and page-locks the arena of `slots`.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] or [`Error::Gpu`] when the GPU cannot serve; [`Error::Config`] for memory that it does
-    /// not have.
+    /// [`Error::Unavailable`] or [`Error::Gpu`] if the GPU cannot be used; [`Error::Config`] for more memory than it
+    /// has.
     pub(crate) fn open(
         ordinal: u32,
         config: &LoaderConfig,
@@ -139,7 +169,7 @@ impl GpuStage {
         })
     }
 
-    /// What the GPU's decoders can do, and why not more, each by its name.
+    /// Returns the GPU's decoders by name, each with what it can decode and what limits it.
     pub(crate) fn decoders(&self) -> Vec<(&'static str, String)> {
         let own = |(name, can): (&'static str, &str)| {
             (name, if self.decodes_forms() { can } else { FORMS_LEFT }.to_owned())
@@ -151,35 +181,35 @@ impl GpuStage {
         OWN_DECODERS.map(own).into_iter().chain(NvJpegBackend::ALL.map(of_nvjpeg)).collect()
     }
 
-    /// A decoder that failed when it was tried, and why.
+    /// Returns a decoder that failed when it was probed, and why.
     pub(crate) fn failed(&self) -> Option<&(NvJpegBackend, String)> {
         self.gpu.abilities.failed().filter(|_| self.may_use_nvjpeg())
     }
 
-    /// Whether kernels of our own decode packed and indexed images.
+    /// Returns whether Foreload's own kernels decode packed and indexed images.
     fn decodes_forms(&self) -> bool {
         self.decoder.takes_forms(self.backends)
     }
 
-    /// Whether kernels of our own decode images of this form. What a damaged index hides, others may still decode; and
-    /// where the decoder of files is fixed, it gets the file behind the index, whether it is indexed yet or not.
+    /// Returns whether Foreload's own kernels decode images of this form. If the settings fix nvJPEG as the decoder of
+    /// files, it also gets the file in an indexed image, whether the image is indexed yet or not. It may also decode a
+    /// file whose index is damaged.
     fn decodes_form(&self, form: FileForm) -> bool {
         let are_files_left = self.may_use_nvjpeg() && !self.cpu_serves;
         self.decodes_forms() && !(form == FileForm::Indexed && are_files_left)
     }
 
-    /// Whether nvJPEG may decode anything.
+    /// Returns whether nvJPEG may decode anything.
     fn may_use_nvjpeg(&self) -> bool {
         self.decoder.takes_files()
     }
 
-    /// Makes the calling thread one that works for the GPU. If that fails, so does the thread's first call, which
-    /// reports it.
+    /// Attaches the calling thread to the GPU. If that fails, so does the thread's first call, which reports the error.
     pub(crate) fn attach_thread(&self) {
         let _ = self.device.attach_thread();
     }
 
-    /// Makes all that nvJPEG needs for whatever images may come, when it is called for the first time.
+    /// Makes everything that nvJPEG needs for any image. Only the first call does anything.
     ///
     /// # Errors
     /// The errors of [`SharedGpu::prepare`].
@@ -194,7 +224,7 @@ impl GpuStage {
         self.gpu.prepare(&backends, self.batch)
     }
 
-    /// The memory that batches on the GPU are made from.
+    /// Returns the storage for batches on the GPU.
     ///
     /// # Errors
     /// [`Error::Gpu`].
@@ -203,12 +233,13 @@ impl GpuStage {
         Ok(CudaStorage { pool: self.memory.clone(), stream, staging: self.staging.clone() })
     }
 
-    /// The backends that can decode an image, in the order in which they are tried. Without any, the CPU decodes it.
+    /// Returns the backends that can decode an image, in the order in which they are tried. If there are none, the CPU
+    /// decodes it.
     ///
-    /// Where nvJPEG decodes Huffman codes on the host, that takes a core some 2.5 ms an image, on a lane's thread,
-    /// while the batch waits. The CPU's decoder, on the workers' threads, needs a fifth of that for all that is wanted
-    /// of the image. So the CPU decodes progressive images and the like, and those that are too few for a large call of
-    /// the kernels, unless it may not decode.
+    /// Where nvJPEG decodes Huffman codes on the host, that takes some 2.5 ms of a core for each image, on a lane's
+    /// thread, while the batch waits. The CPU's decoder, on the workers' threads, needs a fifth of that for all that is
+    /// wanted of the image. So the CPU decodes progressive images and the like, and images that are too few for a large
+    /// call of the kernels, unless it may not decode.
     fn backends(&self, header: &JpegHeader, id: ImageId) -> impl Iterator<Item = NvJpegBackend> + use<> {
         let allowed = NvJpegBackend::ALL.map(|backend| self.allows(backend));
         let refuses = self.refused.of(id);
@@ -219,8 +250,8 @@ impl GpuStage {
                 && !(backend == NvJpegBackend::Cuda && left_to_cpu)
                 && !refuses(backend);
         }
-        // The backends are tried from the last one up, because one that fails is left alone only where another one
-        // comes after it.
+        // Go from the last backend to the first: a failing backend is skipped for its backoff period only if another
+        // decoder comes after it.
         let mut others = self.cpu_may;
         for (serves, rests) in serving.iter_mut().zip(self.backoff.resting()).rev() {
             *serves &= !(rests && others);
@@ -229,7 +260,7 @@ impl GpuStage {
         NvJpegBackend::ALL.into_iter().filter(move |&backend| serving[backend as usize])
     }
 
-    /// Whether a backend may decode images at all.
+    /// Returns whether a backend may decode images at all.
     fn allows(&self, backend: NvJpegBackend) -> bool {
         let asked = match self.backends {
             AllowedBackends::All => true,
@@ -241,7 +272,7 @@ impl GpuStage {
         asked && self.may_use_nvjpeg() && backend.takes_call_of(self.batch)
     }
 
-    /// Whether only the size of the batches keeps the GPU from decoding an image.
+    /// Returns whether only the size of the batches keeps the GPU from decoding an image.
     fn has_small_batches(&self, header: &JpegHeader) -> bool {
         let first = self.gpu.abilities.backends(header).next();
         let small = first == Some(NvJpegBackend::CudaBatched)
@@ -249,8 +280,8 @@ impl GpuStage {
         self.may_use_nvjpeg() && self.cpu_serves && small && self.failed().is_none()
     }
 
-    /// The backend that comes after one that does not take an image. A single image is too few for a call of the
-    /// batched kernels.
+    /// Returns the backend that comes after `backend` for an image that it does not take. A single image is too few for
+    /// a call of the batched kernels.
     fn backend_after(
         &self,
         backend: NvJpegBackend,

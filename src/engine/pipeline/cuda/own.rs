@@ -1,4 +1,8 @@
-//! A lane's part in decoding by the kernels of our own: the tables that they read, and their launches.
+//! A lane's use of Foreload's own decoding kernels: their tables, and their launches.
+//!
+//! For a chunk of a lane, one launch reads the wanted rows of all images from their slots into the arena, over the bus,
+//! and one launch for each storage format decodes them. All launches read one copy of the tables. The kernels bound
+//! every access and count damaged rows; an image with damaged rows goes to the CPU.
 
 use super::GpuStage;
 use super::image::{LaneImage, planes_bytes};
@@ -13,7 +17,7 @@ use pixels::gpu::{DeviceBuffer, InFlight};
 pub(super) struct OwnDecoder {
     kernels: OwnLauncher,
     tables: OwnTables,
-    /// The tables in device memory; made for the first image.
+    /// The tables in device memory, made for the first image.
     device: Option<DeviceBuffer>,
 }
 
@@ -25,9 +29,9 @@ impl OwnDecoder {
         Ok(Self { kernels, tables: OwnTables::default(), device: None })
     }
 
-    /// Fills the tables with the images of the `placed` samples that are the kernels', whose planes and bytes go to the
-    /// arena at this address. What is damaged of them will be counted by the numbers from `first` on, the first images
-    /// of all samples before the next ones.
+    /// Fills the tables with the images of the `placed` samples for Foreload's own kernels. Their planes and bytes go
+    /// to the arena, which is at address `arena`. Their damage will be counted from number `first` on, with the first
+    /// images of all samples before the next ones.
     ///
     /// # Errors
     /// [`Error::Internal`](base::error::Error::Internal).
@@ -46,12 +50,12 @@ impl OwnDecoder {
         Ok(())
     }
 
-    /// Takes a staging buffer for the tables of the images of the `placed` samples, or of some of them. Where none is
-    /// free, that waits for what is queued; so it must be done before the decoding engine gets anything, which has a
-    /// stream of its own.
+    /// Takes a staging buffer for the tables of the images of the `placed` samples, or of some of them. If none is
+    /// free, this waits for queued work. So call it before anything is queued for the decoding engine, which has its
+    /// own stream.
     ///
     /// # Errors
-    /// [`Error::Gpu`](base::error::Error::Gpu) or [`Error::Config`](base::error::Error::Config) when there is no
+    /// [`Error::Gpu`](base::error::Error::Gpu) or [`Error::Config`](base::error::Error::Config) if there is no
     /// page-locked memory.
     pub(super) fn reserve(
         placed: &[PlacedSample],
@@ -66,8 +70,8 @@ impl OwnDecoder {
         if bytes == 0 { Ok(None) } else { staging.table(bytes, flight).map(Some) }
     }
 
-    /// Queues the copy of the tables by way of the buffer `slot`, which was reserved for them, and returns what a
-    /// launch needs: the kernels, the tables and their address on the device; `None` where there are no such images.
+    /// Queues the copy of the tables through the buffer `slot`, which was reserved for them. Returns what a launch
+    /// needs: the kernels, the tables and their address on the device. `None` if there are no such images.
     ///
     /// # Errors
     /// [`Error::Gpu`](base::error::Error::Gpu) if the driver fails.
@@ -84,7 +88,7 @@ impl OwnDecoder {
         let from = staging.pin(slot)?.part(0..bytes)?;
         let device = match self.device.take().filter(|device| device.bytes() >= bytes) {
             Some(device) => device,
-            // The old one is freed in the stream's order.
+            // Free the old one in the stream's order.
             None => stage.memory.allocate(flight.stream(), bytes.max(OwnTables::usual_bytes(stage.batch)))?,
         };
         let device = self.device.insert(device);

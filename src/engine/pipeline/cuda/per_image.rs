@@ -2,8 +2,8 @@
 
 use base::error::Result;
 
-/// A value for each image of a sample, in the order of [`Images::list`](crate::config::Images::list). Most samples have
-/// one image, for which nothing is allocated.
+/// One value for each image of a sample, in the order of [`Images::list`](crate::config::Images::list). Most samples
+/// have one image, for which nothing is allocated.
 #[derive(Debug)]
 pub(crate) struct PerImage<T> {
     first: T,
@@ -11,28 +11,28 @@ pub(crate) struct PerImage<T> {
 }
 
 impl<T> PerImage<T> {
-    /// The value of an only image.
+    /// Makes the value of a single image.
     pub(crate) fn one(value: T) -> Self {
         Self { first: value, others: Vec::new() }
     }
 
-    /// The values that `make` gives for `images` images, at least one.
+    /// Makes the values with `make` for `images` images, at least one.
     pub(crate) fn new(images: usize, mut make: impl FnMut(usize) -> T) -> Self {
         Self { first: make(0), others: (1..images).map(make).collect() }
     }
 
-    /// The values that `make` gives for `images` images, at least one.
+    /// Makes the values with `make` for `images` images, at least one.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The errors of `make`.
     pub(crate) fn try_new(images: usize, mut make: impl FnMut(usize) -> Result<T>) -> Result<Self> {
         Ok(Self { first: make(0)?, others: (1..images).map(make).collect::<Result<_>>()? })
     }
 
-    /// What `make` gives for each image and its value.
+    /// Maps each image's number and value with `make`.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The errors of `make`.
     pub(crate) fn try_map<U>(self, mut make: impl FnMut(usize, T) -> Result<U>) -> Result<PerImage<U>> {
         let first = make(0, self.first)?;
         let others =
@@ -40,37 +40,37 @@ impl<T> PerImage<T> {
         Ok(PerImage { first, others })
     }
 
-    /// What `make` gives for each image and its value.
+    /// Maps each image's value with `make`.
     pub(crate) fn map<U>(&self, mut make: impl FnMut(&T) -> U) -> PerImage<U> {
         PerImage { first: make(&self.first), others: self.others.iter().map(make).collect() }
     }
 
-    /// How many images there are.
+    /// Returns the number of images.
     pub(crate) fn len(&self) -> usize {
         1 + self.others.len()
     }
 
-    /// The value of the image with this number.
+    /// Returns the value of image number `image`.
     pub(crate) fn get(&self, image: usize) -> &T {
         if image == 0 { &self.first } else { &self.others[image - 1] }
     }
 
-    /// The value of the image with this number, to be changed.
+    /// Returns the value of image number `image`, to be changed.
     pub(crate) fn get_mut(&mut self, image: usize) -> &mut T {
         if image == 0 { &mut self.first } else { &mut self.others[image - 1] }
     }
 
-    /// All values, in order.
+    /// Iterates over all values, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// All values, in order, to be changed.
+    /// Iterates over all values, in order, to be changed.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         std::iter::once(&mut self.first).chain(&mut self.others)
     }
 
-    /// Sets the values of all images to what `make` gives.
+    /// Sets the value of each image to what `make` returns.
     pub(crate) fn set_all(&mut self, mut make: impl FnMut() -> T) {
         self.iter_mut().for_each(|value| *value = make());
     }

@@ -1,4 +1,4 @@
-//! A sample whose images have places in a lane's arena, and what a decoder is asked to decode into them.
+//! A sample whose images have places in a lane's arena, and the requests to decode into these places.
 
 use super::image::{LaneImage, LaneSample};
 use super::per_image::PerImage;
@@ -8,20 +8,20 @@ use pixels::decode::{PlaneLayout, PlanesLayout};
 /// A sample whose images have places in the arena.
 pub(crate) struct PlacedSample {
     pub work: LaneSample,
-    /// The offset and the layout of each image's planes, behind which are the bytes that a kernel of our own
-    /// needs; `None` for a blank image.
+    /// The offset and the layout of each image's planes; `None` for a blank image. The planes are followed by the bytes
+    /// that one of Foreload's own kernels needs.
     pub at: PerImage<Option<(u64, PlanesLayout)>>,
 }
 
 impl PlacedSample {
-    /// Each image with its place in the arena.
+    /// Iterates over the images with their places in the arena.
     pub(crate) fn images(&self) -> impl Iterator<Item = (&LaneImage, &Option<(u64, PlanesLayout)>)> {
         self.work.images.iter().zip(self.at.iter())
     }
 }
 
-/// The requests for `backend` to decode into the arena, and for each of them which sample of `placed` and which of its
-/// images it is for.
+/// Returns the requests for `backend` to decode into the arena. For each request also returns the index of its sample
+/// in `placed` and the number of its image.
 pub(crate) fn requests(
     backend: NvJpegBackend,
     arena: u64,

@@ -1,5 +1,7 @@
-//! The worker's part on the way to a GPU: it fills all fields but the images. Of images it parses the headers, draws
-//! the views, and decodes those that are the CPU's.
+//! The workers' part in making batches on a GPU. A worker fills all fields of a place except images. It parses the
+//! headers of images, draws their views, and decodes the images that are the CPU's. Of a packed or an indexed image it
+//! reads the header alone. The header gives a plan for the kernels: which rows of MCUs the views touch, and the layout
+//! of their planes.
 
 use super::GpuStage;
 use super::assembly::{GpuPlace, PreparedImage, PreparedSample};
@@ -44,11 +46,11 @@ pub(crate) struct Preparer {
 /// An image in page-locked memory.
 struct ReadImage {
     bytes: PinnedSlice,
-    /// Which of the bytes were read, where not all were: the others may be anything.
+    /// The parts that were read, if not all bytes were. The other bytes are undefined.
     parts: Option<ByteParts>,
 }
 
-/// What was read of a sample, of which perhaps not all bytes have arrived.
+/// All bytes of a record, including those that were not read.
 struct AllBytes(Filled);
 
 impl AsRef<[u8]> for AllBytes {
@@ -57,7 +59,7 @@ impl AsRef<[u8]> for AllBytes {
     }
 }
 
-/// A draw whose sample is prepared.
+/// The draw whose sample is being prepared.
 struct Drawn<'a> {
     run: &'a EpochRun,
     draw: Draw,
@@ -68,9 +70,9 @@ struct Drawn<'a> {
 
 /// Where the bytes of an image are.
 enum ImageBytes {
-    /// They are this range of what was read of its sample.
+    /// In this range of what was read of its sample.
     Within(Range<usize>),
-    /// They are elsewhere in the shard and were read from there.
+    /// Elsewhere in the shard, from where these bytes were read.
     Apart(Vec<u8>),
 }
 
@@ -86,18 +88,18 @@ impl PlaceFiller<GpuPlace> for Preparer {
 }
 
 impl Preparer {
-    /// What one worker prepares samples with, on its own thread.
+    /// Makes the preparer of a worker, on the worker's thread.
     pub(crate) fn new(context: &Arc<SampleContext>, stage: &Arc<GpuStage>) -> Self {
         stage.attach_thread();
         let (cpu, originals) = (CpuDecoder::new(context), OriginalFiles::default());
         Self { context: context.clone(), stage: stage.clone(), cpu, originals, seen: Vec::new() }
     }
 
-    /// Fills all fields of a place but its images, from the sample's `record`. Decides who decodes each image, and
-    /// decodes it when that is the CPU.
+    /// Fills all fields of a place except images, from the sample's `record`. Chooses the decoder of each image, and
+    /// decodes the image if that is the CPU.
     ///
     /// # Errors
-    /// Whatever is wrong with the sample.
+    /// Any error of the sample.
     fn prepare(
         &mut self,
         record: Filled,
@@ -117,7 +119,7 @@ impl Preparer {
             Ok((self.locate_images(of, record, ticket)?, stamp))
         };
         let ((found, stamp), record) = of_one_version(&context.index, draw.sample, record, replace, locate)?;
-        // A file of its own may be larger than the record that was read.
+        // An image with a read of its own may be larger than the record.
         let has_room = |bytes: &Vec<u8>| bytes.len() <= record.room();
         let only =
             found.len() == 1 && !matches!(found.get(0), Some(ImageBytes::Apart(bytes)) if !has_room(bytes));
@@ -142,8 +144,8 @@ impl Preparer {
         })
     }
 
-    /// Fills all fields of a place but its images, and returns where the bytes of each image are; `None` for an image
-    /// that the sample does not have. The views that other fields follow are drawn from an image's header.
+    /// Fills all fields of a place except images, and returns where the bytes of each image are; `None` for an image
+    /// that the sample does not have. Views that other fields follow are drawn from an image's header.
     fn locate_images(
         &mut self,
         of: &Drawn<'_>,
@@ -174,8 +176,8 @@ impl Preparer {
         Ok(found)
     }
 
-    /// Checks the size of an image, and draws its views where fields follow it, or where they depend on the `boxes` of
-    /// its sample.
+    /// Checks the size of an image. Draws its views if fields follow it, or if the views depend on the `boxes` of its
+    /// sample.
     fn see_image(
         &self,
         image: usize,
@@ -195,12 +197,12 @@ impl Preparer {
         Ok(SeenImage { size, drawn })
     }
 
-    /// The views that were drawn of an image when its sample was looked through.
+    /// Takes out the views of an image that were drawn from its header, if there are any.
     fn drawn_of(&mut self, image: usize) -> Option<DrawnViews> {
         self.seen.get_mut(image)?.as_mut()?.drawn.take()
     }
 
-    /// Decides who decodes an image, and decodes it when that is the CPU.
+    /// Chooses the decoder of an image, and decodes the image if that is the CPU.
     fn prepare_image(&mut self, image: usize, read: ReadImage, of: &mut Drawn<'_>) -> Result<PreparedImage> {
         let (run, draw) = (of.run, of.draw);
         let (context, config) = (&run.context, &run.context.config);
@@ -217,7 +219,8 @@ impl Preparer {
             }
             drawn => drawn,
         };
-        // A canvas is the CPU's: the kernels resize what lies in planes, and no backend writes padding into those.
+        // The CPU makes images on a canvas: kernels resize what is in planes, and no backend writes padding into
+        // planes.
         let on_canvas = drawn.as_ref().is_some_and(|drawn| drawn.canvas().is_some());
         if !on_canvas
             && self.stage.decodes_form(form_of(&bytes))
@@ -233,14 +236,14 @@ impl Preparer {
             drawn = Some(views);
         }
         if parts.is_some() {
-            // It is packed: of nothing else parts are read.
+            // It is packed: only packed images are read in parts.
             return self.decode_here(image, drawn, ReadImage { bytes, parts }, of);
         }
         let bytes = match form_of(&bytes) {
             FileForm::Packed if !self.stage.cpu_may && !on_canvas => self.rebuilt(run, &bytes)?,
             _ => bytes,
         };
-        // nvJPEG knows files alone; the CPU's decoders know all forms.
+        // nvJPEG decodes only files; the CPU's decoders read all storage formats.
         let file = file_within(&bytes)?.unwrap_or(0..bytes.len());
         let for_gpu = if on_canvas { None } else { self.for_gpu(&bytes[file.clone()], id, of.batch) };
         if for_gpu.is_none() && config.cpu_decode == CpuDecode::Never {
@@ -258,7 +261,7 @@ impl Preparer {
         self.decode_here(image, drawn, ReadImage { bytes, parts: None }, of)
     }
 
-    /// Decodes an image by the CPU.
+    /// Decodes an image on the CPU.
     fn decode_here(
         &mut self,
         image: usize,
@@ -272,7 +275,7 @@ impl Preparer {
         let drawn = self.cpu.decode(run, of, stopwatch)?;
         let layout = PlanesLayout::staged(&self.cpu.planes);
         let Some(mut slot) = self.stage.slots.slots().try_take(layout.bytes as usize) else {
-            // The same views need the same rows again, so that nobody looks at bytes that were not read.
+            // The lane decodes it later. The same views need the same rows, so it uses no bytes that were not read.
             return Ok(PreparedImage::Waiting { bytes, drawn });
         };
         copy(&self.cpu.planes, &layout, slot.bytes_mut());
@@ -281,14 +284,15 @@ impl Preparer {
         Ok(PreparedImage::Decoded { bytes: self.stage.slots.pin(slot)?, layout, drawn })
     }
 
-    /// The file that a packed image was made of, for nvJPEG. A cache has such images where another job filled it; a job
-    /// of which the CPU decodes nothing makes none, and is refused at its start for a dataset that has any.
+    /// Rebuilds the file that a packed image was made from, for nvJPEG. Such images come from a cache that another job
+    /// filled. A job in which the CPU decodes nothing packs no images, and is refused at its start for a dataset with
+    /// packed images.
     fn rebuilt(&mut self, run: &EpochRun, bytes: &[u8]) -> Result<PinnedSlice> {
         let file = self.originals.restore(run, FileForm::Packed, bytes)?;
         pinned(&self.stage, file)?.ok_or_else(|| Error::Internal("a rebuilt file was left unread".into()))
     }
 
-    /// The size of an image, unless it is too large.
+    /// Returns the size of an image, unless it is too large.
     fn checked_size(&self, (width, height): (u32, u32)) -> Result<(u32, u32), DecodeError> {
         let limit = self.context.config.max_pixels;
         match u64::from(width) * u64::from(height) > limit {
@@ -297,11 +301,11 @@ impl Preparer {
         }
     }
 
-    /// The header of a file that nvJPEG is to decode. `None` for a file that it cannot decode, or not for certain: the
-    /// CPU decodes that, or says what is wrong with it.
+    /// Returns the header of a file that nvJPEG is to decode. `None` for a file that the CPU takes off the GPU, and for
+    /// a file that nvJPEG cannot decode, or not for certain. The CPU decodes that, or reports what is wrong with it.
     fn for_gpu(&self, bytes: &[u8], id: ImageId, batch: usize) -> Option<JpegHeader> {
         let stage = &self.stage;
-        // A GPU's decoder may make up what a file that was cut short lacks; the CPU reports it.
+        // A GPU's decoder may invent the missing end of a truncated file; the CPU reports the damage.
         let header = parse_header(bytes).ok().filter(|_| is_ended(bytes));
         let first = header.and_then(|header| stage.backends(&header, id).next());
         if !stage.cpu_serves {
@@ -314,11 +318,12 @@ impl Preparer {
         stage.balancer.count(call.filter(|_| !turn));
         let header = header.filter(|_| !turn)?;
         match (first, call) {
-            // On a lane it would turn out too late, because a lane's thread has better things to do than decode.
+            // Decide this here: a lane would find out too late, because a lane's thread must not spend its time on
+            // decoding.
             (_, Some(call)) => {
                 let serves = stage.balancer.is_large(call)
                     || stage.backend_after(NvJpegBackend::CudaBatched, &header, id).is_some();
-                // An epoch's short last batch is no reason for a notice.
+                // The short last batch of an epoch is no reason for a warning.
                 if !serves && batch == stage.batch && stage.balancer.is_wanted(call) {
                     notify::small_batches(&self.context);
                 }
@@ -335,16 +340,16 @@ impl Preparer {
     }
 }
 
-/// Why the GPU does not decode an image that is resized with padding.
+/// Why the GPU does not decode an image that is padded before it is resized.
 const RESIZED_PADDING: &str = "the transforms pad this image before they resize it, for which the CPU decodes it; \
                                cpu_decode=\"fallback\" lets it";
 
-/// Why the GPU decodes nothing but packed and indexed images.
+/// Why the GPU decodes only packed and indexed images.
 const NOT_PACKED: &str = "the image is neither packed nor indexed, and decoder=\"own\" decodes no others on the GPU; \
                           cpu_decode=\"fallback\" lets the CPU decode it";
 
-/// Copies bytes that lie apart from their sample to page-locked memory. `None` where there is no slot and the CPU
-/// may decode them: then a lane reads them when it is their turn, so that they wait for no slot and take no memory.
+/// Copies bytes that are stored apart from their sample to page-locked memory. `None` if no slot is free and the CPU
+/// may decode them. Then a lane reads them at their turn, so that they wait for no slot and take no memory.
 fn pinned(stage: &GpuStage, bytes: &[u8]) -> Result<Option<PinnedSlice>> {
     if let Some(slot) = stage.slots.slots().try_take(bytes.len()) {
         return stage.slots.pin(Filled::new(slot, 0..0).replaced(bytes)).map(Some);
@@ -360,7 +365,7 @@ fn is_ended(bytes: &[u8]) -> bool {
     bytes.ends_with(&[0xFF, 0xD9])
 }
 
-/// The error of an image that the GPU's decoders do not take, where the CPU may not decode.
+/// Returns the error of an image that the GPU's decoders do not take, where the CPU may not decode.
 pub(crate) fn undecodable(stage: &GpuStage, bytes: &[u8], id: ImageId) -> Error {
     if let Err(error) = Format::of(bytes) {
         return error.into();
@@ -368,7 +373,7 @@ pub(crate) fn undecodable(stage: &GpuStage, bytes: &[u8], id: ImageId) -> Error 
     if !stage.may_use_nvjpeg() {
         return DecodeError::Unsupported(NOT_PACKED.into()).into();
     }
-    // An image of another format than JPEG has no such header, which does not mean that it is damaged.
+    // A file of another format than JPEG has no such header, and need not be damaged.
     if let Err(error) = parse_header(bytes)
         && !matches!(error, DecodeError::NotAnImage(_))
     {
@@ -385,7 +390,7 @@ pub(crate) fn undecodable(stage: &GpuStage, bytes: &[u8], id: ImageId) -> Error 
     refused.unwrap_or_else(unknown).into()
 }
 
-/// Copies the planes into a staging buffer, where `layout` says, which is [`PlanesLayout::staged`].
+/// Copies the planes into a staging buffer at the places of `layout`, which is [`PlanesLayout::staged`].
 pub(crate) fn copy(planes: &Planes, layout: &PlanesLayout, to: &mut [u8]) {
     for (place, plane) in layout.used().iter().zip(&planes.planes) {
         let bytes = &plane.data[..plane.stride * plane.height as usize];

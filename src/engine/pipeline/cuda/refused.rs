@@ -1,5 +1,5 @@
-//! The images that decoders of the GPU have refused. An image that failed twice must not fail again in every epoch,
-//! where it would make the call fail for the images beside it.
+//! Remembers the images that decoders of the GPU have refused. An image that failed twice must not be tried again in
+//! every epoch, because it can make the call fail for the images that share it.
 
 use base::error::DecodeError;
 use pixels::decode::nvjpeg::NvJpegBackend;
@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// An image that was refused this many times is not tried again. Once is not enough, because an image beside it may
-/// have failed.
+/// An image that was refused this many times is not tried again. Once is not enough, because another image of the same
+/// call may have failed.
 const MOST_REFUSALS: u8 = 2;
 
-/// The largest number of images to remember. Where more fail, the images are not the reason.
+/// The most images that are remembered. If more fail, the images are not the cause.
 const MOST_IMAGES: usize = 1 << 16;
 
 /// An image of the dataset: its sample, and which of the sample's images it is.
@@ -21,7 +21,7 @@ pub(crate) struct ImageId {
     pub image: u32,
 }
 
-/// The images that decoders refused, for as long as the loader lives.
+/// The images that decoders refused, kept until the loader ends.
 #[derive(Default)]
 pub(crate) struct RefusedImages {
     any: AtomicBool,
@@ -29,7 +29,7 @@ pub(crate) struct RefusedImages {
     by_image: Mutex<HashMap<ImageId, RefusalRecord>>,
 }
 
-/// What is known about an image that was refused.
+/// What is remembered of a refused image.
 #[derive(Clone)]
 struct RefusalRecord {
     counts: [u8; NvJpegBackend::ALL.len()],
@@ -38,7 +38,7 @@ struct RefusalRecord {
 }
 
 impl RefusedImages {
-    /// Notes that `backend` refused an image, and why. Returns whether the image is given up for this backend from now
+    /// Records that `backend` refused an image, and why. Returns whether the backend is given up for the image from now
     /// on.
     pub(crate) fn note(&self, id: ImageId, backend: NvJpegBackend, why: &DecodeError) -> bool {
         let mut by_image = self.lock();
@@ -54,15 +54,15 @@ impl RefusedImages {
         *count == MOST_REFUSALS
     }
 
-    /// Which backends are given up for an image.
+    /// Returns which backends are given up for an image.
     pub(crate) fn of(&self, id: ImageId) -> impl Fn(NvJpegBackend) -> bool + use<> {
-        // Nearly always no image was refused, and there is nothing to look for.
+        // Nearly always no image was refused, and the lock is not needed.
         let any = self.any.load(Ordering::Relaxed);
         let known = any.then(|| self.lock().get(&id).map(|known| known.counts)).flatten();
         move |backend| known.is_some_and(|counts| counts[backend as usize] >= MOST_REFUSALS)
     }
 
-    /// Why an image was refused the last time; `None` where it never was.
+    /// Returns why an image was refused the last time; `None` if it never was.
     pub(crate) fn why(&self, id: ImageId) -> Option<DecodeError> {
         self.lock().get(&id).map(|known| known.why.clone())
     }

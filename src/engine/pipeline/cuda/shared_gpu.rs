@@ -1,10 +1,10 @@
-//! What a process keeps of a GPU for its next loader. To find out what nvJPEG can do, to make its decoders and to load
-//! kernels takes seconds; a second loader, or the next epoch, must not pay them again.
+//! What a process keeps of a GPU for all its loaders and epochs. Probing nvJPEG, making its decoders and loading
+//! kernels takes seconds, and a second loader or the next epoch must not pay for that again.
 //!
-//! Decoders are borrowed for a piece of a batch at a time. A GPU has as many decoders as a loader has lanes, however
-//! many loaders run: what more decoders would queue, the GPU could not do sooner. All of them are made, with every
-//! backend that the loader may need, before the loader's first batch. Later, other code may be capturing a CUDA graph,
-//! and nobody knows what nvJPEG does then. Idle decoders stay until [`release_gpus`].
+//! A lane borrows a decoder for one sub-batch at a time. A GPU has as many decoders as a loader has lanes, however many
+//! loaders run: more decoders would only queue work that the GPU could not do sooner. All of them are made before the
+//! loader's first batch, with every backend that the loader may need. Later, other code may be capturing a CUDA graph,
+//! and what nvJPEG does then is unknown. Idle decoders are kept until [`release_gpus`]. (→ tests/gpu/starts.rs)
 
 use crate::config::LANES;
 use base::error::{Error, Result};
@@ -15,40 +15,40 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 static SHARED_GPUS: Mutex<Vec<Arc<SharedGpu>>> = Mutex::new(Vec::new());
 
-/// One GPU, which all loaders of this process share.
+/// One GPU, shared by all loaders of this process.
 pub(crate) struct SharedGpu {
     pub device: GpuDevice,
-    /// What nvJPEG can do; nothing where no loader has asked for it.
+    /// What nvJPEG can do; nothing if no loader has asked for nvJPEG.
     pub abilities: Abilities,
     pub kernels: Kernels,
     nvjpeg: Option<Library>,
     decoders: Mutex<DecoderPool>,
-    /// Signalled when a decoder came back or was dropped.
+    /// Signalled when a decoder was given back or dropped.
     returned: Condvar,
-    /// Locked by whoever borrows all of them at once.
+    /// Locked while a thread borrows all decoders at once.
     gathering: Mutex<()>,
 }
 
 #[derive(Default)]
 struct DecoderPool {
-    /// The decoders that nobody uses, the latest used last.
+    /// The unused decoders, the most recently used one last.
     idle: Vec<NvJpegDecoder>,
     /// The number of decoders that are borrowed.
     borrowed: usize,
-    /// Whether all decoders that there will be have been made with each backend.
+    /// For each backend, whether all decoders of the GPU exist and have it.
     complete: [bool; NvJpegBackend::ALL.len()],
 }
 
-/// A decoder that is borrowed. If it is dropped instead of given back, it is destroyed, and another one may be made.
+/// A borrowed decoder. If it is dropped without being given back, it is destroyed, and another one may be made.
 pub(crate) struct BorrowedDecoder {
     decoder: Option<NvJpegDecoder>,
     gpu: Arc<SharedGpu>,
 }
 
 /// Frees what this process keeps on GPUs for the next loader: nvJPEG's decoders with their memory, and kernels. What
-/// loaders use stays with them until they end.
+/// running loaders use is freed when they end.
 pub fn release_gpus() {
-    // A forked child has nothing to give back, and the lock may be its parent's threads'.
+    // A forked child has nothing to free, and a thread of its parent may have held the lock.
     if pixels::gpu::is_usable() {
         let gpus = std::mem::take(&mut *lock(&SHARED_GPUS));
         for gpu in gpus {
@@ -58,15 +58,15 @@ pub fn release_gpus() {
 }
 
 impl SharedGpu {
-    /// Takes the GPU `ordinal` into use, and if it is to be used `with_nvjpeg`, finds out what that can do unless it is
+    /// Opens the GPU `ordinal`, or returns it if it is open. `with_nvjpeg` also probes nvJPEG, unless its abilities are
     /// known.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] or [`Error::Gpu`] when it cannot serve.
+    /// [`Error::Unavailable`] or [`Error::Gpu`] if it cannot be used.
     pub(crate) fn open(ordinal: u32, with_nvjpeg: bool) -> Result<Arc<Self>> {
-        // This comes before the lock, because it is an error in a forked child.
+        // Before the lock, because it is an error in a forked child.
         let device = GpuDevice::open(ordinal)?;
-        // Held while the GPU is tried, because whoever comes meanwhile needs the result.
+        // Held while the GPU is probed, because other threads that come then need the result.
         let mut all = lock(&SHARED_GPUS);
         let serves =
             |known: &Arc<Self>| known.device.ordinal() == ordinal && (known.nvjpeg.is_some() || !with_nvjpeg);
@@ -74,7 +74,7 @@ impl SharedGpu {
             if all[at].abilities.failed().is_none() || !with_nvjpeg {
                 return Ok(all[at].clone());
             }
-            // It may have failed for a moment only: this loader tries again, and others go on with what they have.
+            // The failure may have been temporary: this loader tries again, and others keep what they have.
             let known = all.swap_remove(at);
             lock(&known.decoders).idle.clear();
         }
@@ -93,13 +93,13 @@ impl SharedGpu {
         Ok(gpu)
     }
 
-    /// Makes all decoders that there will be, for batches of about `batch` images, and the backends that any of them
-    /// lacks.
+    /// Makes all decoders of the GPU, for batches of about `batch` images, and the backends that any of them lacks.
     ///
     /// # Errors
-    /// The error of the first one that could not be made. It is tried again when it is needed.
+    /// The error of the first one that could not be made. That one is made when it is needed.
     pub(crate) fn prepare(self: &Arc<Self>, backends: &[NvJpegBackend], batch: usize) -> Result<()> {
-        // Two threads that each hold some would wait for each other. Lanes hold one and wait for none.
+        // Two threads that each hold some decoders would wait for each other. Lanes hold at most one and then wait for
+        // none.
         let _alone = lock(&self.gathering);
         let is_complete =
             |decoders: &DecoderPool| backends.iter().all(|&backend| decoders.complete[backend as usize]);
@@ -122,8 +122,8 @@ impl SharedGpu {
         outcome
     }
 
-    /// Borrows a decoder, for batches of about `batch` images. Where other lanes have all of them, this waits for as
-    /// long as a piece takes: the GPU's work, and the wait for whoever read the batch's memory before.
+    /// Borrows a decoder, for batches of about `batch` images. If other lanes have all of them, this waits while they
+    /// process a sub-batch. That includes the GPU's work, and the wait for the former readers of the batch's memory.
     ///
     /// # Errors
     /// The errors of [`NvJpegDecoder::new`].
@@ -135,7 +135,7 @@ impl SharedGpu {
         decoders.borrowed += 1;
         let idle = decoders.idle.pop();
         drop(decoders);
-        // Its drop counts it off, even where no decoder could be made.
+        // Its drop corrects the count, even if no decoder could be made.
         let mut borrowed = BorrowedDecoder { decoder: idle, gpu: self.clone() };
         if borrowed.decoder.is_none() {
             let library = self.nvjpeg.as_ref();
@@ -147,18 +147,18 @@ impl SharedGpu {
 }
 
 impl BorrowedDecoder {
-    /// The decoder itself.
+    /// Returns the decoder itself.
     ///
     /// # Errors
-    /// [`Error::Internal`] when it was given back.
+    /// [`Error::Internal`] if it was given back.
     pub(crate) fn get(&mut self) -> Result<&mut NvJpegDecoder> {
         self.decoder.as_mut().ok_or_else(|| Error::Internal("a decoder that was given back".into()))
     }
 
-    /// Gives the decoder back; its work must be done.
+    /// Gives the decoder back. Its work must be done.
     ///
     /// # Errors
-    /// [`Error::Gpu`] when the GPU has failed; the decoder is destroyed then.
+    /// [`Error::Gpu`] if the GPU has failed; then the decoder is destroyed.
     pub(crate) fn give_back(mut self) -> Result<()> {
         self.get()?.recycle()?;
         lock(&self.gpu.decoders).idle.extend(self.decoder.take());
@@ -168,7 +168,7 @@ impl BorrowedDecoder {
 
 impl Drop for BorrowedDecoder {
     fn drop(&mut self) {
-        // A decoder that was not given back is destroyed before another one is made in its place.
+        // Destroy a decoder that was not given back before another one is made in its place.
         let is_lost = self.decoder.take().is_some();
         let mut decoders = lock(&self.gpu.decoders);
         decoders.borrowed -= 1;

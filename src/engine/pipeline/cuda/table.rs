@@ -1,5 +1,6 @@
-//! What the kernels read of a chunk: a table with an entry for each view of each image, and behind it the programs of
-//! the views that have some. It is written in page-locked memory and copied as one.
+//! The table that kernels read for a chunk: an entry for each view of each image, followed by the programs of the views
+//! that have some. A program is what is done to an image's pixels, as words. The table is written in page-locked memory
+//! and copied as one.
 
 use super::GpuStage;
 use super::image_view::ImageView;
@@ -13,17 +14,17 @@ use pixels::gpu::{DeviceBuffer, InFlight};
 pub(super) struct LaneTable {
     device: DeviceBuffer,
     programs: Programs,
-    /// The bytes of a view's entries.
+    /// The number of bytes of a view's entries.
     view_bytes: usize,
 }
 
 impl LaneTable {
-    /// A table in this memory, which is replaced by more when it is too small.
+    /// Makes a table in this memory. When it is too small, a larger one replaces it.
     pub(super) fn new(device: DeviceBuffer) -> Self {
         Self { device, programs: Programs::default(), view_bytes: 0 }
     }
 
-    /// Queues the copy of the table of the `placed` samples, whose planes are in the arena at this address.
+    /// Queues the copy of the table for the `placed` samples, whose planes are in the arena at address `arena`.
     pub(super) fn write(
         &mut self,
         stage: &GpuStage,
@@ -58,14 +59,14 @@ impl LaneTable {
         self.programs.write(programs);
         let from = staging.pin(slot)?.part(0..bytes)?;
         if self.device.bytes() < bytes {
-            // The old one is freed in the stream's order. Long programs are rare, so a little more room is enough.
+            // Free the old one in the stream's order. Long programs are rare, so a little extra space is enough.
             self.device = stage.memory.allocate(flight.stream(), bytes + bytes / 4)?;
         }
         flight.copy_to_device(self.device.range(0, bytes)?, &from)
     }
 
-    /// Queues the copy of a table of `rings` to mix, in the place of the table of the images, which what is queued has
-    /// read by then. Returns its address.
+    /// Queues the copy of a table of mixing groups. It overwrites the table of the images, which queued work has read
+    /// by then. Returns its address.
     pub(super) fn write_rings(
         &mut self,
         staging: &mut LaneStaging,
@@ -82,12 +83,12 @@ impl LaneTable {
         Ok(self.device.ptr())
     }
 
-    /// The address of the entries of the view with this number.
+    /// Returns the address of the entries of view number `view`.
     pub(super) fn entries(&self, view: usize) -> u64 {
         self.device.ptr() + (view * self.view_bytes) as u64
     }
 
-    /// The programs of the view with this number, of `views`; `None` where its images have none.
+    /// Returns the programs of view number `view`, of `views` in all; `None` if its images have none.
     pub(super) fn programs(&self, view: usize, views: usize) -> Option<ProgramsAt> {
         self.programs.of_view(view, self.entries(views))
     }

@@ -1,4 +1,4 @@
-//! How long each part of the work takes on the GPU, by events between the parts.
+//! Measures how long each step of the work takes on the GPU, with events between the steps.
 
 use super::balance::LoadBalancer;
 use super::rate::TimedCall;
@@ -10,18 +10,18 @@ use pixels::gpu::{Event, GpuDevice, Stream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// CUDA gives times between events as 32-bit floats. Up to this time they are exact to some microseconds.
+/// CUDA returns times between events as 32-bit floats. Up to this time they are exact to some microseconds.
 const NEAR: Duration = Duration::from_secs(60);
 
-/// A moment that other moments are measured from.
+/// The time from which other times are measured.
 pub(crate) struct TimeOrigin {
     event: Event,
-    /// The time since the first origin, which is when the stage was opened.
+    /// The time since the first origin, which is set when the stage is opened.
     at: Duration,
 }
 
 impl TimeOrigin {
-    /// Makes the present moment on `stream` an origin: the first one, or one that is measured from `other`.
+    /// Makes the present time on `stream` an origin: the first one, or one that is measured from `other`.
     ///
     /// # Errors
     /// [`Error::Gpu`].
@@ -33,7 +33,7 @@ impl TimeOrigin {
         Ok(Self { event, at })
     }
 
-    /// The moment at which `mark` was passed.
+    /// Returns the time at which `mark` was passed.
     fn moment(&self, mark: &Event) -> Result<Duration> {
         Ok(self.at + mark.since(&self.event)?)
     }
@@ -42,27 +42,28 @@ impl TimeOrigin {
 /// The events of one lane. They are read when the work between them is done.
 pub(crate) struct Timing {
     device: GpuDevice,
-    /// The moment that this lane measures from.
+    /// The origin of this lane's times.
     origin: Arc<TimeOrigin>,
     events: Vec<ChunkEvents>,
     used: usize,
     log: TraceLane,
 }
 
-/// The events around the parts of the work for one chunk of a piece.
+/// The events around the steps of the work for one chunk of a sub-batch.
 pub(crate) struct ChunkEvents {
     begin: Event,
     /// Passed when the planes and tables are on the device.
     copied: Event,
-    /// Around the decoding engine's part, on its own stream, from where the host has prepared it, with the pauses
-    /// between its calls; and around the part of the kernels that decode large batches.
+    /// Events around the decoding engine's work on its own stream, from the end of its preparation on the host, with
+    /// the pauses between its calls.
     pub engine: [Event; 2],
+    /// Events around the work of the kernels that decode large batches.
     pub batched: [Event; 2],
-    /// Passed when all planes of the kernels' part are there.
+    /// Passed when the kernels have decoded all their planes.
     decoded: Event,
     done: Event,
-    /// The number of images that were decoded there; 0 where something failed, because the time is not that of
-    /// images then.
+    /// The numbers of images that the engine and these kernels decoded; 0 if something failed, because then the time is
+    /// not that of decoding images.
     pub on_engine: usize,
     pub on_batched: usize,
 }
@@ -82,7 +83,7 @@ impl ChunkEvents {
         })
     }
 
-    /// Records that the work begins on `stream`, and makes that of the `engine` begin after it.
+    /// Records that the work begins on `stream`, and makes the work of the `engine` begin after that.
     pub(crate) fn begin(&mut self, stream: &Stream, engine: &Stream) -> Result<()> {
         (self.on_engine, self.on_batched) = (0, 0);
         self.begin.record(stream)?;
@@ -94,15 +95,15 @@ impl ChunkEvents {
         self.copied.record(stream)
     }
 
-    /// Records that the engine's part is queued. This must happen at once: recorded later, the engine's time would
-    /// include that which the host takes to queue the kernels' part, and an idle engine would look busy.
+    /// Records that the engine's work is queued. Call it at once: later, the engine's time would include the time in
+    /// which the host queues the kernels' work, and an idle engine would look busy.
     pub(crate) fn engine_queued(&self, engine: &Stream) -> Result<()> {
         self.engine[1].record(engine)
     }
 
-    /// Records that all decoding is queued, and makes `stream` wait for the engine's part too.
+    /// Records that all decoding is queued, and makes `stream` wait for the engine's work, too.
     pub(crate) fn decoded(&self, stream: &Stream) -> Result<()> {
-        // The kernels' part ends here, before the engine's is waited for.
+        // The kernels' work ends here, before the wait for the engine.
         self.decoded.record(stream)?;
         stream.wait(&self.engine[1])
     }
@@ -118,7 +119,7 @@ impl Timing {
         Self { device: device.clone(), origin, events: Vec::new(), used: 0, log }
     }
 
-    /// The events for the next chunk.
+    /// Returns the events for the next chunk.
     pub(crate) fn next(&mut self) -> Result<&mut ChunkEvents> {
         if self.used == self.events.len() {
             self.events.push(ChunkEvents::new(&self.device)?);
@@ -127,7 +128,7 @@ impl Timing {
         Ok(&mut self.events[self.used - 1])
     }
 
-    /// The events of the chunk that is being queued.
+    /// Returns the events of the chunk that is being queued.
     ///
     /// # Panics
     /// Panics before the first chunk.
@@ -135,7 +136,7 @@ impl Timing {
         &mut self.events[self.used - 1]
     }
 
-    /// Adds up how long the work took that is done now; `stream` is idle.
+    /// Adds the times of the work that is done now to the counters; `stream` is idle.
     pub(crate) fn collect(&mut self, run: &EpochRun, balancer: &LoadBalancer, stream: &Stream) -> Result<()> {
         let landed = Instant::now();
         let mut flown = Vec::new();
@@ -173,8 +174,8 @@ impl Timing {
         Ok(())
     }
 
-    /// Logs the work of a piece, which was done at `landed`, just now. The device's clock is not the host's, but the
-    /// last of these parts has just ended.
+    /// Logs the work of a sub-batch, which ended at `landed`, just now. The device's clock is not the host's, but the
+    /// last of these steps has just ended.
     fn log(&mut self, epoch: u64, flown: &[GpuTimes], landed: Instant) {
         let end = flown.last().map_or(Duration::ZERO, |times| times.done);
         let work = StageWork { epoch: Some(epoch), ..StageWork::default() };

@@ -1,4 +1,5 @@
-//! The samples of a piece on their way through a lane: who decodes their images, and what becomes of those that fail.
+//! The samples of a sub-batch on their way through a lane: which decoder decodes their images, and how failures are
+//! handled.
 
 use super::GpuStage;
 use super::assembly::{PreparedImage, PreparedSample};
@@ -26,7 +27,7 @@ use pixels::decode::{Backend, ColorModel, PlanesLayout};
 use pixels::gpu::Registration;
 use std::collections::VecDeque;
 
-/// Takes prepared samples in, and finds a decoder for each image.
+/// Receives prepared samples on a lane, and finds a decoder for each image.
 pub(crate) struct Intake<'a> {
     context: &'a SampleContext,
     stage: &'a GpuStage,
@@ -45,7 +46,7 @@ impl<'a> Intake<'a> {
         Ok(Self { context, stage, cpu: CpuDecoder::new(context), originals, staging })
     }
 
-    /// Takes in a sample that a worker has prepared; one that failed is dealt with.
+    /// Receives a sample that a worker has prepared, and handles its failure if it failed.
     pub(crate) fn receive(&self, item: PreparedSample) -> LaneSample {
         let PreparedSample { place, ticket, pixels } = item;
         let images = PerImage::one(LaneImage::Nothing);
@@ -81,7 +82,7 @@ impl<'a> Intake<'a> {
         match received {
             Ok(images) => work.images = images,
             Err(error) => {
-                // The sample keeps its number of images, with nothing left to do for them.
+                // The sample keeps its number of images, but nothing is left to do for them.
                 let count = self.context.config.images.list().len();
                 work.images = PerImage::new(count, |_| LaneImage::Nothing);
                 self.fail_sample(&mut work, error);
@@ -90,7 +91,8 @@ impl<'a> Intake<'a> {
         work
     }
 
-    /// Leaves images to the batched kernels only if they are enough for a call.
+    /// Leaves images to the batched kernels only if they are enough for a call. Otherwise each goes to its next
+    /// decoder.
     pub(crate) fn fill_calls(&self, todo: &mut VecDeque<LaneSample>) {
         let stage = self.stage;
         for color in [ColorModel::YCbCr, ColorModel::Gray] {
@@ -111,7 +113,7 @@ impl<'a> Intake<'a> {
                     match stage.backend_after(NvJpegBackend::CudaBatched, header, id) {
                         Some(next) => *backend = next,
                         None if stage.cpu_may => image.leave_to_cpu(),
-                        // Nobody else may decode it.
+                        // No other decoder may decode it.
                         None => {}
                     }
                 }
@@ -119,8 +121,8 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Decodes on the CPU what only the CPU can decode, and the substitute of a sample that failed. It is called when
-    /// it is the sample's turn, so that only one sample at a time has planes in memory that is not bounded.
+    /// Decodes on the CPU the images that only the CPU can decode, and the substitute of a failed sample. Call it at
+    /// the sample's turn, so that only one sample at a time has planes in memory that is not bounded.
     pub(crate) fn decode_on_cpu(&mut self, run: &EpochRun, work: &mut LaneSample) {
         for image in 0..work.images.len() {
             let draw = work.draw;
@@ -128,7 +130,7 @@ impl<'a> Intake<'a> {
                 LaneImage::ForCpu { bytes, drawn, is_doubted } => {
                     let views = ViewsFrom::Header(drawn.clone());
                     let decoded = self.decode(run, SampleImage { image, draw, bytes, parts: None, views });
-                    // The CPU's decoder, which reads the same rows by the same rules, has found no damage in them.
+                    // The CPU's decoder has read the same rows by the same rules, and found no damage.
                     let of_rows = matches!(self.cpu.decoded_by, Some(Backend::Packed | Backend::Indexed));
                     if *is_doubted && decoded.is_ok() && of_rows {
                         notify::doubted(self.context, draw.sample);
@@ -157,8 +159,8 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Reads and decodes an image that lies apart from the rest of its sample. The sample was read when the shard had
-    /// this `stamp`.
+    /// Reads and decodes an image that is stored apart from the rest of its sample. `stamp` is the stamp of the shard
+    /// when the sample was read.
     fn read(
         &mut self,
         run: &EpochRun,
@@ -168,7 +170,7 @@ impl<'a> Intake<'a> {
         drawn: Option<DrawnViews>,
     ) -> Result<DrawnViews> {
         let field = &self.context.config.fields.list[self.context.config.images.list()[image].field];
-        // No part of the image is in what was read of its sample.
+        // The bytes that were read of the sample contain nothing of this image.
         let bytes = field_bytes(run, field, draw.sample, &[])?;
         let bytes =
             bytes.ok_or_else(|| Error::Internal(format!("no {:?} where there was one", field.name)))?;
@@ -181,8 +183,8 @@ impl<'a> Intake<'a> {
         self.decode(run, SampleImage { image, draw, bytes: &bytes, parts: None, views })
     }
 
-    /// Copies the planes of a sample's images that the CPU decoded to staging buffers, all of them or none. False means
-    /// that there is none free until what this lane has queued is done.
+    /// Copies the planes of a sample's images that the CPU decoded to staging buffers, all of them or none. Returns
+    /// false if no buffer is free until the work that this lane has queued is done.
     ///
     /// # Errors
     /// [`Error::Internal`].
@@ -202,14 +204,14 @@ impl<'a> Intake<'a> {
         for (image, (layout, (from, mut slot))) in decoded.zip(taken) {
             let LaneImage::Decoded { planes, drawn } = image else { continue };
             copy(planes, &layout, slot.bytes_mut());
-            // The next image can use the memory of these planes again.
+            // Reuse the memory of these planes for the next image.
             self.cpu.planes = std::mem::take(&mut **planes);
             *image = LaneImage::Planes { bytes: from.pin(slot)?, layout, drawn: drawn.clone() };
         }
         Ok(true)
     }
 
-    /// Gives the image with this number to the next decoder, after this one failed with `error`.
+    /// Passes image number `number` to the next decoder, after its decoder failed with `error`.
     pub(crate) fn demote(&self, work: &mut LaneSample, number: usize, error: Error) {
         let id = work.id(number);
         let image = work.images.get_mut(number);
@@ -220,7 +222,7 @@ impl<'a> Intake<'a> {
                 notify::refused(self.context, *backend, id.sample, why);
             }
             Error::Decode(_) => {}
-            // The file is not to blame, and may be decoded the next time.
+            // The file is not the cause, and may be decoded the next time.
             error => notify::failing(self.context, *backend, id.sample, error),
         }
         match self.stage.backend_after(*backend, header, id) {
@@ -232,7 +234,8 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Whether all images of a sample that the GPU's decoders decoded are really there, by the `finding` of each.
+    /// Returns whether all images of a sample that the GPU's decoders decoded were really written, by the `finding` of
+    /// each.
     pub(crate) fn accept(
         &self,
         run: &EpochRun,
@@ -256,12 +259,12 @@ impl<'a> Intake<'a> {
         is_there
     }
 
-    /// Whether an image that its decoder decoded is really there. If not, the next decoder gets it; or, where the
-    /// finding is doubtful or there is no other decoder, the same one gets it once more.
+    /// Returns whether an image was really written by its decoder. If not, the next decoder gets it. If the finding is
+    /// doubtful, or there is no other decoder, the same decoder gets it again.
     fn accept_image(&self, run: &EpochRun, work: &mut LaneSample, number: usize, finding: Finding) -> bool {
         let id = work.id(number);
         let LaneImage::Encoded { header, backend, tried_again, .. } = work.images.get_mut(number) else {
-            // Where another image of the sample has failed it, nothing is left to do.
+            // If another image has failed the sample, nothing is left to do.
             let is_own = matches!(work.images.get_mut(number), LaneImage::Own { .. });
             return finding != Finding::Damaged || is_own && self.leave_damaged(run, work, number);
         };
@@ -270,7 +273,7 @@ impl<'a> Intake<'a> {
             return true;
         }
         run.counters.count_decoded_again();
-        // No image looks like one poison and then like the other.
+        // No image looks like both poisons, so a second doubtful finding means that it was not written.
         let doubtful = finding == Finding::Doubtful && !*tried_again;
         if !doubtful {
             notify::skipped(self.context, backend, id.sample);
@@ -285,7 +288,8 @@ impl<'a> Intake<'a> {
         false
     }
 
-    /// Gives an image with damaged rows to the CPU, which says what is wrong with it. Returns that it is not there.
+    /// Passes an image with damaged rows to the CPU, which reports what is wrong with it. Returns false: the image is
+    /// not there.
     fn leave_damaged(&self, run: &EpochRun, work: &mut LaneSample, number: usize) -> bool {
         run.counters.count_decoded_again();
         match self.stage.cpu_may {
@@ -298,12 +302,12 @@ impl<'a> Intake<'a> {
         false
     }
 
-    /// Deals with a sample whose images have no room on the device with all their pixels: the CPU decodes only what is
-    /// needed of them.
+    /// Handles a sample whose images do not fit on the device with all their pixels: the CPU decodes only the parts
+    /// that are needed.
     ///
     /// # Errors
-    /// [`Error::Sample`] with what `device_memory` must be, where even that has no room or the CPU may not decode. The
-    /// setting is at fault and not the sample, which is neither replaced nor left out.
+    /// [`Error::Sample`] with the `device_memory` that is needed, if even that does not fit or the CPU may not decode.
+    /// The setting is at fault and not the sample, so the sample is neither replaced nor left out.
     pub(crate) fn too_large(&self, work: &mut LaneSample, needed: u64) -> Result<()> {
         let is_for_gpu = work.is_for_gpu();
         for image in work.images.iter_mut() {
@@ -317,7 +321,7 @@ impl<'a> Intake<'a> {
         Err(self.context.sample_error(work.draw.sample, no_room(&self.stage.pools, needed)))
     }
 
-    /// Deals with a sample that failed as [`OnError`] says.
+    /// Handles a failed sample as [`OnError`] says.
     fn fail_sample(&self, work: &mut LaneSample, error: Error) {
         match note_failure(self.context, work.draw.sample, error, &mut work.ticket) {
             OnError::Raise => work.images.set_all(|| LaneImage::Nothing),
@@ -329,7 +333,7 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// The images of the substitute of a sample that failed; the place's other fields are filled.
+    /// Makes the images of the substitute of a failed sample, and fills the other fields of its place.
     fn substitute(
         &mut self,
         run: &EpochRun,
@@ -371,13 +375,13 @@ impl<'a> Intake<'a> {
         drawn.map_err(|error| self.context.of_image(image, error))
     }
 
-    /// The planes that were just decoded, as an image.
+    /// Takes the planes that were just decoded as an image.
     fn decoded(&mut self, drawn: DrawnViews) -> LaneImage {
         LaneImage::Decoded { planes: Box::new(std::mem::take(&mut self.cpu.planes)), drawn }
     }
 }
 
-/// What is wrong with an image of which a kernel finds damaged rows, where the CPU may not look at it.
+/// The error of an image in which a kernel finds damaged rows, where the CPU may not decode it.
 const DAMAGED_ROWS: &str = "a row of MCUs is damaged; with cpu_decode=\"fallback\" the CPU says which";
 
 fn no_room(pools: &DevicePools, needed: u64) -> Error {

@@ -1,4 +1,4 @@
-//! Batches in host memory, by one recipe.
+//! Makes batches in host memory, with one recipe.
 
 use super::sample::{HostPlace, SampleMaker};
 use super::{BatchOpener, OpenPlace, PlaceFiller, PlaceJob};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub(super) fn begin(run: &EpochRun, step: u64, len: u32) -> Result<Option<Vec<HostPlace>>> {
     let sink: Arc<dyn Sink> = run.inbox.clone();
     let Some((closer, tickets)) = run.batches.begin(step, len, &sink)? else { return Ok(None) };
-    // Filling its places is all there is to do.
+    // The batch needs nothing but its places to be filled.
     closer.close();
     let rings = run.mix_keys.is_some().then(|| Arc::new(RingBoard::new(len)));
     Ok(Some(tickets.into_iter().map(|ticket| HostPlace { ticket, rings: rings.clone() }).collect()))

@@ -1,6 +1,6 @@
-//! Who makes batches: on the reading thread a [`BatchOpener`] opens the places of a batch, and on each worker a
-//! [`PlaceFiller`] fills them from the bytes of their samples. The threads know neither what a place is nor where the
-//! batch goes.
+//! Makes batches. On the reading thread a [`BatchOpener`] opens the places of a batch. On each worker a [`PlaceFiller`]
+//! fills them from the bytes of their samples. The threads depend neither on what a place is nor on where the batch
+//! goes.
 
 pub(crate) mod host;
 pub(crate) mod sample;
@@ -19,11 +19,11 @@ pub(crate) struct OpenPlace<P> {
     pub entry: BatchEntry,
     /// The step of its batch.
     pub step: u64,
-    /// What the maker of the batch knows of the place.
+    /// What the filler needs of the place.
     pub place: P,
 }
 
-/// A place whose sample's bytes arrived, or did not.
+/// A place with its sample's bytes, or with the error of reading them.
 pub(crate) struct PlaceJob<P> {
     pub run: Arc<EpochRun>,
     pub open: OpenPlace<P>,
@@ -32,31 +32,31 @@ pub(crate) struct PlaceJob<P> {
 
 /// Opens batches, on the reading thread.
 pub(crate) trait BatchOpener: Send + 'static {
-    /// What it knows of a place.
+    /// What the filler needs of a place.
     type Place: Send + 'static;
 
-    /// How long the reading thread waits for a slot before it calls [`BatchOpener::hurry`]; `None` where slots come
-    /// free without that.
+    /// How long the reading thread waits for a slot before it calls [`BatchOpener::hurry`]; `None` if slots come free
+    /// without that.
     const PATIENCE: Option<Duration> = None;
 
     /// Prepares the reading thread.
     fn attach_thread(&self) {}
 
-    /// Opens the batch of `step` and its `len` places, in order; `None` while no buffer is free for it.
+    /// Opens the batch of `step` and its `len` places, in order. Returns `None` while no buffer is free for it.
     ///
     /// # Errors
-    /// Those of allocating a buffer.
+    /// The errors of allocating a buffer.
     fn begin(&mut self, run: &Arc<EpochRun>, step: u64, len: u32) -> Result<Option<Vec<Self::Place>>>;
 
-    /// Gives slots up that incomplete batches hold, because none came free for a while.
+    /// Gives up the slots that incomplete batches hold, because none came free for a while.
     fn hurry(&mut self) {}
 
-    /// Gives up what was begun, because the run has ended.
+    /// Drops what was begun, because the run has ended.
     fn end_run(&mut self) {}
 }
 
 /// Fills places from the bytes of their samples. Each worker has one.
 pub(crate) trait PlaceFiller<P> {
-    /// Fills a place, or deals with the failure of its sample.
+    /// Fills a place, or handles the failure of its sample.
     fn fill(&mut self, job: PlaceJob<P>, stopwatch: &mut Stopwatch);
 }

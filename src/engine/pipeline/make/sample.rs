@@ -1,4 +1,5 @@
-//! What a batch holds of a sample, made of its bytes by one recipe.
+//! Makes what a batch holds of a sample from the sample's bytes, with one recipe. With `decoded=False` only a file's
+//! first bytes are checked, and the slot that holds the file becomes part of the batch.
 
 use crate::batch::{Array, Encoded, Ticket, Value};
 use crate::config::{FieldContent, ImageField, OnError, ViewKind};
@@ -22,16 +23,16 @@ use store::tier::form_of_record;
 /// A place of a batch in host memory.
 pub(crate) struct HostPlace {
     pub ticket: Ticket,
-    /// Where it meets the places that it is mixed with, where images are mixed.
+    /// The mixing groups of the batch; `None` where nothing is mixed.
     pub rings: Option<Arc<RingBoard>>,
 }
 
 /// Decodes the images of samples.
 pub(crate) trait DecodeImage {
-    /// Decodes an image of the sample that `record` was read of, at least as far as its views need.
+    /// Decodes an image, at least as far as its views need. `record` holds the bytes that were read of its sample.
     ///
     /// # Errors
-    /// Those of decoding, and of drawing views.
+    /// The errors of decoding, and of drawing views.
     fn decode_image(
         &mut self,
         run: &EpochRun,
@@ -54,7 +55,7 @@ impl DecodeImage for CpuDecoder {
     }
 }
 
-/// The place of a sample in a batch, and what it is filled with.
+/// A place of a batch, and what is needed to fill it.
 struct PlaceTools<'a> {
     run: &'a EpochRun,
     ticket: &'a mut Ticket,
@@ -62,10 +63,10 @@ struct PlaceTools<'a> {
     stopwatch: &'a mut Stopwatch,
 }
 
-/// Makes samples by one recipe.
+/// Makes samples with one recipe.
 pub(crate) struct SampleMaker {
     context: Arc<SampleContext>,
-    /// The renderers, one for each image that leads.
+    /// The renderers, one for each image recipe.
     renderers: Vec<Renderer>,
     originals: OriginalFiles,
     /// The views that were drawn of the images of the current sample.
@@ -75,7 +76,7 @@ pub(crate) struct SampleMaker {
 impl SampleMaker {
     pub(crate) fn new(context: &Arc<SampleContext>) -> Self {
         let recipes = context.config.images.recipes();
-        // Whoever mixes images reads them as soon as both are there.
+        // Mixing reads two images as soon as both are there, so they should still be in the caches.
         let mixed = context.config.mix.is_some();
         let renderer = |recipe| Renderer::new(recipe, Level::detect()).kept_in_caches(mixed);
         Self {
@@ -86,7 +87,7 @@ impl SampleMaker {
         }
     }
 
-    /// Whether it makes samples as these settings say.
+    /// Returns whether this maker uses the settings of `context`.
     pub(crate) fn is_of(&self, context: &Arc<SampleContext>) -> bool {
         Arc::ptr_eq(&self.context, context)
     }
@@ -121,7 +122,7 @@ impl SampleMaker {
         }
     }
 
-    /// Fills the place of a sample that failed. Returns the draw that is there now, and whether it counts.
+    /// Fills the place of a failed sample. Returns the draw that is there now, and whether it counts.
     fn make_do(
         &mut self,
         instead: OnError,
@@ -170,8 +171,8 @@ impl SampleMaker {
             }
         };
         if index.contents() == Contents::Images {
-            // The consumer, which decodes the files, sees all other damage; but what is no image at all is not handed
-            // over as one.
+            // The consumer decodes the files and finds all other damage. Bytes that are no image at all are refused
+            // here.
             Format::of(&bytes)?;
         }
         to.ticket.keep(bytes);
@@ -189,7 +190,7 @@ impl SampleMaker {
         fill_fields(to.run, draw.sample, record, &self.seen, &mut self.originals, to.ticket)
     }
 
-    /// Makes the image with this number and returns what was drawn of it; `None` where the sample does not have it.
+    /// Makes image number `image` and returns its size and views; `None` if the sample does not have it.
     fn make_image(
         &mut self,
         image: usize,
@@ -208,7 +209,7 @@ impl SampleMaker {
             at.clear(ticket, Ticket::image);
             return Ok(None);
         };
-        // A member that was read apart was read whole.
+        // A member with a read of its own was read whole.
         let parts = parts.filter(|_| matches!(bytes, Cow::Borrowed(_)));
         let boxes = boxes_of_image(context, Some(run), image, draw.sample, record)?;
         let of = SampleImage { image, draw, bytes: &bytes, parts, views: ViewsFrom::Boxes(&boxes) };

@@ -1,6 +1,10 @@
-//! Batches in host memory by several recipes on one read: each sample is read once, decoded once as far as the views of
-//! all recipes need, and becomes a place in a batch of each. All recipes but the first have the runs that are linked to
-//! the first one's.
+//! Makes batches in host memory with several recipes from one read. Each sample is read once and decoded once, as far
+//! as the views of all recipes need. Then each recipe makes a place of its own batch from it. The secondary recipes
+//! have runs that are linked to the primary recipe's run. Only producers, which make batches for other processes, use
+//! this module.
+//!
+//! Each recipe must get what it would get alone. So an image with damage or on a canvas is decoded for each recipe
+//! separately.
 
 use super::host;
 use super::sample::{DecodeImage, HostPlace, SampleMaker};
@@ -16,17 +20,17 @@ use pixels::augment::DrawnViews;
 use pixels::decode::{Decoded, Planes, Region};
 use std::sync::Arc;
 
-/// A place of a sample in the batches of all recipes.
+/// The places of a sample in the batches of all recipes.
 pub(crate) struct SeveralPlaces {
     own: HostPlace,
-    /// Those in the batches of the linked runs; `None` where nobody wants that batch any more.
+    /// The places in the batches of the linked runs; `None` where a run was stopped.
     linked: Vec<Option<HostPlace>>,
 }
 
 /// Opens a batch of each recipe at a time.
 #[derive(Default)]
 pub(crate) struct SeveralOpener {
-    /// The places of the batches of the next step that have buffers already, in the order of the recipes.
+    /// The places of the next step's batches that already have buffers, in the order of the recipes.
     begun: Vec<Option<Vec<HostPlace>>>,
 }
 
@@ -56,12 +60,12 @@ impl BatchOpener for SeveralOpener {
     }
 }
 
-/// Fills the places of each sample by one recipe after another.
+/// Fills the places of each sample with one recipe after another.
 #[derive(Default)]
 pub(crate) struct SeveralFiller {
     /// One for each recipe.
     makers: Vec<SampleMaker>,
-    /// One for each image of a sample.
+    /// One for each field number, used only for images.
     images: Vec<SharedImage>,
 }
 
@@ -70,7 +74,7 @@ impl PlaceFiller<SeveralPlaces> for SeveralFiller {
         let PlaceJob { run, open: OpenPlace { entry, place: SeveralPlaces { own, linked }, .. }, bytes } =
             job;
         self.images.iter_mut().for_each(|image| image.tried = None);
-        // The error of a read is that of one recipe; for the others the sample is read once more.
+        // A read error goes to one recipe only; for the others the sample is read again.
         let copy = bytes.as_ref().ok().filter(|_| !run.linked.is_empty()).cloned();
         let anew =
             || run.context.source.read_blocking(entry.draw.sample).map(|(bytes, _)| Encoded::Owned(bytes));
@@ -84,7 +88,7 @@ impl PlaceFiller<SeveralPlaces> for SeveralFiller {
                 self.makers.push(SampleMaker::new(&of.context));
             }
             let bytes = bytes.take();
-            // A place that nobody wants any more is dropped unfinished, and its batch with it.
+            // Dropping the place of a stopped run unfinished drops its batch, too.
             if let (Some(place), false) = (place, of.stopped()) {
                 let bytes = bytes.unwrap_or_else(again);
                 self.makers[number].work(of, entry, place, bytes, &mut decoder, stopwatch);
@@ -96,15 +100,16 @@ impl PlaceFiller<SeveralPlaces> for SeveralFiller {
 /// An image that is decoded once for all recipes.
 struct SharedImage {
     cpu: CpuDecoder,
-    /// The sample whose image was to be decoded for all recipes.
+    /// The sample whose image was last decoded, or tried, for all recipes.
     tried: Option<u64>,
-    /// What of it is in the decoder's planes, and its size; `None` where that would not be what each recipe gets alone.
+    /// The decoded region in the decoder's planes, and the image's size. `None` if these planes are not what each
+    /// recipe would get alone.
     shared: Option<(Decoded, (u32, u32))>,
 }
 
 impl SharedImage {
-    /// Decodes an image as far as all recipes need: damage that only one of them needs to know of is not concealed for
-    /// the others, nor is a canvas painted that only one has.
+    /// Decodes an image as far as all recipes need. If damage is found, nothing is shared, because a recipe that shows
+    /// less of the image may not meet the damage alone. A recipe that paints the image on a canvas takes no part.
     fn decode_for_all(&mut self, lead: &EpochRun, run: &EpochRun, of: &SampleImage<'_>, record: &Encoded) {
         let (sample, ViewsFrom::Boxes(own)) = (of.draw.sample, &of.views) else { return };
         (self.tried, self.shared) = (Some(sample), None);
@@ -137,7 +142,7 @@ impl SharedImage {
         self.shared = decoded.zip(found);
     }
 
-    /// The views of the image that is in the planes for all; `None` where they have not enough of it.
+    /// Draws the views of the image in the shared planes; `None` if the planes do not hold enough of it.
     fn drawn(&self, run: &EpochRun, of: &SampleImage<'_>) -> Result<Option<DrawnViews>> {
         let (ViewsFrom::Boxes(boxes), Some((decoded, size))) = (&of.views, &self.shared) else {
             return Ok(None);

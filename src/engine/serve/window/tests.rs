@@ -1,4 +1,4 @@
-//! What the window decides, in virtual time.
+//! Tests of the window's decisions, in virtual time.
 
 mod random;
 
@@ -10,7 +10,7 @@ const SIZE: usize = 4;
 /// A producer and its consumers in virtual time, in milliseconds.
 struct Scene {
     window: SharedWindow<BatchPosition>,
-    /// By which recipes each batch was made.
+    /// The recipes by which each batch was made.
     recipes: Vec<Vec<RecipeNumber>>,
     start: Instant,
     now: u64,
@@ -28,7 +28,7 @@ impl Scene {
         Self::of(STEPS, policy, consumers)
     }
 
-    /// One whose epochs have so many steps.
+    /// A scene with epochs of `steps` steps.
     fn of(steps: u64, policy: SharingPolicy, consumers: u32) -> Self {
         let start = Instant::now();
         let gathering = (consumers, start + Duration::from_millis(1000));
@@ -54,7 +54,7 @@ impl Scene {
         self.ask_for_new(id, at, 0);
     }
 
-    /// Asks for what was not read before that time.
+    /// Asks for a batch of samples not read before `not_before`.
     fn ask_for_new(&mut self, id: ConsumerId, at: BatchPosition, not_before: u64) {
         self.window.ask(id, at, self.start + Duration::from_millis(not_before), self.instant());
         self.act();
@@ -64,7 +64,7 @@ impl Scene {
         self.start + Duration::from_millis(self.now)
     }
 
-    /// Does what is to be done; batches take no time.
+    /// Performs all due actions. Making batches takes no time here.
     fn act(&mut self) {
         loop {
             let actions = self.window.act(self.instant());
@@ -106,7 +106,7 @@ fn each_batch_is_made_once_for_all() {
     let mut once = scene.made.clone();
     once.dedup();
     assert_eq!(once, scene.made);
-    // One is made ahead, but none of an epoch that nobody has begun.
+    // One batch is made ahead, but none of an epoch that no consumer has begun.
     assert_eq!(scene.made.len() as u64, 3 * STEPS);
     assert!(scene.refused.is_empty());
 }
@@ -132,7 +132,7 @@ fn who_is_behind_takes_from_the_window_and_then_goes_elsewhere() {
     assert_eq!(scene.refused, [2], "what 2 needs is gone");
     assert!(!scene.window.join(2, 0, at(0, 1)));
     assert!(scene.window.join(2, 0, at(0, 3)), "it has caught up");
-    // The next one who falls behind has less time: the share of it that may be waited is used up.
+    // The next consumer that falls behind has less time, because the share of waiting time is used up.
     scene.ask(2, at(0, 3));
     for step in 6..=8 {
         scene.ask(1, at(0, step));
@@ -197,20 +197,20 @@ fn the_window_goes_where_all_go() {
     let mut scene = Scene::with(&[1, 2]);
     scene.ask(1, at(0, 0));
     scene.ask(2, at(0, 0));
-    // Both leave the epoch early.
+    // Both consumers leave the epoch early.
     scene.ask(1, at(1, 0));
     scene.wait(200);
     assert_eq!(scene.lent.len(), 2);
     scene.ask(2, at(1, 0));
     assert_eq!(scene.lent[2..], [(1, at(1, 0)), (2, at(1, 0))]);
-    // One goes to an epoch of its own, which the other does not want.
+    // One consumer goes to an epoch that the other does not want.
     scene.ask(1, at(7, 0));
     scene.wait(100);
     scene.ask(2, at(1, 1));
     assert_eq!(scene.lent.last(), Some(&(2, at(1, 1))));
     scene.wait(200);
     assert_eq!(scene.refused, [1]);
-    // A single one goes anywhere, also back.
+    // A single consumer may go anywhere, also back.
     for target in [at(4, 2), at(4, 0), at(0, 9)] {
         scene.ask(2, target);
         assert_eq!(scene.lent.last(), Some(&(2, target)));
@@ -257,7 +257,7 @@ fn each_recipe_is_made_for_as_long_as_somebody_has_it() {
     scene.ask(1, at(0, 0));
     scene.ask(1, at(0, 1));
     assert_eq!(scene.made, [at(0, 0), at(0, 1), at(0, 2)]);
-    // What is there was not made by the recipe of the second, so it is made again, for both.
+    // The batches of the window were not made by the second consumer's recipe, so they are made again, for both.
     assert!(scene.window.join(2, 1, at(0, 0)));
     scene.ask(2, at(0, 0));
     assert_eq!(scene.lent.last(), Some(&(2, at(0, 0))));
@@ -267,7 +267,7 @@ fn each_recipe_is_made_for_as_long_as_somebody_has_it() {
     scene.ask(2, at(0, 1));
     scene.ask(2, at(0, 2));
     assert_eq!(scene.lent[3..], [(1, at(0, 2)), (2, at(0, 1)), (2, at(0, 2))]);
-    // Nobody is as fast as this one, and nobody else has the second recipe: when it is gone, that is gone.
+    // Only this consumer has the second recipe. When it leaves, the recipe is dropped.
     scene.window.leave(2);
     scene.ask(1, at(0, 3));
     scene.ask(1, at(0, 4));
@@ -285,12 +285,12 @@ fn who_comes_late_with_another_recipe_holds_nobody_up() {
     let begin = STEPS - SIZE as u64;
     assert!(scene.window.join(2, 1, at(0, begin)));
     scene.ask(2, at(0, begin));
-    // The first would have to wait for as many batches as the window has.
+    // The first consumer would have to wait for as many batches as the window holds.
     assert_eq!((scene.refused.as_slice(), scene.made.len()), ([2].as_slice(), made));
     assert!(scene.window.join(2, 1, at(0, begin + 1)));
     scene.ask(2, at(0, begin + 1));
     assert_eq!(scene.lent.last(), Some(&(2, at(0, begin + 1))));
-    // Who falls behind with it is not waited for, and what it wants then is not made for it again.
+    // If this consumer falls behind, the others do not wait for it, and no batches are made again for it.
     for step in STEPS..3 * STEPS {
         scene.ask(1, at(step / STEPS, step % STEPS));
         scene.wait(300);
@@ -312,11 +312,11 @@ fn what_was_read_too_early_for_one_is_made_again() {
     scene.ask_for_new(2, at(0, 1), 50);
     assert_eq!(scene.lent.last(), Some(&(2, at(0, 1))));
     assert_eq!(scene.made[3..], [at(0, 1), at(0, 2)], "as far as the first wants");
-    // What is new enough for both is made once, and what the first one has it keeps.
+    // A batch that is new enough for both is made once, and the first consumer keeps what it has.
     scene.ask(1, at(0, 2));
     scene.ask_for_new(2, at(0, 2), 50);
     assert_eq!(scene.made[5..], [at(0, 3)]);
-    // The batch that was made ahead is too old by now for one that begins anew.
+    // The batch that was made ahead is too old by now for a consumer that begins again.
     scene.wait(100);
     scene.ask_for_new(2, at(0, 3), 150);
     assert_eq!(scene.made[6..], [at(0, 3), at(0, 4)]);
@@ -348,7 +348,7 @@ fn nobody_is_taken_for_a_batch_that_leaves_the_window() {
     for step in 0..SIZE as u64 {
         scene.ask(1, at(0, step));
     }
-    // The one after those that are there is made ahead; the next takes a while.
+    // The batch after those of the window is made ahead; the next one takes a while.
     scene.window.ask(1, at(0, 4), scene.start, scene.instant());
     let made = scene.window.act(scene.instant());
     assert!(matches!(made[..], [Action::Lend(1, _), Action::Make(next, _)] if next == at(0, 5)), "{made:?}");
@@ -426,7 +426,7 @@ fn the_window_goes_back_for_one_that_comes_while_others_stay_where_they_are() {
     let mut scene = Scene::of(4, SharingPolicy::Leave, 1);
     assert!(scene.window.join(1, 0, at(0, 0)));
     (0..4).for_each(|step| scene.ask(1, at(0, step)));
-    // Of what is there the first batch is new enough for the second consumer, and the others are not.
+    // Only the first batch of the window is new enough for the second consumer.
     scene.wait(100);
     assert!(scene.window.join(2, 0, at(0, 0)));
     scene.ask_for_new(2, at(0, 0), 0);

@@ -1,4 +1,4 @@
-//! The compiled kernels of `cuda/`: `make kernels` writes them, `make check` compiles them again and compares.
+//! The compiled kernels of `cuda/`. `make kernels` writes them; `make check` compiles them again and compares.
 
 use crate::gpu::{Capability, KernelImage};
 
@@ -50,7 +50,8 @@ mod tests {
             match image {
                 KernelImage::Cubin(capability, code) => {
                     assert_eq!((&code[..4], word(code, 16) >> 16), (&b"\x7fELF"[..], 190), "ELF for CUDA");
-                    // The flags of the ELF header hold the virtual architecture first, or since version 8 the real one.
+                    // The flags of the ELF header begin with the virtual architecture, or since version 8 with the real
+                    // one.
                     let flags = word(code, 48);
                     let own = if code[8] >= 8 { flags >> 8 & 0xff } else { flags & 0xff };
                     assert_eq!(own, 10 * capability.major + capability.minor);
@@ -74,8 +75,8 @@ mod tests {
         }
     }
 
-    /// The CPU does not fuse a multiplication with an addition either, but where the text says so, and keeps subnormal
-    /// numbers.
+    /// Like the CPU, the kernels fuse a multiplication and an addition only where the source says so, and keep
+    /// subnormal numbers.
     #[test]
     fn the_arithmetic_is_that_of_ieee_754() {
         for image in KERNELS {

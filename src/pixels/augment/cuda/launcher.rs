@@ -1,4 +1,4 @@
-//! Launches the pass, and decides how a batch is shared among the blocks of a GPU.
+//! Launches the pass, and divides a batch among the blocks of a GPU.
 
 use super::super::{Fidelity, Output};
 use super::kernels::KERNELS;
@@ -11,12 +11,12 @@ pub(super) const MOST_THREADS: u32 = 256;
 /// The most rows of a tile, and of a step.
 const MOST_ROWS: u32 = 64;
 const MOST_STEP: u32 = 16;
-/// The dynamic shared memory of a block: less than any device grants by default, and more than the 28 KB that the
-/// largest tile needs.
+/// The bytes of a block's dynamic shared memory: less than any device grants by default, and more than the 28 KB that
+/// the largest tile needs.
 const SHARED_BYTES: u32 = 40 << 10;
-/// About how many blocks a multiprocessor works on at a time.
+/// The approximate number of blocks that a multiprocessor runs at a time.
 const RESIDENT: u32 = 3;
-/// The most blocks along the grid's y, which are the images of one launch.
+/// The most blocks along the grid's y axis, and so the most images of one launch.
 const MOST_IMAGES: u32 = 65_535;
 
 /// The shape of a launch.
@@ -31,7 +31,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Shares `n` images (at most 65 535) of `output` among the blocks of a GPU of this many multiprocessors.
+    /// Divides `n` images (at most 65 535) of `output` among the blocks of a GPU with this many multiprocessors.
     pub fn new(output: &Output, n: u32, multiprocessors: u32) -> Self {
         let (width, height) = (output.width, output.height);
         let tiles_across = width.div_ceil(MOST_THREADS);
@@ -39,8 +39,8 @@ impl Launch {
         let threads_across = tile_columns.next_multiple_of(32);
         let threads = threads_across * (MOST_THREADS / threads_across);
         let step_rows = (threads / (tile_columns / 4)).min(MOST_STEP).min(height);
-        // Small tiles keep all multiprocessors busy, large ones share the work on the columns' weights. So there are as
-        // many tiles as give each multiprocessor the blocks that it can hold.
+        // Small tiles keep all multiprocessors busy, and large ones share the work on the columns' weights. So there
+        // are as many tiles as the multiprocessors can hold blocks.
         let wanted = RESIDENT * multiprocessors / (n.max(1) * tiles_across);
         let most = MOST_ROWS / step_rows * step_rows;
         let tiles_down = wanted.clamp(height.div_ceil(most), height.div_ceil(step_rows));
@@ -57,7 +57,7 @@ impl Launch {
         Self { grid: [tiles_across * height.div_ceil(tile_rows), n, 1], block: [threads, 1, 1], params }
     }
 
-    /// The name of the kernel that makes `output`.
+    /// Returns the name of the kernel that makes `output`.
     pub fn kernel(output: &Output) -> &'static str {
         match output.fidelity {
             Fidelity::Fast => "foreload_augment_fast",
@@ -66,23 +66,22 @@ impl Launch {
     }
 }
 
-/// The launches that make `n` images, each as its first image and the number of its images.
+/// Returns the launches that make `n` images: the first image and the number of images of each.
 pub(super) fn parts(n: usize) -> impl Iterator<Item = (usize, u32)> {
     let most = MOST_IMAGES as usize;
     (0..n).step_by(most).map(move |first| (first, (n - first).min(most) as u32))
 }
 
-/// The kernels as loaded on one device. Clones are the same kernels.
+/// The kernels, loaded on one device. Clones share them.
 #[derive(Clone)]
 pub struct Kernels {
-    /// The module that has them.
+    /// The module that contains the kernels.
     pub module: Module,
     multiprocessors: u32,
 }
 
 impl Kernels {
-    /// Loads the kernels. The error is [`Error::Unavailable`](base::error::Error::Unavailable) if none suits the
-    /// device.
+    /// Loads the kernels. The error is [`Error::Unavailable`](base::error::Error::Unavailable) if none fits the device.
     pub fn load(device: &GpuDevice) -> Result<Self> {
         let module = Module::load(device, &KERNELS)?;
         Ok(Self { module, multiprocessors: device.info().multiprocessors })
@@ -105,19 +104,20 @@ impl Launcher {
         Ok(Self { function, output, multiprocessors: kernels.multiprocessors })
     }
 
-    /// The output that the launcher writes.
+    /// Returns the output that the launcher writes.
     pub fn output(&self) -> &Output {
         &self.output
     }
 
-    /// The loaded kernel.
+    /// Returns the loaded kernel.
     pub fn function(&self) -> &Function {
         &self.function
     }
 
-    /// Queues a launch on `stream` that makes `n` images. Each of the [`ImageParams`](super::ImageParams) at the device
-    /// address `table` becomes the image at its [place](super::ImageParams::at) behind `images`, where each image has
-    /// [`Output::bytes`]. Every byte of them is written. Both addresses must be multiples of 16.
+    /// Queues launches on `stream` that make `n` images. Their [`ImageParams`](super::ImageParams) are at the device
+    /// address `table`. Each image is written at its [place](super::ImageParams::at) in the memory that begins at
+    /// `images`, where each image has [`Output::bytes`]. Every byte of them is written. Both addresses must be
+    /// multiples of 16.
     ///
     /// # Safety
     ///
@@ -129,7 +129,7 @@ impl Launcher {
             let table = table + (first * super::ImageParams::BYTES) as u64;
             let arguments = [Arg::Pointer(table), Arg::Pointer(images), Arg::Bytes(launch.params.as_bytes())];
             let shared = launch.params.shared_bytes;
-            // SAFETY: the arguments are the kernel's; what they point to is the caller's promise.
+            // SAFETY: the arguments match the kernel's; the caller guarantees the memory that they point to.
             unsafe { self.function.launch(stream, launch.grid, launch.block, shared, &arguments) }?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Launches the kernel that mixes the rings of a batch; see `cuda/mix.cuh`.
+//! Launches the kernel that mixes the images of each mixing group (ring) of a batch; see `cuda/mix.cuh`.
 
 use super::super::{DrawnMix, MixRegion, MixWeights, Output, RING};
 use super::launcher::{Kernels, MOST_THREADS, parts};
@@ -6,11 +6,11 @@ use super::params::OutputParams;
 use crate::gpu::{Arg, Function, Stream};
 use base::error::Result;
 
-/// The name of the kernel, and about how many elements one of its threads mixes.
+/// The name of the kernel, and the approximate number of elements that one of its threads mixes.
 pub(super) const MIX: &str = "foreload_mix";
 const ELEMENTS: u32 = 8;
 
-/// One ring's entry in the table that a launch reads from device memory: `RingParams` of the kernel.
+/// The entry of one mixing group in the table that a launch reads from device memory: `RingParams` of the kernel.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct RingParams {
@@ -26,7 +26,7 @@ impl RingParams {
     /// The bytes of an entry.
     pub const BYTES: usize = size_of::<Self>();
 
-    /// The entry of the ring of the images that have these places in their batch.
+    /// Makes the entry of the group of the images that have these places in their batch.
     ///
     /// # Panics
     /// Panics for more than [`RING`] places.
@@ -44,7 +44,7 @@ impl RingParams {
         Self { count, places, own, other, pastes, rectangle }
     }
 
-    /// The bytes of the entry as the kernel reads them.
+    /// Returns the bytes of the entry as the kernel reads them.
     pub fn as_bytes(&self) -> &[u8] {
         // SAFETY: a `repr(C)` structure of numbers of four bytes, without padding.
         unsafe { std::slice::from_raw_parts((&raw const *self).cast(), Self::BYTES) }
@@ -65,8 +65,8 @@ impl MixLauncher {
         Ok(Self { function, params: OutputParams::new(output) })
     }
 
-    /// Queues launches on `stream` that mix `n` rings, by the [`RingParams`] at the device address `table`, in place
-    /// behind `images`.
+    /// Queues launches on `stream` that mix `n` groups in place. Their [`RingParams`] are at the device address
+    /// `table`, and the images begin at `images`.
     ///
     /// # Safety
     ///
@@ -78,7 +78,7 @@ impl MixLauncher {
         for (first, rings) in parts(n) {
             let table = table + (first * RingParams::BYTES) as u64;
             let arguments = [Arg::Pointer(table), Arg::Pointer(images), Arg::Bytes(self.params.as_bytes())];
-            // SAFETY: the arguments are the kernel's; what they point to is the caller's promise.
+            // SAFETY: the arguments match the kernel's; the caller guarantees the memory that they point to.
             unsafe { self.function.launch(stream, [tiles, rings, 1], [MOST_THREADS, 1, 1], 0, &arguments) }?;
         }
         Ok(())

@@ -1,7 +1,10 @@
-//! The pass on a GPU: one launch for each view, with the same bits as [`Augmenter`](super::Augmenter). Before it the
-//! decoded planes are checked, after it colours are changed.
+//! The pass on a GPU, with the same bits as [`Augmenter`](super::Augmenter). The kernels are in the repository's
+//! `cuda/` folder; this module has their parameters and launches them.
 //!
-//! The kernels are in `cuda/`. Here are their parameters and what launches them.
+//! Each view takes one launch, or two if pixels change: the first makes grey levels or finished images, and the second
+//! runs the images' programs on them. Mixing takes one more launch for each view when the batch is complete. Before the
+//! pass, decoded planes are checked ([`Untouched`]). Tests run the kernels as compiled for the CPU, too, and compare
+//! the bytes.
 
 mod kernels;
 mod launcher;

@@ -7,7 +7,7 @@ use super::super::{DType, Filter, MemoryFormat, Output, Padding, View};
 use crate::decode::{ColorModel, PlaneLayout, PlanesLayout, Region, Upsampling};
 use std::mem::offset_of;
 
-/// The samples of one component in device memory. Arrays of two are along x and along y.
+/// The samples of one component in device memory. Arrays of two are for x and y.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 struct PlaneParams {
@@ -51,11 +51,11 @@ pub struct ImageParams {
     place: u32,
 }
 
-/// The output of a launch, and how its blocks share it.
+/// The output of a launch, and how its blocks divide it.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OutputParams {
-    /// The bytes from one image to the next.
+    /// The distance from one image to the next, in bytes.
     pub image_bytes: u64,
     /// The columns of an image.
     pub width: u32,
@@ -69,7 +69,7 @@ pub struct OutputParams {
     pub gain: [f32; 3],
     /// The offset of each channel; see `gain`.
     pub offset: [f32; 3],
-    /// The value of each channel where the output is filled.
+    /// The output value of each channel where the output is filled.
     pub fill: [f32; 3],
     /// The columns of a block's tile: a multiple of 4, at most `threads_across`.
     pub tile_columns: u32,
@@ -132,7 +132,7 @@ impl PlaneParams {
         self.full == other.full && self.step == other.step
     }
 
-    /// Panics unless the plane stores what `region` of the image is made of: a kernel cannot check it.
+    /// Panics unless the plane stores the samples that `region` of the image is made of. A kernel cannot check it.
     fn assert_holds(&self, region: &Region) {
         let inside = |axis: usize, start: u32, length: u32, first: u32, stored: u32| {
             let step = self.step[axis];
@@ -185,12 +185,12 @@ impl ImageParams {
     /// The bytes of an entry.
     pub const BYTES: usize = size_of::<Self>();
 
-    /// Makes the entry of an image whose planes lie as `layout` says behind the device address `base`; `view` of it
-    /// becomes `output`. The kernel reads samples in aligned words, so up to three bytes before the first and after the
-    /// last sample are read, which lie inside of any allocation.
+    /// Makes the entry of an image whose planes are at the device address `base`, as `layout` says; `view` of it
+    /// becomes `output`. The kernel reads samples in aligned words. So it reads up to three bytes before the first and
+    /// after the last sample, which are inside of any allocation.
     ///
     /// # Panics
-    /// If the planes do not hold [`View::region`] and what chroma upsampling reads around it.
+    /// If the planes do not hold [`View::region`] and the samples that chroma upsampling reads around it.
     pub fn new(layout: &PlanesLayout, base: u64, view: &View, output: &Output) -> Self {
         let mut params = Self {
             axes: [AxisParams::new(&view.columns(output)), AxisParams::new(&view.rows(output))],
@@ -222,7 +222,7 @@ impl ImageParams {
         Self { place, ..self }
     }
 
-    /// The bytes of the entry as the kernel reads them.
+    /// Returns the bytes of the entry as the kernel reads them.
     pub fn as_bytes(&self) -> &[u8] {
         // SAFETY: a `repr(C)` structure of integers and floats without padding, as asserted above.
         unsafe { std::slice::from_raw_parts((&raw const *self).cast(), Self::BYTES) }
@@ -260,7 +260,7 @@ impl OutputParams {
         }
     }
 
-    /// The bytes of the parameters as the kernel reads them.
+    /// Returns the bytes of the parameters as the kernel reads them.
     pub fn as_bytes(&self) -> &[u8] {
         // SAFETY: a `repr(C)` structure of integers and floats without padding, as asserted above.
         unsafe { std::slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }

@@ -1,8 +1,13 @@
-//! The programs of images: what is done to their pixels behind the pass, as words that `cuda/ops/` runs.
+//! The programs of images: the operations on their pixels after the pass, as words that the kernels of `cuda/ops/` run.
 //!
-//! An image's drawn operations become instructions. What needs sines, exponentials or tables is computed here, by
-//! the functions that the CPU's kernels use, so that both engines make the same bits. Grey levels lie in *sets*,
-//! three planes of the output's size; which of them an instruction reads and writes is decided here, too.
+//! An image's drawn operations become instructions. Values that need sines, exponentials or tables are computed here,
+//! by the functions that the CPU's kernels use, so that the CPU and the GPU make the same bits. Grey levels are in
+//! *level sets*: three planes of the output's size. This module decides which set an instruction reads and which it
+//! writes, as a compiler assigns registers. So the kernels need no order of operations, no nesting and no probability.
+//!
+//! A block of threads makes an image (`cuda/ops/walk.cuh`). Instructions that handle each pixel independently run one
+//! after another on a thread's own pixels. Barriers separate instructions that read other pixels or need statistics of
+//! the whole image.
 
 use super::super::ops::{
     ErasedBy, Erasure, LevelTables, OpCode, PixelOp, Rectangle, RowShift, Sampler, Warp, mix_shares,
@@ -12,16 +17,16 @@ use super::views::ProgramsAt;
 use base::error::{Error, Result};
 use std::mem::size_of;
 
-/// The bytes of an image's span, which says where its program is: the first of its words and their end, then the number
-/// of sets.
+/// The bytes of an image's span, which locates its program: the first of its words, their end, and the number of level
+/// sets.
 pub(super) const SPAN_BYTES: usize = size_of::<[u32; 3]>();
 
-/// The most sets that an operation works with, in which it leaves one. A blur has two between its passes.
+/// The most level sets that an operation works with; it leaves one of them. A blur has two between its passes.
 const SETS_OF_OPS: usize = 3;
 
-/// The most sets that images of `view` work with.
+/// Returns the most level sets that images of `view` use.
 pub(super) fn most_sets(view: &RecipeView) -> usize {
-    // The chains of AugMix are kept until they are mixed, and the image with them.
+    // The results of the chains of AugMix are kept until they are mixed, and the image with them.
     SETS_OF_OPS + view.most_chains()
 }
 
@@ -31,41 +36,41 @@ pub struct Programs {
     spans: Vec<[u32; 3]>,
     words: Vec<u32>,
     views: Vec<ViewPrograms>,
-    /// The sets that the image at hand uses.
+    /// The level sets that the current image uses.
     sets: Sets,
 }
 
-/// What the programs of a view have in common.
+/// The properties that the programs of a view share.
 #[derive(Debug)]
 struct ViewPrograms {
-    /// Whether they begin with grey levels, so that each image has one.
+    /// Whether the programs begin with grey levels, so that each image has a program.
     has_levels: bool,
-    /// Whether any image has one.
+    /// Whether any image has a program.
     is_needed: bool,
     most_sets: usize,
     first_span: usize,
 }
 
 impl Programs {
-    /// Forgets all programs.
+    /// Removes all programs.
     pub fn clear(&mut self) {
         self.spans.clear();
         self.words.clear();
         self.views.clear();
     }
 
-    /// Says that the next images are those of another view, which work with so many sets of levels at most; with none
-    /// where only finished images are changed.
+    /// Begins another view for the next images. They use at most `most_sets` level sets; 0 if only finished images are
+    /// changed.
     pub fn begin_view(&mut self, most_sets: usize) {
         let has_levels = most_sets > 0;
         let first_span = self.spans.len();
         self.views.push(ViewPrograms { has_levels, is_needed: has_levels, most_sets, first_span });
     }
 
-    /// Adds the next image of the current view; `None` is a blank one.
+    /// Adds the next image of the current view; `None` is a blank image.
     ///
     /// # Errors
-    /// [`Error::Internal`] when the image needs more sets than there is memory for.
+    /// [`Error::Internal`] if the image uses more level sets than there is memory for.
     pub fn add(&mut self, drawn: Option<&DrawnView>) -> Result<()> {
         let first = self.words.len() as u32;
         self.sets.used = 0;
@@ -91,7 +96,7 @@ impl Programs {
         self.views.iter().any(|view| view.is_needed)
     }
 
-    /// The bytes of all spans and words; none where no image has a program.
+    /// Returns the bytes of all spans and words; 0 if no image has a program.
     pub fn bytes(&self) -> usize {
         if self.is_needed() { self.spans.len() * SPAN_BYTES + 4 * self.words.len() } else { 0 }
     }
@@ -104,8 +109,7 @@ impl Programs {
         }
     }
 
-    /// The programs of the view with this number, where all were written to this address; `None` where its images have
-    /// none.
+    /// Returns the programs of this view, if all programs were written to `address`; `None` if its images have none.
     pub fn of_view(&self, view: usize, address: u64) -> Option<ProgramsAt> {
         let ViewPrograms { is_needed, first_span, .. } = self.views[view];
         let at = |spans: usize| address + (spans * SPAN_BYTES) as u64;
@@ -117,12 +121,12 @@ impl Programs {
 #[derive(Debug, Default)]
 struct Sets {
     are_taken: Vec<bool>,
-    /// One more than the largest number of a set that was ever taken.
+    /// One more than the largest number of a set that was taken.
     used: usize,
 }
 
 impl Sets {
-    /// Begins with the levels of the pass in set 0.
+    /// Begins an image: the pass writes its levels to set 0.
     fn begin(&mut self) -> u32 {
         self.are_taken.clear();
         self.take()
@@ -146,7 +150,7 @@ impl Sets {
 #[derive(Debug, Clone, Copy)]
 pub(in crate::augment) struct HeldLevels {
     set: u32,
-    /// Whether they are needed once more, so that nothing may be written over them.
+    /// Whether they are needed again, so that nothing may overwrite them.
     are_kept: bool,
 }
 
@@ -154,12 +158,12 @@ pub(in crate::augment) struct HeldLevels {
 pub(in crate::augment) struct ProgramWriter<'a> {
     words: &'a mut Vec<u32>,
     sets: &'a mut Sets,
-    /// The columns and the rows.
+    /// The numbers of columns and rows.
     pub(in crate::augment) size: (u32, u32),
 }
 
 impl ProgramWriter<'_> {
-    /// Writes what is done to the levels of the pass, up to the finished image.
+    /// Writes the program from the levels of the pass to the finished image.
     fn image(&mut self, ops: &[PixelOp]) {
         let set = self.sets.begin();
         let levels = self.operations(ops, HeldLevels { set, are_kept: false });
@@ -171,7 +175,7 @@ impl ProgramWriter<'_> {
         let mut ops = ops.iter().peekable();
         while let Some(op) = ops.next() {
             if let Some(mut tables) = LevelTables::of(op) {
-                // As on the CPU, tables that follow each other are one.
+                // As on the CPU, consecutive tables are merged into one.
                 while let Some(next) = ops.peek().and_then(|next| LevelTables::of(next)) {
                     tables = tables.then(&next);
                     ops.next();
@@ -201,7 +205,7 @@ impl ProgramWriter<'_> {
         across: &[u16],
         down: &[u16],
     ) -> HeldLevels {
-        // If one weight is all of them, nothing changes.
+        // With a single weight along both axes, nothing changes.
         if across.len() == 1 && down.len() == 1 {
             return levels;
         }
@@ -214,7 +218,7 @@ impl ProgramWriter<'_> {
         HeldLevels { set: to, are_kept: false }
     }
 
-    /// Moves pixels by whole numbers: what is shown at (x, y) comes from these multiples of x, y and 1.
+    /// Moves pixels by whole numbers: the pixel at (x, y) shows the place given by these factors of x, y and 1.
     pub(in crate::augment) fn moved(&mut self, levels: HeldLevels, from: [[i32; 3]; 2]) -> HeldLevels {
         self.instruction(OpCode::Move, levels, from.as_flattened().iter().map(|&number| number as u32))
     }
@@ -256,7 +260,7 @@ impl ProgramWriter<'_> {
         HeldLevels { set: to, are_kept: false }
     }
 
-    /// Writes what is done to the finished image.
+    /// Writes an instruction that changes the finished image.
     fn erasure(&mut self, Erasure { rectangle, v }: &Erasure) {
         let rectangle = self.rectangle(rectangle).into_iter();
         match v {
@@ -270,7 +274,7 @@ impl ProgramWriter<'_> {
         }
     }
 
-    /// The first row and column of a rectangle and their numbers, as far as the image has them.
+    /// Returns the first row and column of a rectangle and the numbers of rows and columns, clipped to the image.
     pub(in crate::augment) fn rectangle(&self, &Rectangle { i, j, h, w }: &Rectangle) -> [u32; 4] {
         let (width, height) = self.size;
         let (i, j) = (i.min(height), j.min(width));

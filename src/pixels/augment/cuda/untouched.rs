@@ -1,24 +1,28 @@
-//! Launches the check that a decoder has written the planes; see `cuda/untouched.cuh`.
+//! Checks that a decoder has written all planes; see `cuda/untouched.cuh`.
+//!
+//! A decoder's report of success is not trusted. The memory that it decodes into is filled with a poison first.
+//! Afterwards a kernel counts the lines of the planes that still hold the poison. An image with such lines is decoded
+//! again, even if it only looks like the poison by chance.
 
 use super::launcher::Kernels;
 use crate::decode::PlanesLayout;
 use crate::gpu::{Arg, Function, Stream};
 use base::error::Result;
 
-/// The words that memory is filled with before images are decoded into it, one in one round and the other in the next.
-/// If an image happens to hold one of them, it does not hold the other. No byte is a level that images have much of,
-/// such as black, white, or no colour.
+/// The words with which memory is filled before images are decoded into it, in alternate rounds. An image that happens
+/// to contain one of them does not contain the other. No byte is a level that images have much of, such as black,
+/// white, or no colour.
 pub const POISON: [u32; 2] = [0x5b_d3_25_e7, 0xc9_2f_b5_4d];
 
-/// The lines of a plane that are checked, and the points on each, as in the kernel.
+/// The number of lines of a plane that are checked, and the number of points on each line, as in the kernel.
 const LINES: u32 = 8;
 const POINTS: u32 = 32;
 
-/// The threads of a block, and the bytes that they share: a flag for each line of 3 planes.
+/// The threads of a block, and the bytes of its shared memory: a flag for each line of 3 planes.
 const THREADS: u32 = LINES * POINTS;
 const SHARED_BYTES: u32 = 4 * LINES * 3;
 
-/// Counts for each image the lines of its planes that nobody wrote. Clones share the loaded kernel.
+/// Counts the lines of each image's planes that no decoder has written. Clones share the loaded kernel.
 #[derive(Clone)]
 pub struct Untouched {
     function: Function,
@@ -30,20 +34,21 @@ impl Untouched {
         Ok(Self { function: kernels.module.function("foreload_untouched", &[8, 8, 4])? })
     }
 
-    /// How many lines of an image may look untouched because of what it shows; more cannot be chance.
+    /// Returns the largest number of lines of an image that may look untouched because of what the image shows.
     ///
-    /// The last column of a plane whose border has one level may look so: since rows begin at multiples of four, all
-    /// its points need the same byte of the poison. A row's points need different bytes, which no image has in a row.
-    /// But if the plane is a single sample wide, or its points are a multiple of four samples apart, one level may be
-    /// all of them, in every row. Two and three samples are too few to be sure.
+    /// The last column of a plane whose border has one level may look untouched: rows begin at multiples of four, so
+    /// all points of the column are compared with the same byte of the poison. The points of a row are compared with
+    /// different bytes, which no image has in a row. But if the plane is a single sample wide, or its points are a
+    /// multiple of four samples apart, one level may match all of them, in every row. Two and three samples are too few
+    /// to be sure.
     pub fn by_chance(layout: &PlanesLayout) -> u32 {
         let blind = |width: u32| width < 4 || (width - 1).is_multiple_of(4 * (POINTS - 1));
         layout.used().iter().map(|plane| if blind(plane.width) { LINES } else { 1 }).sum()
     }
 
-    /// Queues the check of `n` images on `stream`. For each of the [`ImageParams`](super::ImageParams) at the device
-    /// address `table`, the number of lines that are all `poison` goes to the 32-bit number of its place behind
-    /// `counts`.
+    /// Queues the check of `n` images on `stream`. Their [`ImageParams`](super::ImageParams) are at the device address
+    /// `table`. For each image, the number of lines that are all `poison` is written to the 32-bit number of its place
+    /// in the memory that begins at `counts`.
     ///
     /// # Safety
     ///
@@ -58,7 +63,7 @@ impl Untouched {
         poison: u32,
     ) -> Result<()> {
         let arguments = [Arg::Pointer(table), Arg::Pointer(counts), Arg::U32(poison)];
-        // SAFETY: the arguments are the kernel's; what they point to is the caller's promise.
+        // SAFETY: the arguments match the kernel's; the caller guarantees the memory that they point to.
         unsafe { self.function.launch(stream, [n as u32, 1, 1], [THREADS, 1, 1], SHARED_BYTES, &arguments) }
     }
 }

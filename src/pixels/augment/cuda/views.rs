@@ -1,4 +1,5 @@
-//! Launches the kernels that make the images of one view: the pass, and what runs the images' programs behind it.
+//! Launches the kernels that make the images of one view: the pass, and the kernel that runs the images' programs after
+//! it.
 
 use super::super::{Output, RecipeView};
 use super::launcher::{Kernels, Launcher, parts};
@@ -12,45 +13,46 @@ use base::error::Result;
 pub(super) const OPS: &str = "foreload_ops";
 pub(super) const ERASE: &str = "foreload_erase";
 
-/// The most threads of a block of both, each of which makes four pixels at a time; and the bytes that they share.
+/// The most threads of a block of both kernels, the pixels that each thread makes at a time, and the bytes of shared
+/// memory.
 const MOST_THREADS: u32 = 512;
 const PIXELS: u32 = 4;
 pub(super) const SHARED_BYTES: u32 = 3 * (256 + 4 * 256) + 2 * 3 * 4 + 8;
 
-/// The room that is kept for each image's program in a lane's table, in bytes. It grows for longer ones.
+/// The bytes that are reserved for each image's program in a lane's table. The table grows for longer programs.
 const USUAL_PROGRAM: usize = 2048;
 
 /// Makes the images of one view on one device.
 pub struct ViewLauncher {
     /// The launcher of the pass, which writes the output, or the grey levels that programs begin with.
     pass: Launcher,
-    /// What runs programs on grey levels, or else on finished images.
+    /// The kernel that runs programs on grey levels, or only on finished images.
     programs: Function,
-    /// The sets of levels that images work with; none where programs have only finished images.
+    /// The number of level sets that images use; 0 if programs change only finished images.
     most_sets: usize,
     params: OutputParams,
 }
 
-/// Where the programs of a view's images are in device memory; see [`Programs`](super::Programs).
+/// The addresses in device memory of the programs of a view's images; see [`Programs`](super::Programs).
 #[derive(Debug, Clone, Copy)]
 pub struct ProgramsAt {
     /// The address of the view's spans.
     pub spans: u64,
-    /// The address that spans count words from.
+    /// The address from which spans count words.
     pub words: u64,
 }
 
-/// Where the grey levels of a batch are in device memory.
+/// The grey levels of a batch in device memory.
 #[derive(Debug, Clone, Copy)]
 pub struct LevelsAt {
     /// The address of the first set of the first image.
     pub address: u64,
-    /// The number of images for which each set has room.
+    /// The number of images for which each set has space.
     pub capacity: usize,
 }
 
 impl ViewLauncher {
-    /// Finds the kernels for `view`, whose size all images have. The error is
+    /// Finds the kernels for `view`, all of whose images have the same size. The error is
     /// [`Error::Gpu`](base::error::Error::Gpu) if the driver fails.
     pub fn new(kernels: &Kernels, view: &RecipeView) -> Result<Self> {
         let (levels, output) = (view.levels(), size_of::<OutputParams>());
@@ -64,23 +66,23 @@ impl ViewLauncher {
         Ok(Self { pass, programs, most_sets, params })
     }
 
-    /// The output of the pass, for which an image's [`ImageParams`] are made.
+    /// Returns the output of the pass, for which an image's [`ImageParams`] are made.
     pub fn pass_output(&self) -> &Output {
         self.pass.output()
     }
 
-    /// The most sets of grey levels that an image works with; none where programs have only finished images.
+    /// Returns the most level sets that an image uses; 0 if programs change only finished images.
     pub fn most_sets(&self) -> usize {
         self.most_sets
     }
 
-    /// Queues the launches that make `n` images, like [`Launcher::launch`]. The images' `programs` are `None` where no
-    /// image has one. The levels are not needed afterwards.
+    /// Queues the launches that make `n` images, like [`Launcher::launch`]. `programs` is `None` if no image has one.
+    /// The levels are not needed afterwards.
     ///
     /// # Safety
     ///
-    /// The rules of [`Launcher::launch`] apply, also to programs and levels, of which there must be
-    /// [as many as are needed](LaneMemory::levels).
+    /// The rules of [`Launcher::launch`] apply, also to programs and levels. There must be [as many levels as are
+    /// needed](LaneMemory::levels).
     pub unsafe fn launch(
         &self,
         stream: &Stream,
@@ -92,7 +94,7 @@ impl ViewLauncher {
     ) -> Result<()> {
         let has_levels = self.most_sets > 0;
         let written = if has_levels { levels.address } else { images };
-        // SAFETY: the caller's promise, of the images or the levels.
+        // SAFETY: the caller guarantees the memory of the images or the levels.
         unsafe { self.pass.launch(stream, table, n, written) }?;
         let Some(ProgramsAt { spans, words }) = programs else { return Ok(()) };
         let threads = threads(self.params.width * self.params.height);
@@ -107,30 +109,30 @@ impl ViewLauncher {
             let on_finished = [table, spans, words, images, output];
             let arguments = if has_levels { &on_levels[..] } else { &on_finished };
             let (grid, block) = ([images_of_part, 1, 1], [threads, 1, 1]);
-            // SAFETY: the arguments are the kernel's; what they point to is the caller's promise.
+            // SAFETY: the arguments match the kernel's; the caller guarantees the memory that they point to.
             unsafe { self.programs.launch(stream, grid, block, SHARED_BYTES, arguments) }?;
         }
         Ok(())
     }
 }
 
-/// The threads of a block that runs the program of an image of so many pixels.
+/// Returns the threads of a block that runs the program of an image of this many pixels.
 pub(super) fn threads(pixels: u32) -> u32 {
     pixels.div_ceil(PIXELS).next_multiple_of(32).min(MOST_THREADS)
 }
 
-/// The device memory that the making of a batch takes, without the images and what they are made of.
+/// The device memory that making a batch takes, without the images and the decoded planes.
 #[derive(Debug, Clone, Copy)]
 pub struct LaneMemory {
-    /// The bytes of a table: an entry for each image, with those of a view together, and the usual room for programs.
+    /// The bytes of a table: an entry for each image, grouped by view, and the usual space for programs.
     pub table: usize,
-    /// The bytes of the levels between the kernels of a view, which serve one view after another.
+    /// The bytes of the levels between the kernels of a view. All views use the same memory, one after another.
     pub levels: usize,
 }
 
 impl LaneMemory {
-    /// The memory for batches of `capacity` samples, each of whose images has its part of `views`. Saturates instead of
-    /// overflowing, so that it can be compared with the memory there is.
+    /// Computes the memory for batches of `capacity` samples, each of which has an image for each of `views`. Saturates
+    /// instead of overflowing, so that the result can be compared with the available memory.
     pub fn new<'a>(views: impl Iterator<Item = &'a RecipeView>, capacity: usize) -> Self {
         let (mut entry, mut levels) = (0, 0);
         for view in views {
@@ -143,7 +145,7 @@ impl LaneMemory {
         Self { table: capacity.saturating_mul(entry), levels: capacity.saturating_mul(levels) }
     }
 
-    /// The bytes of all of it.
+    /// Returns the sum of all bytes.
     pub fn bytes(self) -> usize {
         self.table.saturating_add(self.levels)
     }

@@ -5,33 +5,33 @@ use std::arch::x86_64::*;
 use super::simd::Simd;
 use crate::augment::taps::Taps;
 
-/// A value of this type shows that AVX2 and F16C may be used: it is made only in functions compiled for them.
+/// Proof that AVX2 and F16C may be used: a value is made only in functions compiled for them.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2;
 
 /// Calls an intrinsic of the level.
 macro_rules! op {
     ($intrinsic:expr) => {{
-        // SAFETY: a value of the level's type exists only where its instructions do; pointers come from slices whose
-        // length, and alignment where it matters, was checked on the same line or the one before.
+        // SAFETY: a value of the level's type exists only in functions compiled for its instructions; pointers come
+        // from slices whose length, and alignment where it matters, was checked on the same line or the one before.
         unsafe { $intrinsic }
     }};
 }
 pub(super) use op;
 
-/// The start of a slice that holds at least `n` elements.
+/// Returns the start of a slice that holds at least `n` elements.
 #[inline(always)]
 pub(super) fn from<T>(slice: &[T], n: usize) -> *const T {
     slice[..n].as_ptr()
 }
 
-/// The start of a writable slice that holds at least `n` elements.
+/// Returns the start of a writable slice that holds at least `n` elements.
 #[inline(always)]
 pub(super) fn to<T>(slice: &mut [T], n: usize) -> *mut T {
     slice[..n].as_mut_ptr()
 }
 
-/// The start of a writable slice that holds at least a vector and begins at a multiple of its size.
+/// Returns the start of a writable slice that holds at least a vector and begins at a multiple of its size.
 #[inline(always)]
 pub(super) fn aligned<V>(slice: &mut [u8]) -> *mut V {
     let to: *mut V = to(slice, size_of::<V>()).cast();
@@ -41,7 +41,7 @@ pub(super) fn aligned<V>(slice: &mut [u8]) -> *mut V {
 
 impl Simd for Avx2 {
     const LANES: usize = 8;
-    // Bytes can be picked within 128 bits only: four columns from sixteen samples.
+    // A shuffle picks bytes within 128 bits only: four columns from sixteen samples.
     const WINDOWS: usize = 2;
     const WINDOW: usize = 16;
     const WIDE: usize = 32;
@@ -113,7 +113,8 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn pick_wide(self, [first, second]: Self::Wide, index: &[u8]) -> Self::I {
         let index = op!(_mm256_loadu_si256(from(index, 32).cast()));
-        // Bytes from 128 on pick nothing: 16 to 31 from the first half, the others, which wrap around, from the second.
+        // A shuffle gives 0 for indices from 128 on. For the first half, adding 0x70 moves 16 to 31 there; for the
+        // second, subtracting 0x10 makes 0 to 15 wrap around.
         let in_first = op!(_mm256_adds_epu8(index, _mm256_set1_epi8(0x70)));
         let in_second = op!(_mm256_sub_epi8(index, _mm256_set1_epi8(0x10)));
         op!(_mm256_or_si256(_mm256_shuffle_epi8(first, in_first), _mm256_shuffle_epi8(second, in_second)))
@@ -204,7 +205,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn interleave(self, [r, g, b]: [Self::F; 3]) -> [Self::F; 3] {
-        // Each channel comes in the order in which its lanes are wanted; no two outputs want the same lane.
+        // Each lane of a channel is used in one output only, so that one permutation puts all of them in place.
         let (r, g, b) = op!((
             _mm256_permutevar8x32_ps(r, _mm256_setr_epi32(0, 3, 6, 1, 4, 7, 2, 5)),
             _mm256_permutevar8x32_ps(g, _mm256_setr_epi32(5, 0, 3, 6, 1, 4, 7, 2)),
@@ -267,23 +268,24 @@ impl Simd for Avx2 {
     }
 }
 
-/// The nearest halves of eight floats.
+/// Returns the nearest float16 of eight floats.
 #[inline(always)]
 fn f16_of(v: __m256) -> __m128i {
     op!(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v))
 }
 
-/// The nearest bfloat16 of eight floats, of which none is a NaN.
+/// Returns the nearest bfloat16 of eight floats. None of them may be NaN.
 #[inline(always)]
 fn bf16_of(s: Avx2, v: __m256) -> __m128i {
     let bits = op!(_mm256_castps_si256(v));
-    // Added is half a unit, or a little less if that would round to odd.
+    // Adds half a unit, or slightly less where a tie would round up to odd.
     let even = op!(_mm256_and_si256(_mm256_srli_epi32::<16>(bits), s.splat(1)));
     let rounded = op!(_mm256_srli_epi32::<16>(s.add(bits, s.add(even, s.splat(0x7fff)))));
     op!(_mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(_mm256_packus_epi32(rounded, rounded))))
 }
 
-/// Takes sixteen taps at a time along the row, and four columns together for the sums across lanes.
+/// Resizes with long filters: sixteen taps at a time along the row, and four columns at a time for the sums across
+/// lanes.
 #[target_feature(enable = "avx2")]
 pub(super) fn resize_long<const CLAMPED: bool>(
     rows: [&[u8]; 2],
@@ -306,7 +308,7 @@ pub(super) fn resize_long<const CLAMPED: bool>(
     }
 }
 
-/// The sums of four columns from column `o` on.
+/// Returns the sums of columns `o` to `o + 3`.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn four_columns(row: &[u8], taps: &Taps, o: usize) -> __m128i {
@@ -316,7 +318,7 @@ fn four_columns(row: &[u8], taps: &Taps, o: usize) -> __m128i {
     _mm_add_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256::<1>(lanes))
 }
 
-/// The parts of the sum of column `o`.
+/// Returns the partial sums of column `o`, one for each lane.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn column(row: &[u8], taps: &Taps, o: usize) -> __m256i {

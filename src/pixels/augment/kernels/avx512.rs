@@ -5,11 +5,12 @@ use std::arch::x86_64::*;
 use super::avx2::{self, aligned, from, op, to};
 use super::simd::Simd;
 
-/// A value of this type shows that these instructions may be used: it is made only in functions compiled for them.
+/// Proof that these instructions may be used: a value is made only in functions compiled for them.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512;
 
-/// For each channel, the lane that it gives to each lane of the interleaved vectors; no two lanes want the same one.
+/// For each channel and each lane of the interleaved vectors, the channel's lane that goes there. Each lane is used
+/// once.
 const INTERLEAVE: [[i32; 16]; 3] = {
     let mut order = [[0; 16]; 3];
     let mut at = 0;
@@ -20,7 +21,7 @@ const INTERLEAVE: [[i32; 16]; 3] = {
     order
 };
 
-/// For each channel and interleaved vector, the lanes that are the channel's.
+/// For each channel and interleaved vector, the mask of the lanes that the channel fills.
 const LANES_OF: [[u16; 3]; 3] = {
     let mut masks = [[0; 3]; 3];
     let mut at = 0;
@@ -250,17 +251,17 @@ impl Simd for Avx512 {
     }
 }
 
-/// The nearest halves of sixteen floats.
+/// Returns the nearest float16 of sixteen floats.
 #[inline(always)]
 fn f16_of(v: __m512) -> __m256i {
     op!(_mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v))
 }
 
-/// The nearest bfloat16 of sixteen floats, of which none is a NaN.
+/// Returns the nearest bfloat16 of sixteen floats. None of them may be NaN.
 #[inline(always)]
 fn bf16_of(s: Avx512, v: __m512) -> __m256i {
     let bits = op!(_mm512_castps_si512(v));
-    // Added is half a unit, or a little less if that would round to odd.
+    // Adds half a unit, or slightly less where a tie would round up to odd.
     let even = op!(_mm512_and_si512(_mm512_srli_epi32::<16>(bits), s.splat(1)));
     let rounded = s.shift_right(s.add(bits, s.add(even, s.splat(0x7fff))), 16);
     op!(_mm512_cvtepi32_epi16(rounded))

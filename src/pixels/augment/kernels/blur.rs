@@ -1,24 +1,25 @@
-//! Weighted sums of neighbours, along two rows and then down columns. A word holds two 16-bit values, so that one
-//! instruction weighs both; the columns of a vector are kept even ones first, as it yields them.
+//! Weighted sums of neighbours for a blur: along two rows, then down columns. A word holds two 16-bit values, so that
+//! one instruction weighs both. Of the columns of a vector, even ones are stored before odd ones, the order in which
+//! the instruction gives them.
 
 use super::columns::couple;
 use super::simd::Simd;
 
-/// The bits after the point of what is summed along rows: 255 · 2^7 fits 16 signed bits.
+/// The bits after the binary point of sums along rows: 255 · 2^7 fits 16 signed bits.
 const FRACTION: u32 = 7;
 
-/// The weights of a symmetric filter in pairs, and by how much sums are shifted down. The weights sum to 2^`bits`.
+/// The weights of a symmetric filter in pairs. They sum to 2^`bits`, by which sums are shifted down.
 #[derive(Debug, Default)]
 pub(in crate::augment) struct PairedWeights {
-    /// For windows that begin with the first of a pair, and with the second.
+    /// The weights for windows that begin with the first row or column of a pair, and with the second.
     pairs: [Vec<i32>; 2],
-    /// The distance of the furthest neighbours.
+    /// The largest distance of a neighbour.
     pub(in crate::augment) reach: usize,
     bits: u32,
 }
 
 impl PairedWeights {
-    /// Those of the pixel itself and of its neighbours at distances 1, 2, … in 2^-15.
+    /// Takes the weights of the pixel itself and of its neighbours at distances 1, 2, …, in units of 2^-15.
     pub(in crate::augment) fn new(weights: &[u16]) -> Self {
         let reach = weights.len() - 1;
         // A lone weight of 2^15 would not fit 16 signed bits.
@@ -35,7 +36,7 @@ impl PairedWeights {
     }
 }
 
-/// The words of a pair of rows of `width` columns.
+/// Returns the number of words of a pair of rows of `width` columns.
 pub(in crate::augment) fn words(width: usize) -> usize {
     width.next_multiple_of(2 * super::VECTOR)
 }

@@ -1,4 +1,4 @@
-//! From source rows to the output's columns: the horizontal half of the resize.
+//! Resizes source rows to the output's columns: the horizontal half of the resize.
 
 use super::VECTOR;
 use super::simd::Simd;
@@ -8,7 +8,7 @@ use crate::augment::view::ViewAxis;
 use crate::decode::Upsampling;
 use base::simd::Level;
 
-/// The byte index that picks nothing.
+/// The byte index that gives 0.
 const NOTHING: u8 = 0xff;
 
 /// The taps of the output's columns, laid out for the vectors of one level.
@@ -23,14 +23,14 @@ pub(in crate::augment) struct ColumnTaps {
     is_wide: bool,
     /// The first sample of each window.
     bases: Vec<u32>,
-    /// For each vector and pair of taps: where in the window the two samples of each column lie.
+    /// For each vector and pair of taps: the byte indices in the window of the two samples of each column.
     index: Vec<u8>,
     /// For each vector and pair of taps: the two weights of each column.
     weights: Vec<i32>,
 }
 
-/// How the vectors of a level read a row: vectors of `lanes` columns from `windows` windows of `window` samples, or of
-/// `wide` where filters are too long for those.
+/// The load layout at a SIMD level. A vector of `lanes` columns takes its samples from `windows` windows of `window`
+/// samples each, or of `wide` samples where filters are too long for those.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::augment) struct Shape {
     pub lanes: usize,
@@ -59,9 +59,9 @@ impl ColumnTaps {
     ) {
         self.taps.build(level, line, upsampling, max_bits);
         self.clamped = line.filter.overshoots();
-        // Columns are stored in whole vectors; the last ones are copies without weight.
+        // Columns are stored in whole vectors. Extra columns repeat the last start and have no weights.
         let padded = (line.pixels as usize).next_multiple_of(VECTOR);
-        // From here on, samples are counted from the first that is read.
+        // From here on, samples are counted from the first one that is read.
         for start in &mut self.taps.start {
             *start -= self.taps.reach.start;
         }
@@ -107,7 +107,7 @@ impl ColumnTaps {
                 let taps = &self.taps.weights[o * self.taps.stride..][..2 * pairs];
                 for (p, pair) in taps.chunks_exact(2).enumerate() {
                     let at = p * shape.lanes + lane;
-                    // An unused tap may lie outside the window; its weight is 0.
+                    // An unused tap may be outside of the window; its weight is 0.
                     index[4 * at] = (offset + 2 * p as u32).min(limit) as u8;
                     index[4 * at + 2] = (offset + 2 * p as u32 + 1).min(limit) as u8;
                     weights[at] = couple(pair[0], pair[1]);
@@ -116,11 +116,11 @@ impl ColumnTaps {
         }
     }
 
-    /// Finds where windows of so many samples begin, each under the filters of so many columns, if they are wide
-    /// enough.
+    /// Sets `bases`: the start of a window of `window` samples for each `columns` columns. Returns false if a window is
+    /// too short for the filters of its columns.
     fn fit(&mut self, columns: usize, window: usize) -> bool {
         let (reach, longest) = (self.taps.reach.len() as u32, self.taps.longest as u32);
-        // No window ends behind the bytes that may be read. Near them it begins earlier than its filters do.
+        // No window ends after the bytes that may be read. Near them it begins before its filters do.
         let most = (reach + PADDING as u32).saturating_sub(window as u32);
         self.bases.clear();
         for starts in self.taps.start.chunks_exact(columns) {
@@ -134,7 +134,7 @@ impl ColumnTaps {
     }
 }
 
-/// A vector's windows of samples.
+/// The loaded windows of one vector of columns.
 trait Windows<S: Simd>: Copy {
     fn load(s: S, row: &[u8], bases: &[u32]) -> Self;
     fn pick(self, s: S, index: &[u8]) -> S::I;
@@ -194,8 +194,8 @@ pub(super) fn resize<S: Simd>(s: S, rows: [&[u8]; 2], columns: &ColumnTaps, shif
     }
 }
 
-/// Resizes with windows: each vector of columns picks its samples from windows `W` of the row. `PAIRS` is
-/// `columns.pairs`, or 0 for any; `CLAMPED` is `columns.clamped`.
+/// Resizes with windows: each vector of columns takes its samples from windows `W` of the row. `PAIRS` is
+/// `columns.pairs`, or 0 for any number; `CLAMPED` is `columns.clamped`.
 #[inline(always)]
 fn windowed<S: Simd, W: Windows<S>, const PAIRS: usize, const CLAMPED: bool>(
     s: S,

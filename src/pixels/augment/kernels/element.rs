@@ -3,7 +3,7 @@
 use super::simd::Simd;
 use std::marker::PhantomData;
 
-/// A type of elements that floats are stored as.
+/// An element type of the output, to which floats are converted.
 pub(super) trait ElementType {
     /// The bytes of an element.
     const SIZE: usize;

@@ -1,4 +1,4 @@
-//! From resized rows to the output: colour conversion, normalisation, cast, store.
+//! Turns resized rows into output: colour conversion, normalisation, cast, store.
 
 use super::VECTOR;
 use super::element::{Bf16, ElementType, F16, F32, Streamed, U8};
@@ -12,38 +12,39 @@ pub(in crate::augment) const FRACTION: u32 = 7;
 /// The meaning of the resized components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::augment) enum Colour {
-    /// Y, Cb, Cr with [`FRACTION`] bits after the point, to be converted.
+    /// Y, Cb, Cr with [`FRACTION`] bits after the binary point, to be converted.
     YCbCr,
-    /// R, G, B with this many bits after the point, which may be 0 after the resize, too. Of a gray image all three are
-    /// the same.
+    /// R, G, B with this many bits after the binary point. With 0, sums over rows are rounded to whole levels, too. All
+    /// three are the same for a gray image.
     Rgb(u32),
 }
 
-/// The fewest bytes of an image that is written past the caches. A batch of smaller ones may stay there until it is
-/// read. A larger one would leave them anyway, after each of its lines was read from memory only to be overwritten.
+/// The smallest image, in bytes, that is written past the caches. A batch of smaller images may stay in the caches
+/// until it is read. A batch of larger ones would leave them anyway, after each cache line was read from memory only to
+/// be overwritten.
 const STREAMED: usize = 1 << 18;
 
-/// The bytes of a line of the caches.
+/// The bytes of a cache line.
 const LINE: usize = 64;
 
-/// How rows become output.
+/// The parameters that turn rows into output.
 #[derive(Debug, Clone)]
 pub(in crate::augment) struct Finish {
     pub colour: Colour,
-    /// Whether large images are written past the caches, since nobody reads them at once.
+    /// Whether large images are written past the caches, because they are not read again soon.
     pub streamed: bool,
     width: usize,
     height: usize,
     dtype: DType,
     format: MemoryFormat,
-    /// The gain of each channel: output value = grey level * gain + offset.
+    /// The gain of each channel: output value = grey level · gain + offset.
     gain: [f32; 3],
     offset: [f32; 3],
     /// Output values where there is no image.
     fill: [f32; 3],
 }
 
-/// The gain and the offset of each channel: output value = grey level · gain + offset. `u8` keeps grey levels.
+/// Returns the gain and the offset of each channel: output value = grey level · gain + offset. `u8` keeps grey levels.
 pub(in crate::augment) fn scaling(output: &Output) -> ([f32; 3], [f32; 3]) {
     let (mut gain, mut offset) = ([1.0; 3], [0.0; 3]);
     if output.dtype != DType::U8 {
@@ -55,7 +56,7 @@ pub(in crate::augment) fn scaling(output: &Output) -> ([f32; 3], [f32; 3]) {
     (gain, offset)
 }
 
-/// The value of each channel where the output is filled.
+/// Returns the output value of each channel where the output is filled.
 pub(in crate::augment) fn filling(output: &Output) -> [f32; 3] {
     let (gain, offset) = scaling(output);
     std::array::from_fn(|c| f32::from(output.fill[c]) * gain[c] + offset[c])
@@ -77,7 +78,7 @@ impl Finish {
         }
     }
 
-    /// The byte offset of channel `c` at (row, x) if it were stored alone.
+    /// Returns the byte offset of the element of channel `c` at (row, x).
     #[inline(always)]
     fn at(&self, c: usize, row: usize, x: usize) -> usize {
         self.dtype.size()
@@ -87,8 +88,8 @@ impl Finish {
             }
     }
 
-    /// Whether the output is written past the caches. Rows must be whole blocks then, and begin at whole lines, so that
-    /// all vectors lie where they may.
+    /// Returns whether the output is written past the caches. This needs rows that are whole cache lines and begin at
+    /// one, so that all vectors are aligned.
     #[inline(always)]
     pub(in crate::augment) fn streams(&self, out: &[u8]) -> bool {
         self.streamed
@@ -97,7 +98,7 @@ impl Finish {
             && out.as_ptr().addr().is_multiple_of(LINE)
     }
 
-    /// The bytes of each channel; the first are those of all channels where they are stored together.
+    /// Returns the bytes of each channel. For NHWC the first slice has all channels, and the others are empty.
     #[inline(always)]
     fn whole<'a>(&self, out: &'a mut [u8]) -> [&'a mut [u8]; 3] {
         match self.format {
@@ -106,7 +107,7 @@ impl Finish {
         }
     }
 
-    /// The bytes of a row, as [`Finish::whole`] has those of the image.
+    /// Returns the bytes of one row, split as by [`Finish::whole`].
     #[inline(always)]
     fn rows<'a>(&self, row: usize, out: &'a mut [u8]) -> [&'a mut [u8]; 3] {
         self.whole(out).map(|bytes| {
@@ -132,7 +133,8 @@ pub(super) fn row<S: Simd>(
     values: &mut Vec<u8>,
     out: &mut [u8],
 ) {
-    // Other types and orders are made of a row of floats, so that each loop does one thing.
+    // Other types, NHWC and widths without whole blocks are cast from a row of floats, so that each loop does one
+    // thing.
     let is_final = finish.dtype == DType::F32
         && finish.format == MemoryFormat::Nchw
         && finish.width.is_multiple_of(VECTOR);
@@ -167,8 +169,8 @@ pub(super) fn row<S: Simd>(
     }
 }
 
-/// Writes a row of normalised R, G and B as floats, made of sources of at most `PAIRS` pairs of rows, or of any number
-/// of them if that is 0.
+/// Writes a row of normalised R, G and B as floats. Each source has at most `PAIRS` pairs of rows, or any number if
+/// `PAIRS` is 0.
 #[inline(always)]
 fn normalised<S: Simd, E: ElementType, const PAIRS: usize>(
     s: S,
@@ -180,7 +182,7 @@ fn normalised<S: Simd, E: ElementType, const PAIRS: usize>(
         Colour::YCbCr => {
             let (y, cb, cr) = (Worth::new(&first), Worth::new(&second), Worth::new(&third));
             let levels = Converted::<S, PAIRS> {
-                // Chroma is centred before it becomes a float, since then the difference is exact.
+                // Chroma is centred while it is an integer, because the difference is exact then.
                 y: RowSums::new(s, first, 0),
                 cb: RowSums::new(s, second, -(128 << cb.bits)),
                 cr: RowSums::new(s, third, -(128 << cr.bits)),
@@ -199,16 +201,16 @@ fn normalised<S: Simd, E: ElementType, const PAIRS: usize>(
     }
 }
 
-/// R, G and B of a vector of columns: those from column `x` of a block of [`VECTOR`] on.
+/// Computes R, G and B of the vector of columns that begins at column `x` of a block of [`VECTOR`].
 ///
-/// This is a trait and not a closure: a closure in a function that is inlined into one with vector instructions does
-/// not have these instructions itself. Unless the compiler happens to inline it too, every operation becomes a call
-/// through memory.
+/// This is a trait instead of a closure. If a function is inlined into one with vector instructions, its closures do
+/// not get these instructions. Unless the compiler happens to inline the closure, too, every operation becomes a call
+/// that passes vectors through memory.
 trait Colours<S: Simd> {
     fn at(&self, s: S, block: usize, x: usize) -> [S::F; 3];
 }
 
-/// The normalised values of levels.
+/// Normalises levels.
 struct Normalised<'a, L> {
     finish: &'a Finish,
     levels: L,
@@ -227,7 +229,7 @@ impl<S: Simd, L: Colours<S>> Colours<S> for Normalised<'_, L> {
     }
 }
 
-/// The levels of sums of Y, Cb and Cr, by what a unit of each is worth.
+/// Converts sums of Y, Cb and Cr to levels of R, G and B. `unit` has the value of one unit of each sum.
 struct Converted<'a, S: Simd, const PAIRS: usize> {
     y: RowSums<'a, S, PAIRS>,
     cb: RowSums<'a, S, PAIRS>,
@@ -249,7 +251,7 @@ impl<S: Simd, const PAIRS: usize> Colours<S> for Converted<'_, S, PAIRS> {
     }
 }
 
-/// What a sum of Y, Cb or Cr is worth: the bits after its point, and its unit.
+/// The scale of a sum of Y, Cb or Cr: its bits after the binary point, and the value of one unit.
 struct Worth {
     bits: u32,
     unit: f32,
@@ -263,7 +265,7 @@ impl Worth {
     }
 }
 
-/// The levels of R, G and B.
+/// Levels of R, G and B that need no colour conversion.
 struct Separate<'a, S: Simd, const PAIRS: usize>([Planar<'a, S, PAIRS>; 3]);
 
 impl<S: Simd, const PAIRS: usize> Colours<S> for Separate<'_, S, PAIRS> {
@@ -273,7 +275,7 @@ impl<S: Simd, const PAIRS: usize> Colours<S> for Separate<'_, S, PAIRS> {
     }
 }
 
-/// The sums of a component, and how they become grey levels that need no conversion.
+/// The sums of a component that needs no conversion, and the scale that turns them into grey levels.
 struct Planar<'a, S: Simd, const PAIRS: usize> {
     sums: RowSums<'a, S, PAIRS>,
     shift: u32,
@@ -281,7 +283,7 @@ struct Planar<'a, S: Simd, const PAIRS: usize> {
 }
 
 impl<'a, S: Simd, const PAIRS: usize> Planar<'a, S, PAIRS> {
-    /// Rows without fraction are rounded to whole grey levels again, as PIL does between and after its passes.
+    /// With `fraction` 0, sums are rounded to whole grey levels, as PIL does between and after its passes.
     #[inline(always)]
     fn new(s: S, source: ResizedRows<'a>, fraction: u32) -> Self {
         let bits = source.rows.taps.bits;
@@ -292,7 +294,7 @@ impl<'a, S: Simd, const PAIRS: usize> Planar<'a, S, PAIRS> {
         Self { sums: RowSums::new(s, source, half), shift, unit }
     }
 
-    /// The levels, clamped, since some filters overshoot.
+    /// Returns the levels, clamped because some filters overshoot.
     #[inline(always)]
     fn at(&self, s: S, block: usize, x: usize) -> S::F {
         let sums = s.shift_right(self.sums.at(s, block, x), self.shift);
@@ -300,7 +302,7 @@ impl<'a, S: Simd, const PAIRS: usize> Planar<'a, S, PAIRS> {
     }
 }
 
-/// Planes of levels.
+/// Levels from planes of bytes.
 struct Whole<'a>([&'a [[u8; VECTOR]]; 3]);
 
 impl<S: Simd> Colours<S> for Whole<'_> {
@@ -311,7 +313,7 @@ impl<S: Simd> Colours<S> for Whole<'_> {
     }
 }
 
-/// Rows of floats.
+/// Values from rows of floats.
 struct Floats<'a>([&'a [[u8; FLOATS]]; 3]);
 
 /// The bytes of a block of floats.
@@ -326,7 +328,7 @@ impl<S: Simd> Colours<S> for Floats<'_> {
     }
 }
 
-/// Casts a row of floats and stores it; of the values, there are whole blocks.
+/// Casts a row of floats and stores it. `values` has whole blocks for each channel.
 #[inline(always)]
 fn cast<S: Simd, E: ElementType>(s: S, finish: &Finish, values: &[u8], row: usize, out: &mut [u8]) {
     let length = values.len() / 3;
@@ -364,7 +366,7 @@ fn scale_to<S: Simd, E: ElementType>(s: S, finish: &Finish, levels: [&[u8]; 3], 
     let planes = levels.map(<[u8]>::as_chunks);
     let levels = Whole(planes.map(|(blocks, _)| blocks));
     match finish.format {
-        // Memory likes it best when each plane is walked alone.
+        // Writing one plane after the other is the fastest order for memory.
         MemoryFormat::Nchw => {
             for (c, to) in thirds(out).into_iter().enumerate() {
                 let (gain, offset) = (s.splat_f(finish.gain[c]), s.splat_f(finish.offset[c]));
@@ -391,7 +393,7 @@ fn scale_to<S: Simd, E: ElementType>(s: S, finish: &Finish, levels: [&[u8]; 3], 
     }
 }
 
-/// Stores all whole blocks of columns that there is room for.
+/// Stores all whole blocks of columns that fit.
 #[inline(always)]
 fn store<S: Simd, E: ElementType>(s: S, format: MemoryFormat, values: &impl Colours<S>, to: [&mut [u8]; 3]) {
     let [first, second, third] = to;
@@ -423,7 +425,7 @@ fn store<S: Simd, E: ElementType>(s: S, format: MemoryFormat, values: &impl Colo
     }
 }
 
-/// Stores as much of one block as there is room for behind the last whole block.
+/// Stores the beginning of one block after the last whole block, up to the end of `to`.
 #[inline(always)]
 fn store_rest<S: Simd, E: ElementType>(
     s: S,
@@ -445,7 +447,7 @@ fn store_rest<S: Simd, E: ElementType>(
     }
 }
 
-/// The three planes or rows that lie one after the other.
+/// Splits bytes into three planes or rows that follow one another.
 #[inline(always)]
 fn thirds(bytes: &mut [u8]) -> [&mut [u8]; 3] {
     let (first, others) = bytes.split_at_mut(bytes.len() / 3);

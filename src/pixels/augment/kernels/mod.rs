@@ -22,15 +22,15 @@ pub(super) use rows::{ResizedRows, RowTaps};
 
 use base::simd::Level;
 
-/// The most columns of a vector.
+/// The most columns of a vector at any level.
 pub(super) const VECTOR: usize = 16;
 
 /// Calls a kernel in the build for `$level`.
 macro_rules! dispatch {
     ($level:expr, $kernel:ident($($argument:expr),* $(,)?)) => {
         match $level {
-            // SAFETY: `Augmenter::new`, `PixelPass::new` and `CanvasPainter::new` lower the level to what this
-            // processor has.
+            // SAFETY: `Augmenter::new`, `PixelPass::new` and `CanvasPainter::new` lower the level to one that this
+            // processor supports.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { avx512::$kernel($($argument),*) },
             // SAFETY: as above.
@@ -112,7 +112,7 @@ macro_rules! kernels {
 }
 use kernels;
 
-/// How the vectors of `level` read a row.
+/// Returns the load layout at this SIMD level.
 pub(super) fn shape(level: Level) -> Shape {
     match level {
         #[cfg(target_arch = "x86_64")]
@@ -148,27 +148,27 @@ pub(super) fn finish_row(
     dispatch!(level, finish_row(sources, finish, row, values, out));
 }
 
-/// Normalises, casts and stores an image of grey levels, planes of R, G and B.
+/// Normalises, casts and stores an image of grey levels, given as planes of R, G and B.
 pub(super) fn store(level: Level, levels: [&[u8]; 3], finish: &Finish, out: &mut [u8]) {
     dispatch!(level, store(levels, finish, out));
 }
 
-/// Makes what was written past the caches visible to any thread that sees what is stored after this.
+/// Makes stores past the caches visible to every thread that sees a later store.
 pub(super) fn fence(level: Level) {
     dispatch!(level, fence());
 }
 
-/// Computes `count` sums 3·near + next, or just the samples if there is no next row.
+/// Computes `count` sums 3·near + next, or copies the samples if there is no next row.
 pub(super) fn sum_rows(level: Level, near: &[u8], next: Option<&[u8]>, count: usize, out: &mut [i16]) {
     dispatch!(level, sum_rows(near, next, count, out));
 }
 
-/// Makes rows of twice the height: (3·near + next + bias) / 4 for every byte of `out`.
+/// Doubles the height: computes (3·near + next + bias) / 4 for every byte of `out`.
 pub(super) fn blend_rows(level: Level, near: &[u8], next: &[u8], bias: i16, out: &mut [u8]) {
     dispatch!(level, blend_rows(near, next, bias, out));
 }
 
-/// Makes rows of twice the width from `sums`, which begin one before the first.
+/// Doubles the width of a row. `sums` begins one sample before the row's first.
 pub(super) fn blend_columns(level: Level, sums: &[i16], blend: Blend, out: &mut [u8]) {
     dispatch!(level, blend_columns(sums, blend, out));
 }
@@ -178,15 +178,15 @@ pub(super) fn convert(level: Level, from: [&[u8]; 3], to: [&mut [u8]; 3]) {
     dispatch!(level, convert(from, to));
 }
 
-/// Sums two rows of levels along their columns: a pair of rows of [`words`] in `to`. Each row holds the levels of its
-/// columns behind `weights.reach` others, then those of as many, and what vectors may read: two values more than the
-/// columns of `to`.
+/// Blurs two rows of levels along x, to a pair of rows of [`words`] in `to`. Each input row has `weights.reach` levels
+/// of margin, the levels of its columns, and as much margin again. With the bytes that vectors may read, it is as long
+/// as `to` plus twice the reach plus two.
 pub(super) fn blur_along(level: Level, rows: [&[i16]; 2], weights: &PairedWeights, to: &mut [i32]) {
     dispatch!(level, blur_along(rows, weights, to));
 }
 
-/// Sums pairs of rows down each column to a row of levels. The sums begin with the first row of `pairs`, or with the
-/// second if that is `odd`.
+/// Blurs pairs of rows down each column, to a row of levels. The sums begin with the first row of `pairs`, or with the
+/// second if `odd`.
 pub(super) fn blur_down(level: Level, pairs: &[i32], weights: &PairedWeights, odd: bool, to: &mut [u8]) {
     dispatch!(level, blur_down(pairs, weights, odd, to));
 }

@@ -1,8 +1,8 @@
-//! From samples to pixels: libjpeg's chroma upsampling and colour conversion, in 16-bit integers.
+//! Turns samples into pixels: libjpeg's chroma upsampling and colour conversion, in 16-bit integers.
 
 use super::simd::Simd;
 
-/// How sums of samples become pixels twice as dense: (3·this + neighbour + bias) / divisor. The bias alternates so that
+/// How sums of samples become twice as many pixels: (3·this + neighbour + bias) / divisor. The bias alternates so that
 /// halves are rounded up as often as down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::augment) enum Blend {
@@ -62,15 +62,15 @@ fn blend_by<S: Simd, const SHIFT: i32>(s: S, sums: &[i16], bias: [i16; 2], out: 
         let this = three(s, this);
         let even = s.add16(s.add16(this, s.load16(sums)), even_bias);
         let odd = s.add16(s.add16(this, s.load16(&sums[2..])), odd_bias);
-        // Both fit a byte: side by side they are the pixels in order.
+        // Both fit a byte, so a 16-bit lane holds two neighbouring pixels in order.
         let odd = s.shift_left16::<8>(s.shift_right16::<SHIFT>(odd));
         s.store8(out, s.or(s.shift_right16::<SHIFT>(even), odd));
     }
 }
 
 /// The kernel of [`super::convert`]. libjpeg rounds 1.402·cr, 1.772·cb and -0.34414·cb - 0.71414·cr in fixed point,
-/// with 16 bits after the point. Whole multiples are split off from the first two, so that the rest of each factor fits
-/// 16 signed bits: with 15 after the point they round alike for all values of a byte.
+/// with 16 bits after the binary point. Here whole multiples are split off from the first two factors, so that the rest
+/// fits 16 signed bits. With 15 bits after the point, it rounds as libjpeg does for all values of a byte.
 #[inline(always)]
 pub(super) fn convert<S: Simd>(s: S, [y, cb, cr]: [&[u8]; 3], [r, g, b]: [&mut [u8]; 3]) {
     let conversion = ColourConversion::new(s);
@@ -79,7 +79,7 @@ pub(super) fn convert<S: Simd>(s: S, [y, cb, cr]: [&[u8]; 3], [r, g, b]: [&mut [
     for (i, ((r, g), b)) in out.enumerate() {
         let x = i * step;
         let y = s.load8(&y[x..]);
-        // Without its top bit's meaning a byte is itself less 128.
+        // Flipping the top bit subtracts 128: the byte becomes signed and centred.
         let [cb, cr] = [cb, cr].map(|from| s.xor(s.load8(&from[x..]), conversion.sign));
         let zero = s.splat(0);
         let first = conversion.colours(
@@ -104,10 +104,10 @@ pub(super) fn convert<S: Simd>(s: S, [y, cb, cr]: [&[u8]; 3], [r, g, b]: [&mut [
 struct ColourConversion<S: Simd> {
     /// The top bit of each byte.
     sign: S::I,
-    /// What a Cr is in R and a Cb in B, beside whole multiples.
+    /// The factor of Cr in R, and of Cb in B, without their whole multiples, in units of 2^-15.
     cr_r: S::I,
     cb_b: S::I,
-    /// What a Cb and a Cr take from G, in units of 2^-15: the high and the low bytes of both factors.
+    /// The factors of Cb and Cr that are subtracted from G, in units of 2^-15: the high and the low bytes of both.
     high: S::I,
     low: S::I,
     half: S::I,
@@ -119,7 +119,7 @@ impl<S: Simd> ColourConversion<S> {
         const fn fixed(factor: f64) -> i16 {
             (factor * 32_768.0 + if factor < 0.0 { -0.5 } else { 0.5 }) as i16
         }
-        // Both of libjpeg's factors, 22554 and 46802, are even.
+        // libjpeg's factors, 22554 and 46802 in units of 2^-16, are even, so 15 bits are exact.
         const CB_G: i16 = fixed(0.344_14);
         const CR_G: i16 = fixed(0.714_14);
         Self {
@@ -132,13 +132,13 @@ impl<S: Simd> ColourConversion<S> {
         }
     }
 
-    /// R, G and B of 16-bit Y, centred Cb and Cr times 256, and pairs of these as bytes.
+    /// Returns R, G and B from 16-bit Y, centred Cb and Cr times 256, and pairs of centred Cb and Cr as bytes.
     #[inline(always)]
     fn colours(&self, s: S, y: S::I, [cb, cr]: [S::I; 2], pairs: S::I) -> [S::I; 3] {
         let (cb, cr) = (s.shift_right16::<8>(cb), s.shift_right16::<8>(cr));
         let r = s.add16(s.add16(y, cr), s.mul_round16(cr, self.cr_r));
         let b = s.add16(s.add16(y, s.add16(cb, cb)), s.mul_round16(cb, self.cb_b));
-        // G takes 256 · high + low units, which exceed 16 bits. Rounding down in two steps is rounding down.
+        // The subtracted value is 256 · high + low, which exceeds 16 bits. Rounding down twice gives the same as once.
         let low = s.shift_right16::<8>(s.sub16(self.half, s.dot8(self.low, pairs)));
         let g = s.shift_right16::<7>(s.sub16(low, s.dot8(self.high, pairs)));
         [r, s.add16(y, g), b]

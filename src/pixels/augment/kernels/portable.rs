@@ -29,7 +29,7 @@ fn join(f: impl Fn(usize) -> i16) -> [i32; N] {
 
 impl Simd for Portable {
     const LANES: usize = N;
-    // Picking from windows is no faster than walking the taps.
+    // Picking samples from windows is no faster than a loop over the taps.
     const WINDOWS: usize = 0;
     const WINDOW: usize = 0;
     const WIDE: usize = 0;
@@ -193,7 +193,7 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn clamp(self, v: Self::F, low: f32, high: f32) -> Self::F {
-        // These are comparisons, not `max`: they choose between +0 and -0 as the vector instructions do.
+        // Comparisons instead of `max` choose between +0 and -0 as the vector instructions do.
         v.map(|v| if v > low { v } else { low }).map(|v| if v < high { v } else { high })
     }
     #[inline(always)]

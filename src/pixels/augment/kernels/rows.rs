@@ -1,4 +1,4 @@
-//! From resized columns to the output's rows: the vertical half of the resize.
+//! Resizes to the output's rows: the vertical half of the resize.
 
 use super::VECTOR;
 use super::simd::Simd;
@@ -8,11 +8,11 @@ use crate::augment::taps::Taps;
 #[derive(Debug, Default)]
 pub(in crate::augment) struct RowTaps {
     pub(in crate::augment) taps: Taps,
-    /// The first pair of source rows and the range in `weights` of each output row.
+    /// The pairs of source rows under each output row.
     spans: Vec<RowSpan>,
-    /// For each pair of source rows its two weights.
+    /// The two weights of each pair of source rows.
     weights: Vec<i32>,
-    /// The number of pairs of source rows that must be kept at a time.
+    /// The number of pairs of source rows that the ring buffer must hold.
     pub(in crate::augment) depth: usize,
 }
 
@@ -20,7 +20,7 @@ pub(in crate::augment) struct RowTaps {
 #[derive(Debug, Clone, Copy)]
 struct RowSpan {
     first: usize,
-    /// No later row needs a pair before this one.
+    /// The first pair that this output row or a later one needs.
     keep: usize,
     weights: (usize, usize),
 }
@@ -34,8 +34,8 @@ impl RowTaps {
         for o in 0..self.taps.start.len() {
             let begin = self.weights.len();
             let taps = self.taps.of(o);
-            // A row of padding is made of nothing and begins where the row above it does: below the image it would
-            // otherwise keep all rows.
+            // A padding row has no taps and takes the start of the row above. With its own start, the first source row,
+            // padding below the image would keep all source rows.
             if !taps.is_empty() {
                 from = (self.taps.start[o] - self.taps.reach.start) as usize;
             }
@@ -47,7 +47,7 @@ impl RowTaps {
             );
             self.spans.push(RowSpan { first: from / 2, keep: 0, weights: (begin, self.weights.len()) });
         }
-        // Rows come in order, but rounding may let a filter begin a little before that of the row above.
+        // Rows come in order, but rounding may let a filter begin slightly before the filter of the row above.
         let mut keep = usize::MAX;
         for span in self.spans.iter_mut().rev() {
             keep = keep.min(span.first);
@@ -67,30 +67,30 @@ impl RowTaps {
     }
 }
 
-/// The resized rows of one component: a ring of the latest pairs.
+/// The resized rows of one component: a ring buffer of the latest pairs of rows.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::augment) struct ResizedRows<'a> {
-    /// The ring. Pair p lies at `(p % capacity) * stride`; each word holds the values of two rows.
+    /// The ring buffer. Pair p is at `(p % capacity) * stride`; each word holds the values of two rows.
     pub ring: &'a [i32],
-    /// The pairs that the ring holds, a power of two.
+    /// The number of pairs that the ring buffer holds, a power of two.
     pub capacity: usize,
-    /// The words of a pair of rows.
+    /// The number of words of a pair of rows.
     pub stride: usize,
     /// The taps of the view's rows.
     pub rows: &'a RowTaps,
-    /// The row of the view that is made of them.
+    /// The row of the view to compute.
     pub row: usize,
 }
 
 impl<'a> ResizedRows<'a> {
-    /// The number of pairs of source rows under the row of the view.
+    /// Returns the number of pairs of source rows under the row of the view.
     #[inline(always)]
     pub(super) fn pairs(&self) -> usize {
         let (begin, end) = self.rows.spans[self.row].weights;
         end - begin
     }
 
-    /// The blocks of one of the pairs, and its two weights; behind the last pair it is any one without weight.
+    /// Returns the blocks of pair `p` and its two weights. After the last pair, blocks are arbitrary and weights 0.
     #[inline(always)]
     fn pair(&self, p: usize) -> (&'a [[i32; VECTOR]], i32) {
         let RowSpan { first, weights: (begin, end), .. } = self.rows.spans[self.row];
@@ -100,8 +100,8 @@ impl<'a> ResizedRows<'a> {
     }
 }
 
-/// The weighted sums of the source rows under a row of the view, over a start. `PAIRS` is no less than the pairs of
-/// rows, or 0 for any number of them.
+/// The weighted sums of the source rows under a row of the view, plus `start`. `PAIRS` is at least the number of pairs
+/// of rows, or 0 for any number.
 pub(super) struct RowSums<'a, S: Simd, const PAIRS: usize> {
     source: ResizedRows<'a>,
     start: S::I,
@@ -120,7 +120,7 @@ impl<'a, S: Simd, const PAIRS: usize> RowSums<'a, S, PAIRS> {
         Self { source, start: s.splat(start), rows, weights }
     }
 
-    /// The sums of the vector of columns from column `x` of a block on.
+    /// Returns the sums of the vector of columns that begins at column `x` of a block.
     #[inline(always)]
     pub(super) fn at(&self, s: S, block: usize, x: usize) -> S::I {
         let mut sum = self.start;
@@ -145,7 +145,7 @@ mod tests {
     use crate::decode::Upsampling;
     use base::simd::Level;
 
-    /// Below an image, padding once kept every row of it until the end.
+    /// Padding below an image once kept every source row until the end.
     #[test]
     fn padding_does_not_keep_rows() {
         let depth = |pixels, offset| {

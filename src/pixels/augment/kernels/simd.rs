@@ -1,6 +1,7 @@
-//! The operations that kernels use of a level's vectors.
+//! The vector operations that kernels use, implemented for each SIMD level.
 
-/// A set of vector instructions. Values of the type exist only in functions compiled for them.
+/// A set of vector instructions. A value of an implementing type exists only in functions that are compiled for these
+/// instructions.
 ///
 /// An integer vector has `LANES` lanes of 32 bits, or twice as many of 16 bits. Slices are read and written from their
 /// beginning and must be long enough; every access is checked.
@@ -9,9 +10,9 @@ pub(super) trait Simd: Copy {
     const LANES: usize;
     /// The number of windows of samples that a vector of outputs is picked from; each serves `LANES / WINDOWS` outputs.
     const WINDOWS: usize;
-    /// The samples of a window.
+    /// The number of samples of a window.
     const WINDOW: usize;
-    /// The samples of a wide window, which longer filters are picked from.
+    /// The number of samples of a wide window, for longer filters.
     const WIDE: usize;
     /// A vector of integers.
     type I: Copy;
@@ -43,7 +44,7 @@ pub(super) trait Simd: Copy {
     fn pick(self, windows: Self::I, index: &[u8]) -> Self::I;
     /// Loads the wide windows that begin at `bases` in `row`.
     fn wide_windows(self, row: &[u8], bases: &[u32]) -> Self::Wide;
-    /// Picks from wide windows as [`Simd::pick`] does from others.
+    /// Picks from wide windows as [`Simd::pick`] does from narrow ones.
     fn pick_wide(self, windows: Self::Wide, index: &[u8]) -> Self::I;
 
     fn add(self, a: Self::I, b: Self::I) -> Self::I;
@@ -66,15 +67,15 @@ pub(super) trait Simd: Copy {
     fn shift_right16<const BY: i32>(self, v: Self::I) -> Self::I;
     fn shift_left16<const BY: i32>(self, v: Self::I) -> Self::I;
 
-    /// Puts half of the bytes of `a` into the low halves of 16-bit lanes, and those of `b` into the high ones. Which
-    /// half that is, and in which order, only [`Simd::join8`] knows.
+    /// Puts half of the bytes of `a` into the low halves of 16-bit lanes, and those of `b` into the high halves. Which
+    /// half, and in which order, depends on the level; [`Simd::join8`] restores the order.
     fn split8_first(self, a: Self::I, b: Self::I) -> Self::I;
     /// The other half of [`Simd::split8_first`].
     fn split8_second(self, a: Self::I, b: Self::I) -> Self::I;
-    /// Joins both halves, 16-bit lanes that are clamped to 0..=255, to bytes in order.
+    /// Joins both halves, 16-bit lanes that are clamped to 0..=255, to bytes in their original order.
     fn join8(self, first: Self::I, second: Self::I) -> Self::I;
-    /// Computes the sums of products of unsigned `weights` and signed bytes `v`, two to a 16-bit lane, into which all
-    /// sums must fit.
+    /// Multiplies unsigned bytes of `weights` by signed bytes of `v`, and adds the products in pairs to 16-bit lanes.
+    /// All sums must fit.
     fn dot8(self, weights: Self::I, v: Self::I) -> Self::I;
 
     fn float(self, v: Self::I) -> Self::F;
@@ -82,7 +83,7 @@ pub(super) trait Simd: Copy {
     fn add_f(self, a: Self::F, b: Self::F) -> Self::F;
     fn mul_f(self, a: Self::F, b: Self::F) -> Self::F;
     fn clamp(self, v: Self::F, low: f32, high: f32) -> Self::F;
-    /// Interleaves three vectors to r0 g0 b0 r1 g1 b1 …: three vectors, one after the other.
+    /// Interleaves three vectors to r0 g0 b0 r1 g1 b1 …, which fill three vectors.
     fn interleave(self, rgb: [Self::F; 3]) -> [Self::F; 3];
 
     fn load_f32(self, from: &[u8]) -> Self::F;
@@ -95,7 +96,7 @@ pub(super) trait Simd: Copy {
     fn stream_f32(self, to: &mut [u8], v: Self::F);
     fn stream_f16(self, to: &mut [u8], v: Self::F);
     fn stream_bf16(self, to: &mut [u8], v: Self::F);
-    /// Makes all that was streamed visible to any thread that sees what is stored after this.
+    /// Makes streamed stores visible to every thread that sees a later store.
     fn fence(self);
     /// Stores the lanes as bytes, truncated.
     fn store_u8(self, to: &mut [u8], v: Self::F);

@@ -1,29 +1,30 @@
-//! What becomes of the images of a batch, drawn from (seed, epoch, global batch).
+//! Draws how the images of a batch are mixed, from (seed, epoch, global batch).
 
 use super::request::{MixKind, Mixing};
 use crate::augment::ImageSize;
 use base::rng::{RandomKey, RandomStream, Use};
 
-/// What becomes of each image of a batch.
+/// How each image of a batch is mixed with its partner.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DrawnMix {
-    /// How much of each result is the image itself, λ; the rest is its partner.
+    /// The weight λ of the image itself in each result; the rest is the partner's.
     pub share: f64,
-    /// Where the partner is seen.
+    /// Where the partner is shown.
     pub region: MixRegion,
 }
 
-/// Where in an image its partner is seen.
+/// Where in an image its partner is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MixRegion {
-    /// It is blended with the whole image.
+    /// The partner is blended with the whole image.
     Everywhere,
-    /// It replaces this rectangle: the columns from `left` to before `right`, the rows from `top` to before `bottom`.
+    /// The partner replaces this rectangle: the columns from `left` to before `right`, the rows from `top` to before
+    /// `bottom`.
     #[allow(missing_docs, reason = "the variant says what they are")]
     Rectangle { left: u32, top: u32, right: u32, bottom: u32 },
 }
 
-/// The keys of an epoch's random numbers: of the choice, and of each of those to choose from.
+/// The keys of an epoch's random numbers: one for the choice, and one for each transform to choose from.
 #[derive(Debug, Clone)]
 pub struct MixKeys {
     choice: RandomKey,
@@ -31,7 +32,7 @@ pub struct MixKeys {
 }
 
 impl DrawnMix {
-    /// The name of the transform that did it.
+    /// Returns the name of the transform that was drawn.
     pub fn name(&self) -> &'static str {
         match self.region {
             MixRegion::Everywhere => MixKind::MixUp.name(),
@@ -41,7 +42,7 @@ impl DrawnMix {
 }
 
 impl Mixing {
-    /// The keys of all random numbers of an epoch.
+    /// Returns the keys of all random numbers of an epoch.
     pub fn keys(&self, seed: u64, epoch: u64) -> MixKeys {
         let choice = RandomKey::new(&[], seed, epoch, Use::Mix);
         let part = |choice: &super::request::MixChoice| (choice.kind.name(), choice.nth);
@@ -49,11 +50,11 @@ impl Mixing {
         MixKeys { choice, parts }
     }
 
-    /// Draws what becomes of the images of global batch number `batch` of the epoch of `keys`, whose images have this
-    /// size. As in torchvision and timm it is one draw for a batch.
+    /// Draws how the images of global batch number `batch` are mixed in the epoch of `keys`. The images have the given
+    /// size. There is one draw for a batch, as in torchvision and timm.
     ///
-    /// A rectangle is drawn and rounded as torchvision's `CutMix` does it: its sides are √(1 − λ) of the image's, its
-    /// centre is any pixel, and what it lacks beyond the border is given back to the image's share.
+    /// A rectangle is drawn and rounded as in torchvision's `CutMix`: its sides are √(1 − λ) of the image's, and its
+    /// centre is any pixel. Where the border cuts it off, λ grows by the missing area.
     pub fn draw(&self, keys: &MixKeys, batch: u64, ImageSize { width, height }: ImageSize) -> DrawnMix {
         let number = match &self.choices[..] {
             [_] => 0,
@@ -81,12 +82,13 @@ impl Mixing {
     }
 }
 
-/// A number of the distribution Beta(α, α), for any α above 0.
+/// Draws a number from the distribution Beta(α, α), for any α above 0.
 ///
-/// If T has Student's t-distribution with 2α degrees of freedom, ½ + ½·T / √(2α + T²) has this one (Devroye,
-/// "Non-Uniform Random Variate Generation", 1986, chapter IX.3). T is Bailey's: with a point (u, v) of the unit circle
-/// and w = u² + v², T² = 2α·(w^(−1/α) − 1)·u²/w ("Polar Generation of Random Variates with the t-Distribution",
-/// Mathematics of Computation 62, 1994). With q = w^(1/α) both become one formula, in which nothing overflows.
+/// If T has Student's t-distribution with 2α degrees of freedom, ½ + ½·T / √(2α + T²) has the distribution Beta(α, α)
+/// (Devroye, "Non-Uniform Random Variate Generation", 1986, chapter IX.3). T is drawn by Bailey's method: with a point
+/// (u, v) of the unit circle and w = u² + v², T² = 2α·(w^(−1/α) − 1)·u²/w ("Polar Generation of Random Variates with
+/// the t-Distribution", Mathematics of Computation 62, 1994). With q = w^(1/α) both become one formula, in which
+/// nothing overflows.
 fn symmetric_beta(stream: &mut RandomStream, alpha: f64) -> f64 {
     loop {
         let (u, v) = (stream.uniform(-1.0, 1.0), stream.uniform(-1.0, 1.0));
@@ -94,7 +96,7 @@ fn symmetric_beta(stream: &mut RandomStream, alpha: f64) -> f64 {
         if w > 1.0 || u == 0.0 {
             continue;
         }
-        // This is libm's function and not the system's, because two machines must not disagree by a last digit.
+        // libm's function instead of the system's gives all machines the same last digit.
         let q = libm::pow(w, 1.0 / alpha);
         let rest = (1.0 - q) * (u * u / w);
         return 0.5 + 0.5 * (rest / (q + rest)).sqrt().copysign(u);
@@ -125,7 +127,7 @@ mod tests {
         assert_eq!(drawn(list, 1, 4, (224, 160)), promised);
     }
 
-    /// A transform draws the same whether it stands alone or is one of several.
+    /// A transform draws the same numbers alone and as one of several.
     #[test]
     fn a_choice_changes_no_draw_of_what_is_chosen() {
         let choice =
@@ -138,8 +140,8 @@ mod tests {
         }
     }
 
-    /// The distribution function of Beta(α, α) by Simpson's rule: for α below 1 in terms of t = x^α, which takes the
-    /// pole at 0 away.
+    /// The distribution function of Beta(α, α) by Simpson's rule. For α below 1 it substitutes t = x^α, which removes
+    /// the pole at 0.
     fn cumulative(alpha: f64, x: f64) -> f64 {
         let density = |at: f64| match alpha < 1.0 {
             true => (1.0 - at.powf(1.0 / alpha)).powf(alpha - 1.0),
@@ -158,7 +160,7 @@ mod tests {
 
     #[test]
     fn shares_have_the_beta_distribution() {
-        // Below that, much of the distribution is nearer to 1 than f64 can tell.
+        // For smaller values, much of the distribution is nearer to 1 than f64 can represent.
         for alpha in [0.2, 0.5, 0.8, 1.0, 2.5, 30.0] {
             let seed = 77;
             let list = format!(r#"[{{"MixUp": {{"alpha": {alpha}}}}}]"#);
@@ -174,7 +176,7 @@ mod tests {
                 .step_by(50)
                 .map(|(i, share)| (cumulative(alpha, *share) - (i as f64 + 0.5) / n).abs());
             let distance = distance.fold(0.0, f64::max);
-            // Kolmogorov's distance above this has a probability of 1e-4.
+            // The Kolmogorov-Smirnov distance exceeds this with a probability of 1e-4.
             assert!(distance < 2.23 / n.sqrt(), "seed {seed}, alpha {alpha}: {distance}");
         }
     }

@@ -1,6 +1,6 @@
-//! Mixes the images of a ring in place, with torchvision's arithmetic: in float32 each product and the sum are rounded,
-//! and other types are rounded once more, to nearest even. It is written so that compilers vectorise it, and all
-//! instruction sets give the same bits.
+//! Mixes the images of a mixing group in place, with torchvision's arithmetic. Each product and the sum are rounded in
+//! float32, and other types are rounded again, to nearest even. The loops are written so that compilers vectorise them;
+//! all instruction sets give the same bits.
 
 use super::draw::{DrawnMix, MixRegion};
 use crate::augment::{DType, MemoryFormat, Output};
@@ -8,34 +8,34 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 use std::ops::Range;
 
-/// The weights of an image and of its partner in float32, as torch has them.
+/// The weights of an image and of its partner in float32, as torch computes them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MixWeights {
-    /// That of the image itself.
+    /// The weight of the image itself.
     pub own: f32,
-    /// That of its partner.
+    /// The weight of its partner.
     pub other: f32,
 }
 
 impl MixWeights {
-    /// The weights where the image itself has this share.
+    /// Returns the weights for this share of the image itself.
     pub fn new(share: f64) -> Self {
         Self { own: share as f32, other: (1.0 - share) as f32 }
     }
 
-    /// The mixture of two numbers, of which the first is the image's own.
+    /// Returns the mixture of two numbers; `own` is the image's own.
     #[inline(always)]
     pub fn of(self, own: f32, other: f32) -> f32 {
         own * self.own + other * self.other
     }
 }
 
-/// How many bytes of each image are mixed at a time: few enough that those of a whole ring stay in the first level
-/// cache, and whole numbers of elements.
+/// The number of bytes of each image that are mixed at a time: whole elements, and few enough that those of a whole
+/// group fit the L1 cache.
 const RUN: usize = 2048;
 
-/// Mixes the images of a ring, which are as `output` has them: each becomes its mixture with the one before it, the
-/// first with the last. A single one stays as it is.
+/// Mixes the images of a group, which have the format of `output`. Each becomes its mixture with the one before it, the
+/// first with the last. A single image stays as it is.
 ///
 /// # Panics
 /// Panics for grey levels, which are not mixed.
@@ -73,13 +73,13 @@ pub fn mix_images(drawn: &DrawnMix, output: &Output, images: &mut [&mut [u8]]) {
     }
 }
 
-/// Gives `mix` these bytes of each image, a run of them at a time, and what those of the image before it were.
+/// Calls `mix` with these bytes of each image and the unmixed bytes of the image before it, one run at a time.
 #[inline(always)]
 fn each_with_previous(images: &mut [&mut [u8]], bytes: Range<usize>, mix: impl Fn(&mut [u8], &[u8])) {
     let mut saved = [0; RUN];
     for start in bytes.clone().step_by(RUN) {
         let run = start..bytes.end.min(start + RUN);
-        // From the last to the first, so that none is overwritten before it was used; but the last itself.
+        // Goes from the last image to the first, so that only the last one must be saved before it is overwritten.
         let last = images.len() - 1;
         let saved = &mut saved[..run.len()];
         saved.copy_from_slice(&images[last][run.clone()]);
@@ -103,7 +103,7 @@ fn blend_brains(weights: MixWeights, own: &mut [u8], other: &[u8]) {
     }
 }
 
-/// Blends halves in float32. `half` converts slices with the processor's instructions, where it has some.
+/// Blends float16 values in float32. `half` converts slices with the processor's instructions, where it has some.
 fn blend_halves(weights: MixWeights, own: &mut [u8], other: &[u8]) {
     const HALVES: usize = RUN / 2;
     let (own, other) = (own.as_chunks_mut().0, other.as_chunks().0);
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// Rings of two and more images by the formula, one value at a time.
+    /// Mixes groups of one and more images and compares them with the formula, one value at a time.
     #[test]
     fn every_type_and_order_is_the_formula() {
         let (height, width) = (13, 37);

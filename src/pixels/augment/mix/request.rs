@@ -1,5 +1,5 @@
-//! How a user asks for the images of a batch to be mixed: MixUp, CutMix, or a choice among such, with torchvision v2's
-//! names, parameters and defaults.
+//! The user's list of how to mix the images of a batch: MixUp, CutMix, or a random choice of these, with torchvision
+//! v2's names, parameters and defaults.
 
 use crate::augment::recipe::table::{ParameterKind, parameter_types, transform};
 use crate::augment::recipe::{BadParameter, check_choice};
@@ -43,7 +43,7 @@ transform! {
     }
 }
 
-/// A transform of a batch, as it is written.
+/// A transform of a batch, as it is in the list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 enum MixTransform {
@@ -51,11 +51,11 @@ enum MixTransform {
     MixUp(MixUp),
     /// Pastes a rectangle of the partner.
     CutMix(CutMix),
-    /// One of several for each batch.
+    /// One of several transforms, chosen for each batch.
     RandomChoice {
         /// The transforms to choose from.
         transforms: Vec<MixTransform>,
-        /// How often each is chosen compared with the others; `None`: all alike.
+        /// How often each is chosen, relative to the others; `None`: all equally often.
         #[serde(default)]
         p: Option<Vec<f64>>,
     },
@@ -64,19 +64,19 @@ enum MixTransform {
 /// How the images of a batch are mixed: one of the [choices](MixChoice), at random.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mixing {
-    /// The list as it was asked for, in JSON.
+    /// The list in JSON, with all parameters.
     text: String,
     pub(super) choices: Vec<MixChoice>,
     num_classes: Option<u32>,
 }
 
-/// A way of mixing that may be chosen for a batch.
+/// A transform that may be chosen for a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MixChoice {
     pub kind: MixKind,
     /// Both parameters of the Beta distribution.
     pub alpha: f64,
-    /// Which of its kind it is in the list, by which its random numbers are keyed.
+    /// Its number among the choices of its kind in the list. It is part of the key of its random numbers.
     pub nth: u32,
     /// The probability that this choice or one before it is taken; 1 for the last.
     pub up_to: f64,
@@ -90,7 +90,7 @@ pub(super) enum MixKind {
 }
 
 impl MixKind {
-    /// The name that torchvision gives it.
+    /// Returns torchvision's name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::MixUp => "MixUp",
@@ -100,7 +100,7 @@ impl MixKind {
 }
 
 impl Mixing {
-    /// Reads a JSON text: a list of one transform, as `[{"MixUp": {"alpha": 0.2, "num_classes": 1000}}]` or
+    /// Reads a JSON text: a list of one transform, for example `[{"MixUp": {"alpha": 0.2, "num_classes": 1000}}]` or
     /// `[{"RandomChoice": {"transforms": [...], "p": [1, 3]}}]`.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl Mixing {
                 shown(other)
             )));
         }
-        // What is never chosen is left out, so that rounding cannot choose it.
+        // Choices of weight 0 are removed, so that rounding cannot choose them.
         let mut number = 0..;
         choices.retain(|_| number.next().is_some_and(|number| weight(number) > 0.0));
         if let Some(last) = choices.last_mut() {
@@ -173,23 +173,23 @@ impl Mixing {
         Ok(Self { text, choices, num_classes })
     }
 
-    /// The list in JSON, with all parameters: what a checkpoint keeps of it.
+    /// Returns the list in JSON, with all parameters, as a checkpoint keeps it.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The length of the soft labels, where they are asked for.
+    /// Returns the length of the soft labels, if they are asked for.
     pub fn num_classes(&self) -> Option<u32> {
         self.num_classes
     }
 
-    /// Whether a rectangle may be pasted, for which images must have one size.
+    /// Returns whether a rectangle may be pasted; then all images must have the same size.
     pub fn pastes(&self) -> bool {
         self.choices.iter().any(|choice| choice.kind == MixKind::CutMix)
     }
 }
 
-/// The number of classes that is given as a number of JSON.
+/// Reads a number of classes from a JSON number.
 fn classes(given: &Number) -> Result<u32, String> {
     let number = given.as_u64().and_then(|number| u32::try_from(number).ok());
     let wrong = || format!("is {given}, must be a whole number from 1 to {}, or None", u32::MAX);

@@ -1,9 +1,9 @@
-//! AugMix: the weighted sum of an image and what chains of operations made of it.
+//! AugMix: the weighted sum of an image and of the results of chains of operations.
 
 use super::arithmetic::truncate;
 use crate::augment::level::vectorised;
 
-/// The weights as torch has them, in 32 bits: that of the image itself, and those of the chains.
+/// Returns the weights in float32, as in torch: that of the image itself, and those of the chains.
 pub(in crate::augment) fn shares(weights: &[f64]) -> (f32, Vec<f32>) {
     let of_image = 1.0 - weights.iter().sum::<f64>();
     (of_image as f32, weights.iter().map(|&weight| weight as f32).collect())

@@ -5,14 +5,15 @@ use base::simd::Level;
 
 /// The bits of a weight: the weights of a kernel sum to 2^15.
 const WEIGHT_BITS: u32 = 15;
-/// The weights of torchvision's Gaussian kernel of `size` pixels, in 2^-15: that of the pixel itself, then that of both
-/// its neighbours at distances 1, 2, … as far as they are not 0. One weight changes nothing.
+/// Returns the weights of torchvision's Gaussian kernel of `size` pixels, in units of 2^-15: that of the pixel itself,
+/// then those of the neighbours at distances 1, 2, … on either side. Outer weights that are 0 are left out. A kernel of
+/// one weight changes nothing.
 pub(in crate::augment) fn weights(size: u32, sigma: f64) -> Vec<u16> {
     let weight =
         |distance: u32| libm::exp(-0.5 * (f64::from(distance) / sigma) * (f64::from(distance) / sigma));
     let reach = size / 2;
     let total: f64 = 1.0 + 2.0 * (1..=reach).map(weight).sum::<f64>();
-    // Sums are rounded and not the weights, from the outermost on, so that the weights' errors do not add up.
+    // Rounds sums from the outermost weight on, instead of the weights, so that the weights' errors do not add up.
     let whole = f64::from(1 << WEIGHT_BITS);
     let (mut outside, mut rounded) = (0.0, 0);
     let mut weights = Vec::with_capacity(reach as usize + 1);
@@ -29,7 +30,8 @@ pub(in crate::augment) fn weights(size: u32, sigma: f64) -> Vec<u16> {
     weights
 }
 
-/// The pixel that a place outside of `0..length` shows: the one as far inside of the border pixel.
+/// Returns the pixel that `place` shows. Outside of `0..length` it is the one at the same distance inside of the border
+/// pixel.
 pub(in crate::augment) fn reflected(place: isize, length: usize) -> usize {
     if length == 1 {
         return 0;
@@ -39,18 +41,18 @@ pub(in crate::augment) fn reflected(place: isize, length: usize) -> usize {
     place.min(period - place)
 }
 
-/// Blurs images; holds the memory for it.
+/// Blurs images; owns scratch memory.
 #[derive(Debug, Default)]
 pub(super) struct Blur {
     /// Two rows with their borders.
     padded: [Vec<i16>; 2],
-    /// The rows of a plane and of its border, blurred along, two to a word.
+    /// The rows of a plane and of its border, blurred along x, two rows to a word.
     pairs: Vec<i32>,
 }
 
 impl Blur {
-    /// Blurs planes of `width` × `height` levels with the [`weights`] along x and y: sums along rows are rounded to
-    /// seven bits after the point, those down columns to levels.
+    /// Blurs planes of `width` × `height` levels with the [`weights`] along x and y. Sums along rows are rounded to
+    /// seven bits after the binary point, and sums down columns to levels.
     pub(super) fn run(
         &mut self,
         level: Level,

@@ -1,4 +1,4 @@
-//! Rectangles that are overwritten: of levels, and of finished values behind Normalize.
+//! Overwrites rectangles: of levels, and of finished values after Normalize.
 
 use super::{ErasedBy, Erasure, Rectangle, noise};
 use crate::augment::{DType, MemoryFormat, Output};
@@ -6,7 +6,7 @@ use base::simd::Level;
 use std::ops::Range;
 
 impl Rectangle {
-    /// Its columns and rows, as far as an image of `width` × `height` pixels has them.
+    /// Returns its columns and rows, clipped to an image of `width` × `height` pixels.
     fn within(&self, (width, height): (usize, usize)) -> [Range<usize>; 2] {
         let span = |first: u32, length: u32, limit: usize| {
             (first as usize).min(limit)..(first as usize + length as usize).min(limit)
@@ -30,8 +30,8 @@ pub(super) fn erase_levels(
     }
 }
 
-/// Overwrites rectangles of a finished image, in order, with the instructions of `level` or the best below it that this
-/// processor has.
+/// Overwrites rectangles of a finished image, in order. Uses the instructions of `level`, or of the best level below it
+/// that this processor supports.
 ///
 /// # Panics
 /// If `image` does not have the size of `output`.
@@ -64,7 +64,7 @@ pub(in crate::augment) fn erase(level: Level, erasures: &[Erasure], output: &Out
     }
 }
 
-/// Stores a value as element number `place`: floats are rounded to the nearest, levels are clamped and truncated.
+/// Stores a value as element number `place`: floats are rounded to nearest, and levels are clamped and truncated.
 #[inline(always)]
 fn put(dtype: DType, value: f32, place: usize, image: &mut [u8]) {
     match dtype {

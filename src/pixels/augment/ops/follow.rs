@@ -1,6 +1,6 @@
-//! What follows the pixels of an image where operations move them: masks, pixel by pixel, and boxes, by their corners.
-//! It is what torchvision does to its `tv_tensors`. AugMix, which mixes images that were moved in several ways with the
-//! one that was not, leaves both where they are.
+//! Masks and boxes that follow operations which move pixels: masks pixel by pixel, and boxes by their corners, as
+//! torchvision does with its `tv_tensors`. AugMix leaves both where they are, because it mixes images that were moved
+//! in several ways with the original.
 
 use super::arithmetic::{nearest, within};
 use super::warp::Warp;
@@ -10,8 +10,8 @@ use super::{PixelOp, mirror};
 pub(in crate::augment) type Corners = [f64; 4];
 
 impl PixelOp {
-    /// Moves the values of a mask of the image's `size`, width and height: a warp shows the nearest ones, and `fill`
-    /// where there are none.
+    /// Moves the values of a mask of the image's `size` (width, height). A warp shows the nearest values, and `fill`
+    /// outside of the mask.
     pub(in crate::augment) fn move_mask(&self, values: &mut Vec<u16>, size: (u32, u32), fill: u16) {
         if values.is_empty() {
             return;
@@ -27,8 +27,8 @@ impl PixelOp {
         }
     }
 
-    /// Moves a box within an image of `size`, width and height, and clips it to that: a warp's box is the one around
-    /// the four corners. Returns the share of its area that is left, too.
+    /// Moves a box within an image of `size` (width, height), and clips it to the image. A warped box becomes the
+    /// bounding box of its four corners. Returns the box, and the share of its area that is left.
     pub(in crate::augment) fn move_box(&self, corners: Corners, size: (u32, u32)) -> (Corners, f64) {
         let [width, height] = [f64::from(size.0), f64::from(size.1)];
         let [left, top, right, bottom] = corners;
@@ -43,7 +43,7 @@ impl PixelOp {
     }
 }
 
-/// The values that a warp shows.
+/// Returns the mask that a warp shows.
 fn warped(warp: &Warp, values: &[u16], (width, height): (u32, u32), fill: u16) -> Vec<u16> {
     let length = [width as f32, height as f32];
     let centred = |at: u32, axis: usize| at as f32 - (length[axis] - 1.0) * 0.5;
@@ -63,10 +63,10 @@ fn warped(warp: &Warp, values: &[u16], (width, height): (u32, u32), fill: u16) -
         .collect()
 }
 
-/// The box around the corners of one, which go where the warp shows them: its matrix leads from the result to the
-/// image, and so its inverse is taken.
+/// Returns the bounding box of the warped corners of a box. The matrix of a warp leads from the result to the image, so
+/// its inverse moves the corners.
 fn around(warp: &Warp, [left, top, right, bottom]: Corners, length: [f64; 2]) -> Corners {
-    // The matrix takes pixels from the centre to halves of the image's size.
+    // The matrix maps pixels, counted from the centre, to units of half the image's size.
     let [[a, b, c], [d, e, f]] = warp.matrix.map(|row| row.map(f64::from));
     let determinant = a * e - b * d;
     let half = length.map(|length| length / 2.0);
@@ -80,7 +80,7 @@ fn around(warp: &Warp, [left, top, right, bottom]: Corners, length: [f64; 2]) ->
     [least(0), least(1), most(0), most(1)]
 }
 
-/// A box within an image, and the share of its area that is left.
+/// Clips a box to an image. Returns the box, and the share of its area that is left.
 fn clipped(corners: Corners, [width, height]: [f64; 2]) -> (Corners, f64) {
     let area = |[left, top, right, bottom]: Corners| (right - left) * (bottom - top);
     let [left, top, right, bottom] = corners;
@@ -100,7 +100,8 @@ mod tests {
         WarpSampling { interpolation: Filter::Bilinear, fill: None, center }
     }
 
-    /// What `v2.functional` of torchvision 0.29 makes of a mask of 7×5 pixels, numbered from 1, and of two boxes.
+    /// Expected are the results of torchvision 0.29's `v2.functional` for a mask of 7×5 pixels, numbered from 1, and
+    /// for two boxes.
     #[test]
     fn masks_and_boxes_go_where_torchvision_has_them() {
         let rotate = PixelOp::Rotate { angle: 30.0, sampling: sampling(None) };

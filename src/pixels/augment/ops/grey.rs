@@ -1,21 +1,21 @@
-//! Grey and saturation, as torchvision has them.
+//! Grey and saturation, as torchvision computes them.
 
 use super::arithmetic::{fma, truncate};
 use crate::augment::level::vectorised;
 
-/// The grey level that torchvision's `rgb_to_grayscale` of uint8 gives, for each of the 2^24 colours:
-/// .2989 R + .587 G + .114 B, truncated. torch rounds the first product, and then each sum once.
+/// Returns the grey level that torchvision's `rgb_to_grayscale` of uint8 gives, for each of the 2^24 colours: .2989 R +
+/// .587 G + .114 B, truncated. torch rounds the first product, and then each sum once.
 #[inline(always)]
 pub(super) fn luma(red: u8, green: u8, blue: u8) -> u8 {
     let grey = fma(f32::from(blue), 0.114, fma(f32::from(green), 0.587, f32::from(red) * 0.2989));
-    // SAFETY: the factors sum to less than 1, so that the value lies in 0..=255. Every grey level is made here, and
-    // what `truncate` makes sure of takes half as long as the sum.
+    // SAFETY: the factors sum to less than 1, so that the value is in 0..=255. Every grey level is computed here; the
+    // checks of `truncate` would add half of the sum's time.
     let level: i32 = unsafe { grey.to_int_unchecked() };
     level as u8
 }
 
 vectorised! {
-    /// Makes the levels of planes of the same length grey.
+    /// Replaces the levels of planes of the same length by their grey level.
     pub(super) fn to_grey(red: &mut [u8], green: &mut [u8], blue: &mut [u8]) {
         for ((red, green), blue) in red.iter_mut().zip(green).zip(blue) {
             let grey = luma(*red, *green, *blue);
@@ -25,8 +25,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// Makes of every level x the level x · `of_level` + grey · `of_grey`, where the factors are 32-bit floats of the
-    /// saturation factor and of 1 minus that.
+    /// Replaces every level by level · `of_level` + grey · `of_grey`. The factors are the saturation factor and 1 minus
+    /// it, each rounded to float32.
     pub(super) fn saturate(red: &mut [u8], green: &mut [u8], blue: &mut [u8], of_level: f32, of_grey: f32) {
         for ((red, green), blue) in red.iter_mut().zip(green).zip(blue) {
             let grey = f32::from(luma(*red, *green, *blue));
@@ -43,8 +43,8 @@ mod tests {
 
     #[test]
     fn grey_is_torchvisions() {
-        // `v2.functional.rgb_to_grayscale` of torchvision 0.29: the levels of the ends, and of colours whose sum is,
-        // or is nearly, a whole number.
+        // Results of torchvision 0.29's `v2.functional.rgb_to_grayscale`, for extreme colours, and for colours whose
+        // sum is, or is nearly, a whole number.
         for ([red, green, blue], grey) in GOLDEN {
             assert_eq!(luma(red, green, blue), grey, "{red} {green} {blue}");
         }
@@ -62,7 +62,7 @@ mod tests {
         ([140, 104, 229], 129),
         ([200, 52, 164], 109),
         ([255, 171, 0], 176),
-        // Here the decimal sum, or that of sums and products each rounded, would give another level.
+        // Here the exact sum, or rounding each product and each sum, would give another level.
         ([20, 152, 7], 96),
         ([40, 244, 244], 183),
         ([170, 61, 170], 106),

@@ -1,16 +1,16 @@
-//! The hue, as torchvision turns it: by way of hue, saturation and value, all 32-bit floats.
+//! Rotates the hue as torchvision does: by way of hue, saturation and value, all in float32.
 
 use super::arithmetic::truncate;
 use crate::augment::level::vectorised;
 
-/// What a grey level is worth on the scale of 0..1.
+/// The value of one grey level on the scale of 0..1.
 const UNIT: f32 = (1.0 / 255.0_f64) as f32;
-/// What 1 is worth in levels: torchvision's conversion to uint8 truncates a little less than 256 levels.
+/// The number of levels in 1: torchvision's conversion to uint8 multiplies by slightly less than 256 and truncates.
 const LEVELS: f32 = (256.0 - 1e-3_f64) as f32;
 const SIXTH: f32 = (1.0 / 6.0_f64) as f32;
 
 vectorised! {
-    /// Turns the hue of every pixel by a share of a full turn, -0.5 to 0.5.
+    /// Rotates the hue of every pixel by a fraction of a full rotation, -0.5 to 0.5.
     pub(super) fn turn(red: &mut [u8], green: &mut [u8], blue: &mut [u8], by: f32) {
         for ((red, green), blue) in red.iter_mut().zip(green).zip(blue) {
             [*red, *green, *blue] = turned([*red, *green, *blue], by);
@@ -18,9 +18,9 @@ vectorised! {
     }
 }
 
-/// A pixel whose hue is turned. Every step is rounded as torchvision's, but for some that change no level: what is
-/// clamped there to 0..1 exceeds it only where 255.999 levels are truncated anyway, and where the levels are equal
-/// saturation is 0, so that the hue does not matter.
+/// Rotates the hue of a pixel. Every step is rounded as in torchvision, except for two that change no level. Values
+/// that torchvision clamps to 0..1 exceed it only where 255.999 levels are truncated anyway. Where all levels are
+/// equal, saturation is 0, so that the hue does not matter.
 #[inline(always)]
 fn turned(pixel: [u8; 3], by: f32) -> [u8; 3] {
     let [red, green, blue] = pixel.map(|level| f32::from(level) * UNIT);
@@ -31,7 +31,7 @@ fn turned(pixel: [u8; 3], by: f32) -> [u8; 3] {
     let range = most - least;
     let (is_red, is_green) = (red == most, green == most);
 
-    // The distances of the two other channels from the greatest, in the order in which they follow it.
+    // The other two channels: the distance of `next` from the greatest raises the hue, that of `last` lowers it.
     let next = if is_red {
         blue
     } else if is_green {

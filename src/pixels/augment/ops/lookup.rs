@@ -2,10 +2,10 @@
 
 use base::simd::Level;
 
-/// Replaces every level of a plane by what the table has for it.
+/// Replaces every level of a plane by its entry in the table.
 pub(super) fn replace(level: Level, plane: &mut [u8], table: &[u8; 256]) {
     match level {
-        // SAFETY: `PixelPass::new` lowers the level to what this processor has.
+        // SAFETY: `PixelPass::new` lowers the level to one that this processor supports.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { replace_avx512(plane, table) },
         // SAFETY: as above.
@@ -21,7 +21,7 @@ fn replace_portable(plane: &mut [u8], table: &[u8; 256]) {
     }
 }
 
-/// With VBMI two instructions find 64 bytes in half of the table each.
+/// With VBMI, two instructions look up 64 bytes each, in half of the table.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 fn replace_avx512(plane: &mut [u8], table: &[u8; 256]) {
@@ -42,8 +42,8 @@ fn replace_avx512(plane: &mut [u8], table: &[u8; 256]) {
     replace_portable(rest, table);
 }
 
-/// Without VBMI an instruction finds bytes among 16, and nothing for an index whose highest bit is set. So four of the
-/// sixteenths of a table can be asked for each level and the answers joined; two bits choose among the quarters.
+/// Without VBMI, a shuffle looks up bytes in a table of 16, and gives 0 for an index whose highest bit is set. So the
+/// four sixteenths of each quarter of the table are looked up and joined. Then two bits choose the quarter.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn replace_avx2(plane: &mut [u8], table: &[u8; 256]) {
@@ -56,7 +56,7 @@ fn replace_avx2(plane: &mut [u8], table: &[u8; 256]) {
         // SAFETY: a block holds 32 bytes.
         let levels = unsafe { _mm256_loadu_si256(block.as_ptr().cast()) };
         let place = _mm256_and_si256(levels, _mm256_set1_epi8(63));
-        // Bits 4 and 5 are 0 after the first step where they name this sixteenth; else the sum has the highest bit.
+        // After the XOR, bits 4 and 5 are 0 if they name this sixteenth; otherwise the sum has its highest bit set.
         let indices: [__m256i; 4] = std::array::from_fn(|n| {
             let difference = _mm256_xor_si256(place, _mm256_set1_epi8(16 * n as i8));
             _mm256_add_epi8(difference, _mm256_set1_epi8(0x70))

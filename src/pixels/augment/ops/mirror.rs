@@ -15,7 +15,7 @@ pub(super) fn top_bottom<T>(plane: &mut [T], width: usize) {
     }
 }
 
-/// Makes each plane of `to` the one of `from` that `permutation` says.
+/// Copies plane `permutation[c]` of `from` to plane c of `to`.
 pub(super) fn permute(from: &[u8], permutation: [u8; 3], to: &mut [u8]) {
     let pixels = from.len() / 3;
     for (to, channel) in to.chunks_exact_mut(pixels).zip(permutation) {

@@ -1,12 +1,13 @@
-//! What is done to the pixels of an image behind its geometry: a list of operations with all their numbers, drawn
-//! before. They work on grey levels of the output's size, and are what torchvision v2's functions of the same names
-//! make of uint8 tensors.
+//! Operations on the pixels of an image: a list of operations with all their parameters, drawn beforehand. They run
+//! after the geometry on grey levels at output size, and give what torchvision v2's functions of the same names make of
+//! uint8 tensors.
 //!
-//! All that the rest of the project must know of an operation is in this file: its parameters, what the CPU does, what
-//! a program for a GPU says, and whether masks and boxes follow. Its arithmetic is in the file of its kind.
+//! This file has all that other code needs of an operation: its parameters, how the CPU runs it, its instructions in a
+//! GPU program, and whether it moves pixels, so that masks and boxes follow. The arithmetic is in one file for each
+//! kind of operation: plain loops that are compiled for every SIMD level.
 //!
-//! The list is data: the CPU's kernels here and `cuda/ops/` run it by the same arithmetic, to the same bits, and
-//! `ImageLoader.view` shows it, so that anybody can replay it.
+//! The list is data. The CPU kernels here and the GPU kernels in `cuda/ops/` run it with the same arithmetic and get
+//! the same bits. `ImageLoader.view` shows it, so that users can replay it.
 
 mod arithmetic;
 mod augmix;
@@ -43,15 +44,15 @@ use super::cuda::{HeldLevels, ProgramWriter};
 use pass::{PendingLevels, Scratch, channels};
 use serde::{Deserialize, Serialize, Serializer};
 
-/// One operation, by the name and the parameters of a function of `torchvision.transforms.v2.functional`.
+/// One operation, with the name and the parameters of a function of `torchvision.transforms.v2.functional`.
 ///
-/// Factors are rounded to 32 bits where they meet pixels, as torch does.
+/// Factors are rounded to float32 before they are applied to pixels, as in torch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum PixelOp {
-    /// .2989 R + .587 G + .114 B, truncated, in all three channels.
+    /// Replaces all three channels by .2989 R + .587 G + .114 B, truncated.
     RgbToGrayscale,
-    /// Levels times a factor.
+    /// Multiplies levels by a factor.
     AdjustBrightness {
         /// 1 changes nothing.
         brightness_factor: f64,
@@ -66,9 +67,9 @@ pub enum PixelOp {
         /// 1 changes nothing, 0 gives grey.
         saturation_factor: f64,
     },
-    /// Turns the hue.
+    /// Rotates the hue.
     AdjustHue {
-        /// The share of a full turn, -0.5 to 0.5.
+        /// The fraction of a full rotation, -0.5 to 0.5.
         hue_factor: f64,
     },
     /// Moves levels away from those of a smoothed image.
@@ -88,20 +89,20 @@ pub enum PixelOp {
         /// The first level that is inverted.
         threshold: f64,
     },
-    /// timm's: adds to levels below a threshold.
+    /// Adds to levels below a threshold, as timm's `solarize_add`.
     SolarizeAdd {
-        /// What is added.
+        /// The number that is added.
         addition: i32,
-        /// The first level that is left as it is.
+        /// The first level that is not changed.
         threshold: i32,
     },
     /// Stretches each channel to all 256 levels.
     Autocontrast,
-    /// Makes the histogram of each channel even.
+    /// Equalises the histogram of each channel.
     Equalize,
-    /// Puts the channels into another order.
+    /// Reorders the channels.
     PermuteChannels {
-        /// The channel that each channel of the result is.
+        /// The source channel of each channel of the result.
         permutation: [u8; 3],
     },
     /// Gaussian blur with reflected borders.
@@ -111,13 +112,13 @@ pub enum PixelOp {
         /// The standard deviations along x and y, in pixels.
         sigma: [f64; 2],
     },
-    /// Rotates about the centre, shears, scales and moves.
+    /// Rotates about the centre, shears, scales and translates.
     Affine(Affine),
     /// Rotates, counter-clockwise.
     Rotate {
         /// The angle in degrees.
         angle: f64,
-        /// The filter, and what lies outside.
+        /// The filter, and the fill outside of the image.
         #[serde(flatten)]
         sampling: WarpSampling,
     },
@@ -133,9 +134,9 @@ pub enum PixelOp {
         /// The levels of R, G and B.
         v: [u8; 3],
     },
-    /// AugMix: the image, mixed with the weighted sum of what chains of operations make of it.
+    /// AugMix: mixes the image with the results of chains of operations.
     Augmix {
-        /// The weight of each chain, beside that of the image, which is what is left to 1.
+        /// The weight of each chain. The image itself has the remaining weight up to 1.
         weights: Vec<f64>,
         /// The chains.
         chains: Vec<Vec<PixelOp>>,
@@ -143,12 +144,12 @@ pub enum PixelOp {
 }
 
 impl PixelOp {
-    /// Whether masks and boxes must follow, as `follow.rs` says.
+    /// Returns whether the operation moves pixels, so that masks and boxes must follow (`follow.rs`).
     pub(super) fn moves_pixels(&self) -> bool {
         matches!(self, Self::HorizontalFlip | Self::VerticalFlip | Self::Affine(_) | Self::Rotate { .. })
     }
 
-    /// Applies the operation to the levels of an image of `size`, width and height.
+    /// Applies the operation to the levels of an image of `size` (width, height).
     fn run(&self, scratch: &mut Scratch, levels: &mut PendingLevels<'_>, size: (u32, u32)) {
         let (level, width, height) = (levels.level, size.0 as usize, size.1 as usize);
         match self {
@@ -220,7 +221,7 @@ impl PixelOp {
         }
     }
 
-    /// Writes the operation into the program of an image for a GPU, and returns where its result is.
+    /// Writes the operation into the GPU program of an image, and returns where its result is.
     pub(super) fn write(&self, to: &mut ProgramWriter<'_>, levels: HeldLevels) -> HeldLevels {
         let shares = |factor: &f64| [*factor as f32, (1.0 - factor) as f32].map(f32::to_bits);
         match self {
@@ -269,12 +270,12 @@ impl PixelOp {
     }
 }
 
-/// Three bytes in a word, the first one lowest.
+/// Packs three bytes into a word, the first one lowest.
 fn bytes([first, second, third]: [u8; 3]) -> u32 {
     u32::from_le_bytes([first, second, third, 0])
 }
 
-/// The codes of instructions, in the order of `cuda/ops/program.cuh`, which says what words they have.
+/// The codes of instructions, in the order of `cuda/ops/program.cuh`, which defines the words of each.
 #[derive(Debug, Clone, Copy)]
 #[repr(u32)]
 pub(super) enum OpCode {
@@ -299,7 +300,8 @@ pub(super) enum OpCode {
 }
 
 impl OpCode {
-    /// Whether an instruction can write into the set that it reads: it sees each pixel by itself.
+    /// Returns whether an instruction can write into the level set that it reads, because it handles each pixel
+    /// independently.
     pub(super) fn is_in_place(self) -> bool {
         (self as u32) < Self::Sharpness as u32
     }
@@ -317,12 +319,12 @@ pub struct Affine {
     pub scale: f64,
     /// Degrees along x and y.
     pub shear: [f64; 2],
-    /// The filter, and what lies outside.
+    /// The filter, and the fill outside of the image.
     #[serde(flatten)]
     pub sampling: WarpSampling,
 }
 
-/// Writes whole numbers of pixels as integers, as torchvision draws them.
+/// Serialises whole numbers of pixels as integers, as torchvision draws them.
 fn in_pixels<S: Serializer>(translate: &[f64; 2], serializer: S) -> Result<S::Ok, S::Error> {
     if translate.iter().all(|pixels| pixels.trunc() == *pixels) {
         translate.map(|pixels| pixels as i64).serialize(serializer)
@@ -331,13 +333,13 @@ fn in_pixels<S: Serializer>(translate: &[f64; 2], serializer: S) -> Result<S::Ok
     }
 }
 
-/// How a warp finds the pixels that it shows.
+/// How a warp samples pixels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WarpSampling {
     /// [`Filter::Nearest`], [`Filter::Bilinear`] or [`Filter::Bicubic`], without antialiasing.
     pub interpolation: Filter,
-    /// The levels outside of the image. `None` differs from 0 at the border of a bilinear warp, as it does in
-    /// torchvision: there, pixels are mixed with black.
+    /// The levels outside of the image. As in torchvision, `None` differs from 0 at the border of a bilinear warp: with
+    /// `None`, pixels there are mixed with black.
     pub fill: Option<[f64; 3]>,
     /// The fixed point in pixels, from the image's left and top; `None` is the centre.
     pub center: Option<[f64; 2]>,
@@ -356,29 +358,29 @@ pub struct Rectangle {
     pub w: u32,
 }
 
-/// A rectangle of finished values that is overwritten, behind Normalize.
+/// A rectangle of finished values that is overwritten, after Normalize.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Erasure {
     /// The rectangle.
     #[serde(flatten)]
     pub rectangle: Rectangle,
-    /// What is written, on the scale of the output.
+    /// The new values, on the scale of the output.
     pub v: ErasedBy,
 }
 
-/// What an [`Erasure`] writes.
+/// The values that an [`Erasure`] writes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErasedBy {
     /// One value for each channel.
     Values([f32; 3]),
-    /// For each value of a channel its own normal number, times `std`, plus `mean`.
+    /// A normal random number for each value, times `std`, plus `mean` of its channel.
     Noise {
-        /// The key of the numbers; each is a function of this and its place in the image.
+        /// The key of the random numbers. Each is a function of this key and its place in the image.
         key: [u32; 2],
         /// The means of R, G and B.
         mean: [f32; 3],
-        /// The deviations of R, G and B.
+        /// The standard deviations of R, G and B.
         std: [f32; 3],
     },
 }

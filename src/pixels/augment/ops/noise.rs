@@ -1,15 +1,15 @@
-//! Normal numbers for the values of an image: each is a function of a key and of the value's index alone, and needs
-//! only what the CPU and a GPU compute to the same bits.
+//! Normal random numbers for the values of an image. Each depends only on a key and the value's index. The CPU and a
+//! GPU compute them to the same bits.
 
 use crate::augment::level::vectorised;
 use base::rng::noise_words;
 
-/// The runs of four numbers that are made together.
+/// The number of runs of four numbers that are made together.
 const RUNS: usize = 16;
 
 vectorised! {
-    /// Writes the normal numbers of the values from index `first` on, which count channels, rows and columns like the
-    /// values of an NCHW image.
+    /// Writes the normal numbers of the values from index `first` on. Indices count the values of an NCHW image: by
+    /// channel, row and column.
     pub(super) fn fill(key: [u32; 2], first: u64, to: &mut [f32]) {
         let (mut run, mut skipped, mut left) = (first / 4, (first % 4) as usize, to);
         while !left.is_empty() {
@@ -29,8 +29,8 @@ vectorised! {
     }
 }
 
-/// The standard normal number of 32 uniform bits: of the highest 24, which give an odd number of 2^-24 between -1 and
-/// 1, √2 times the inverse of the error function. Giles, "Approximating the erfinv function" (GPU Computing Gems,
+/// Returns the standard normal number of 32 uniform bits: √2 times the inverse error function of x. The highest 24 bits
+/// give x, an odd multiple of 2^-24 between -1 and 1. Giles, "Approximating the erfinv function" (GPU Computing Gems,
 /// 2011), with its single precision coefficients.
 #[inline(always)]
 fn normal_of(bits: u32) -> f32 {
@@ -47,7 +47,7 @@ fn normal_of(bits: u32) -> f32 {
     factor * x * std::f32::consts::SQRT_2
 }
 
-/// Giles' polynomial where w < 5, in w - 2.5, from the highest power.
+/// The coefficients of Giles' polynomial in w - 2.5, for w < 5, from the highest power.
 const NEAR: [f32; 9] = [
     2.810_226_4e-8,
     3.432_739_4e-7,
@@ -60,7 +60,7 @@ const NEAR: [f32; 9] = [
     1.501_409_4,
 ];
 
-/// Giles' polynomial elsewhere, in √w - 3, from the highest power.
+/// The coefficients of Giles' polynomial in √w - 3, for other w, from the highest power.
 const FAR: [f32; 9] = [
     -0.000_200_214_26,
     0.000_100_950_56,
@@ -73,12 +73,12 @@ const FAR: [f32; 9] = [
     2.832_976_8,
 ];
 
-/// The natural logarithm of a normal number between 0 and 1, to 3e-7 of itself: its exponent times ln 2, and
-/// 2 artanh((m - 1) / (m + 1)) of its mantissa m between √½ and √2, by the artanh's series.
+/// Returns the natural logarithm of a normal float between 0 and 1, with a relative error below 3e-7. It is the
+/// exponent times ln 2, plus 2 artanh((m - 1) / (m + 1)) of the mantissa m between √½ and √2, by the artanh's series.
 #[inline(always)]
 fn log(value: f32) -> f32 {
     let bits = value.to_bits();
-    // The exponent that leaves a mantissa from √½ on.
+    // Chooses the exponent so that the mantissa is at least √½.
     let shifted = bits.wrapping_sub(0x3f35_04f3);
     let exponent = (shifted as i32) >> 23;
     let mantissa = f32::from_bits((shifted & 0x007f_ffff).wrapping_add(0x3f35_04f3));
@@ -113,8 +113,8 @@ mod tests {
 
     #[test]
     fn numbers_are_normal() {
-        // Kolmogorov and Smirnov's distance of 2^17 numbers: beyond 1.95 / √n in one of a thousand runs of chance, and
-        // the numbers are always the same.
+        // The Kolmogorov-Smirnov distance of 2^17 random numbers exceeds 1.95 / √n in one of a thousand runs. These
+        // numbers are the same in every run.
         let n = 1 << 17;
         let mut numbers = vec![0.0; n];
         fill(Level::detect(), [1, 2], 0, &mut numbers);
@@ -128,7 +128,8 @@ mod tests {
 
     #[test]
     fn every_share_has_its_number() {
-        // The outermost bits, the quartiles' and some between: the share below a number is the one that the bits say.
+        // The extreme bits, those of the quartiles, and some between. The share of the distribution below a number must
+        // match its bits.
         for bits in [0, 1 << 8, 1 << 12, 1 << 20, 1 << 27, 1 << 30, (1 << 31) - 256] {
             let wanted = (f64::from(bits >> 8) + 0.5) / f64::from(1 << 24);
             let found = 0.5 * libm::erfc(-f64::from(normal_of(bits)) / std::f64::consts::SQRT_2);

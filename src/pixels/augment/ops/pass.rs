@@ -7,7 +7,7 @@ use super::warp::Warp;
 use super::{PixelOp, augmix, resample, shear, shift};
 use base::simd::Level;
 
-/// Three planes of grey levels, R, G and B, and what operations need beside them. Each thread has one.
+/// The planes of grey levels of an image (R, G and B), and scratch memory for operations. Each thread has one.
 #[derive(Debug)]
 pub(in crate::augment) struct PixelPass {
     level: Level,
@@ -15,26 +15,26 @@ pub(in crate::augment) struct PixelPass {
     scratch: Scratch,
 }
 
-/// Memory that operations work in.
+/// Scratch memory of operations.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    /// Planes that take the place of the image's where an operation cannot write into what it reads.
+    /// Planes for operations that cannot write in place. They are swapped with the image's planes.
     planes: Vec<u8>,
     warp: WarpScratch,
     /// Columns that a shear moves together.
     strip: Vec<[u8; shear::STRIP]>,
     pub(super) blur: Blur,
-    /// What chains of AugMix made.
+    /// The results of the chains of AugMix.
     chains: Vec<Vec<u8>>,
 }
 
 impl PixelPass {
-    /// A pass with the instructions of `level`, or the best below it that this processor has.
+    /// Creates a pass with the instructions of `level`, or of the best level below it that this processor supports.
     pub(in crate::augment) fn new(level: Level) -> Self {
         Self { level: level.lowered(), planes: Vec::new(), scratch: Scratch::default() }
     }
 
-    /// Room for the levels of an image of this many pixels, all of which must be written.
+    /// Returns space for the levels of an image of this many pixels. The caller must write all of them.
     pub(in crate::augment) fn levels(&mut self, pixels: usize) -> &mut [u8] {
         self.planes.resize(3 * pixels, 0);
         &mut self.planes
@@ -49,7 +49,7 @@ impl PixelPass {
     }
 }
 
-/// The levels of an image, and tables that they are still to be looked up in: those that follow each other are one.
+/// The levels of an image, with a pending table lookup. Consecutive lookups are merged into one.
 pub(super) struct PendingLevels<'a> {
     pub(super) level: Level,
     planes: &'a mut Vec<u8>,
@@ -64,7 +64,7 @@ impl PendingLevels<'_> {
         };
     }
 
-    /// The levels as they are by now.
+    /// Applies the pending lookup and returns the planes.
     pub(super) fn planes(&mut self) -> &mut Vec<u8> {
         if let Some(tables) = self.tables.take() {
             tables.apply(self.level, channels(self.planes));
@@ -72,12 +72,12 @@ impl PendingLevels<'_> {
         self.planes
     }
 
-    /// The planes of R, G and B as they are by now.
+    /// Applies the pending lookup and returns the planes of R, G and B.
     pub(super) fn channels(&mut self) -> [&mut [u8]; 3] {
         channels(self.planes())
     }
 
-    /// The levels before what they are still to be looked up in, for what moves levels and changes none.
+    /// Returns the levels without the pending lookup, for operations that move levels and change none.
     pub(super) fn unchanged(&mut self) -> &mut Vec<u8> {
         self.planes
     }
@@ -124,7 +124,7 @@ impl Scratch {
         self.chains = made;
     }
 
-    /// Puts what `make` makes of planes in their place.
+    /// Replaces `planes` by the output of `make`, which reads its first slice and writes its second.
     pub(super) fn replace(&mut self, planes: &mut Vec<u8>, make: impl FnOnce(&mut [u8], &mut [u8])) {
         self.planes.resize(planes.len(), 0);
         make(planes, &mut self.planes);
@@ -132,7 +132,7 @@ impl Scratch {
     }
 }
 
-/// The planes of R, G and B.
+/// Splits planes into those of R, G and B.
 pub(super) fn channels(planes: &mut [u8]) -> [&mut [u8]; 3] {
     let pixels = planes.len() / 3;
     let (red, others) = planes.split_at_mut(pixels);

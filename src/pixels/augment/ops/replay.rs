@@ -1,15 +1,16 @@
-//! Operations that come as text, as `ImageLoader.view` shows them, run once more on levels that are given.
+//! Replays operations that are given as text, as `ImageLoader.view` shows them, on given levels.
 
 use super::{PixelOp, PixelPass};
 use base::error::{Error, Result};
 use base::simd::Level;
 use std::panic::catch_unwind;
 
-/// What `ops`, a JSON list, make of the levels of an image of `size`, its width and height: a plane of each colour.
+/// Applies `ops`, a JSON list, to the levels of an image of `size` (width, height), a plane for each colour, and
+/// returns the new levels.
 ///
 /// # Errors
-/// [`Error::Config`] for `ops` or `levels`: the text is no such list, there are not as many levels as the image has, or
-/// an operation cannot be done to an image of that size.
+/// [`Error::Config`] for `ops` or `levels`: the text is no such list, the number of levels is not that of the image, or
+/// an operation cannot be applied to an image of that size.
 pub fn replay(ops: &str, levels: &[u8], size: (u32, u32)) -> Result<Vec<u8>> {
     let ops: Vec<PixelOp> = serde_json::from_str(ops)
         .map_err(|error| Error::config("ops", format!("must be a list as view gives it: {error}")))?;
@@ -18,7 +19,7 @@ pub fn replay(ops: &str, levels: &[u8], size: (u32, u32)) -> Result<Vec<u8>> {
         let message = format!("are {}, must be 3 of each of {pixels} pixels", levels.len());
         return Err(Error::config("levels", message));
     }
-    // Transforms draw nothing that does not fit an image; a list by hand may hold anything.
+    // Drawn operations always fit their image. Operations of a list written by hand may not, and then they panic.
     catch_unwind(|| {
         let mut pass = PixelPass::new(Level::detect());
         pass.levels(pixels as usize).copy_from_slice(levels);

@@ -1,18 +1,18 @@
-//! The pixels of a warped image: torch's `grid_sample` with zeros outside, and torchvision's fill.
+//! Samples the pixels of a warped image: torch's `grid_sample` with zeros outside, and torchvision's fill.
 
 use super::arithmetic::{self, floor, rounded, within};
 use super::warp::{Sampler, Warp};
 use crate::augment::level::vectorised;
 use base::simd::Level;
 
-/// The pixels that stand around the image, which is as far as a sampler that begins at its border reaches.
+/// The width of the border around the image, in pixels: the reach of a sampler at the image's border.
 const BORDER: usize = 4;
-/// The columns that are computed together.
+/// The number of columns that are computed together.
 const BLOCK: usize = 32;
-/// Of a pixel of four bytes, that it belongs to the image.
+/// The flag in a pixel of four bytes that marks pixels of the image.
 const INSIDE: u32 = 1 << 24;
 
-/// Memory that warps work in.
+/// Scratch memory of warps.
 #[derive(Debug, Default)]
 pub(super) struct WarpScratch {
     /// The image as pixels of four bytes, with its border.
@@ -20,19 +20,19 @@ pub(super) struct WarpScratch {
     row: RowSteps,
 }
 
-/// What one step finds out about the blocks of a row, and the next uses. Pixels are taken from all over the image one
-/// by one, and computed with many at a time. Were both done block by block, each would wait for the other.
+/// Intermediate results of the blocks of a row, from one step to the next. Pixels are gathered one by one from all over
+/// the image, and computed with many at a time. Block by block, each of the two would wait for the other.
 #[derive(Debug, Default)]
 struct RowSteps {
     indices: Vec<[u32; BLOCK]>,
     shares: Vec<Places>,
-    /// The nearest pixel.
+    /// The nearest pixels.
     found: Vec<[u32; BLOCK]>,
     /// The upper two pixels of a cell.
     above: Vec<[[u32; 2]; BLOCK]>,
     /// The lower two.
     below: Vec<[[u32; 2]; BLOCK]>,
-    /// The pixels of four lines of four.
+    /// The pixels of four lines of four pixels each.
     lines: Vec<[[[u32; 4]; BLOCK]; 4]>,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn warp(
     let (green, blue) = others.split_at_mut(width * height);
     let stride = width + 2 * BORDER;
     pixels.resize(stride * (height + 2 * BORDER), 0);
-    // What an image of another size may have left must not stand in the border.
+    // The border must not keep pixels of an earlier image of another size.
     let (above, inside) = pixels.split_at_mut(BORDER * stride + BORDER);
     let (inside, below) = inside.split_at_mut(height * stride);
     above.fill(0);
@@ -64,7 +64,7 @@ pub(super) fn warp(
 }
 
 vectorised! {
-    /// Joins levels to pixels of four bytes: R, G, B, and 1. Behind each row there is a border of zeros.
+    /// Joins levels to pixels of four bytes: R, G, B, and 1. A border of zeros follows each row.
     fn join(red: &[u8], green: &[u8], blue: &[u8], width: usize, to: &mut [u32]) {
         let rows = red.chunks_exact(width).zip(green.chunks_exact(width)).zip(blue.chunks_exact(width));
         for (((red, green), blue), to) in rows.zip(to.chunks_exact_mut(width + 2 * BORDER)) {
@@ -93,7 +93,7 @@ struct Places {
 }
 
 impl Places {
-    /// Those of the pixels from a column on. What is further outside than `reach` lies there instead.
+    /// Computes the places of a row's pixels from column `first` on, clamped to `reach` pixels outside of the image.
     #[inline(always)]
     fn new(source: &Source, warp: &Warp, row: usize, first: usize, reach: f32) -> Self {
         let (width, height) = (source.width as f32, source.height as f32);
@@ -112,20 +112,19 @@ impl Places {
 }
 
 impl Source<'_> {
-    /// The number of blocks of a row.
+    /// Returns the number of blocks of a row.
     #[inline(always)]
     fn blocks(&self) -> usize {
         self.width.div_ceil(BLOCK)
     }
 
-    /// The index of the pixel at a column and a row, which may lie in the border.
+    /// Returns the index of the pixel at a column and a row, which may be in the border.
     #[inline(always)]
     fn index(&self, column: i32, row: i32) -> u32 {
         ((row + BORDER as i32) * self.stride as i32 + column + BORDER as i32) as u32
     }
 
-    /// For a block of places the indices of the pixels that are above and to the left, and how far they are from
-    /// there.
+    /// For a block of places, returns the indices of the pixels above and to the left, and the distances from these.
     #[inline(always)]
     fn cells(&self, places: &Places) -> ([u32; BLOCK], Places) {
         let mut indices = [0; BLOCK];
@@ -216,7 +215,7 @@ vectorised! {
     }
 }
 
-/// Channel number `C` of two by two pixels, mixed by the shares of the right and the lower ones.
+/// Returns channel number `C` of two by two pixels, mixed by the weights of the right and the lower ones.
 #[inline(always)]
 fn mixed<const C: usize>(
     above: &[[u32; 2]; BLOCK],
@@ -242,7 +241,8 @@ vectorised! {
         indices.resize(source.blocks(), [0; BLOCK]);
         shares.resize(source.blocks(), Places { x: [0.0; BLOCK], y: [0.0; BLOCK] });
         lines.resize(source.blocks(), [[[0; 4]; BLOCK]; 4]);
-        // The pixels from each of four lines on, as many for each, so that one comparison says that all four are there.
+        // The pixels from each of four lines on. All have the same length, so that one comparison checks that all four
+        // exist.
         let (pixels, stride, length) = (source.pixels, source.stride, source.pixels.len() - 3 * source.stride);
         let from = [
             &pixels[..length],
@@ -267,7 +267,7 @@ vectorised! {
             let to = rows(source, row, red, green, blue);
             for (block, (lines, shares)) in lines.iter().zip(&*shares).enumerate() {
                 let (across, down) = (cubic(&shares.x), cubic(&shares.y));
-                // Not by `from_fn`, which would be a call without the vectors of this function.
+                // `from_fn` would be a call without the vector instructions of this function.
                 let [first, second, third, fourth] = lines;
                 let pixels = [in_lanes(first), in_lanes(second), in_lanes(third), in_lanes(fourth)];
                 let mut values = [
@@ -285,7 +285,7 @@ vectorised! {
     }
 }
 
-/// Four pixels in a line for each place of a block, as a block of each of the four.
+/// Transposes four neighbouring pixels for each place of a block to a block for each of the four.
 #[inline(always)]
 fn in_lanes(line: &[[u32; 4]; BLOCK]) -> [[u32; BLOCK]; 4] {
     let mut pixels = [[0; BLOCK]; 4];
@@ -297,7 +297,7 @@ fn in_lanes(line: &[[u32; 4]; BLOCK]) -> [[u32; BLOCK]; 4] {
     pixels
 }
 
-/// Channel number `C` of four by four pixels, weighted.
+/// Returns the weighted sum of channel number `C` of four by four pixels.
 #[inline(always)]
 fn summed<const C: usize>(
     pixels: &[[[u32; BLOCK]; 4]; 4],
@@ -317,8 +317,8 @@ fn summed<const C: usize>(
     sums
 }
 
-/// The weights of four pixels in a line for places between the middle two, by their distances from the second: the
-/// cubic convolution of Keys with a = -¾, as torch computes it.
+/// Returns the weights of four pixels in a line for places between the middle two, by their distances from the second:
+/// the cubic convolution of Keys with a = -¾, as torch computes it.
 #[inline(always)]
 fn cubic(shares: &[f32; BLOCK]) -> [[f32; BLOCK]; 4] {
     const A: f32 = -0.75;
@@ -334,13 +334,13 @@ fn cubic(shares: &[f32; BLOCK]) -> [[f32; BLOCK]; 4] {
     weights
 }
 
-/// Channel number `C` of a pixel of four bytes.
+/// Returns channel number `C` of a pixel of four bytes.
 #[inline(always)]
 fn channel<const C: usize>(pixel: u32) -> f32 {
     (pixel >> (8 * C) & 255) as i32 as f32
 }
 
-/// A row of each plane.
+/// Returns a row of each plane.
 #[inline(always)]
 fn rows<'a>(
     source: &Source,
@@ -352,9 +352,9 @@ fn rows<'a>(
     [red, green, blue].map(|plane| &mut plane[row * source.width..][..source.width])
 }
 
-/// Stores a block of values of one channel as levels, as far as its row goes. They are clamped if they can have left
-/// the range. With a fill, what is mixed with pixels outside of the image is drawn towards it by their share:
-/// (value - fill) · inside + fill.
+/// Stores a block of values of one channel as levels, up to the end of the row. `CLAMPED` is for values that may have
+/// left the range. With a fill, values that are mixed with pixels outside of the image move towards it by the share of
+/// those: (value - fill) · inside + fill.
 #[inline(always)]
 fn store<const CLAMPED: bool>(
     values: &mut [f32; BLOCK],
@@ -373,7 +373,7 @@ fn store<const CLAMPED: bool>(
         }
     }
     match to.first_chunk_mut::<BLOCK>() {
-        // A known number of levels is stored from registers.
+        // With a constant number of levels, compilers store from registers.
         Some(to) => {
             for i in 0..BLOCK {
                 to[i] = rounded(values[i]);
@@ -383,7 +383,7 @@ fn store<const CLAMPED: bool>(
     }
 }
 
-/// Stores as much of the last block of a row as there is.
+/// Stores the part of a row's last block that is in the row.
 #[cold]
 fn store_last(values: &[f32; BLOCK], to: &mut [u8]) {
     for (to, &value) in to.iter_mut().zip(values) {

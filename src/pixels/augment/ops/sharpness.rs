@@ -1,23 +1,23 @@
-//! Sharpness, as torchvision has it: a blend of an image with what a small filter makes of it.
+//! Sharpness, as torchvision computes it: a blend of an image and a smoothed copy.
 
 use super::arithmetic::{fma, truncate};
 use crate::augment::level::vectorised;
 
-/// The pixels whose means are computed before they are blended: few enough to be at hand still.
+/// The number of pixels that are smoothed before they are blended: few enough to stay in the L1 cache.
 const RUN: usize = 1024;
 
 vectorised! {
-    /// Makes `to` of the plane `from`, both of rows of `width` levels: x + (smooth - x) · `of_smooth`, where that is
-    /// the 32-bit float of 1 minus the sharpness factor, and `smooth` is the mean of the pixel five times and each of
-    /// its eight neighbours once, rounded. The pixels at the border keep their levels.
+    /// Sharpens the plane `from` to `to`, both with rows of `width` levels. A level x becomes x + (smooth - x) ·
+    /// `of_smooth`. `smooth` is the mean of five times the pixel and once each of its eight neighbours, rounded.
+    /// `of_smooth` is 1 minus the sharpness factor in float32. The pixels at the border keep their levels.
     pub(super) fn sharpen(from: &[u8], to: &mut [u8], width: usize, of_smooth: f32) {
         let height = from.len() / width;
         if width <= 2 || height <= 2 {
             to.copy_from_slice(from);
             return;
         }
-        // From the first inner pixel to the last one, all are computed in one long run, as if a row went on in the next
-        // one. What that makes of the pixels at the border between them is put back.
+        // All pixels from the first inner one to the last are computed in one long run, as if each row continued in the
+        // next one. The pixels at the border between them are restored afterwards.
         let first = width + 1;
         let last = from.len() - first;
         let mut sums = [0; RUN + 2];
@@ -30,7 +30,7 @@ vectorised! {
             let here = &here[1..][..to.len()];
             let (left, middle, right) = (&sums[..to.len()], &sums[1..][..to.len()], &sums[2..][..to.len()]);
             for x in 0..to.len() {
-                // Thirteenths are never halves. A mean of levels fits a level.
+                // A thirteenth is never a half, so adding 6 rounds to nearest. A mean of levels fits a level.
                 to[x] = ((left[x] + middle[x] + right[x] + 4 * u16::from(here[x]) + 6) / 13) as u8;
             }
             for (to, &level) in to.iter_mut().zip(here) {

@@ -1,5 +1,5 @@
-//! The nearest pixels of shears. A line of the result shows a line of the image, moved along itself by a whole number
-//! of pixels: rows are copied, and the columns of a strip are moved together, by 1, 2, 4 and so on rows.
+//! Shears with nearest pixels. Each line of the result shows a line of the image, moved along itself by a whole number
+//! of pixels. Rows are copied. Columns are moved a strip at a time, by 1, 2, 4 and so on rows.
 
 use super::arithmetic::{nearest, rounded, within};
 use super::warp::Warp;
@@ -17,7 +17,8 @@ pub(in crate::augment) enum Shear {
 }
 
 impl Shear {
-    /// What the matrix from pixels of the result to those of the image moves; `None` if it does more than that.
+    /// Returns the shear that a matrix from pixels of the result to those of the image describes, or `None` if it does
+    /// more.
     pub(super) fn of(matrix: [[f64; 3]; 2]) -> Option<Self> {
         match matrix {
             [[1.0, _, _], [0.0, 1.0, _]] => Some(Self::Rows),
@@ -28,26 +29,27 @@ impl Shear {
 }
 
 impl Warp {
-    /// By how much the nearest pixels of a line lie further along `axis`, for a line at `line` from the image's centre
-    /// with `length` pixels; `None` if they differ, or may differ by how places are rounded.
+    /// Returns by how many pixels the nearest pixels of a line are further along `axis`. The line is at `line` from the
+    /// image's centre and has `length` pixels. Returns `None` if pixels have different offsets, or may have them by
+    /// rounding.
     fn offset_of_line(&self, axis: usize, line: f32, length: usize) -> Option<isize> {
         let factors = self.matrix[axis].map(f64::from);
         let (along, across) = (factors[axis], f64::from(line) * factors[1 - axis]);
         let (half, moved) = (length as f64 * 0.5, factors[2]);
         let offset = |pixel: f64| ((pixel + 0.5 - half) * along + across + moved + 1.0) * half - 0.5 - pixel;
-        // [`Warp::place`] rounds five results in halves of the length and one in pixels, none of which is larger than
-        // this, and then one that may be larger by half a pixel; each of them by 2^-24 of it at most.
+        // [`Warp::place`] rounds five results in units of half the length and one in pixels, none of them above
+        // `largest`. Then it rounds one that may be larger by half a pixel. Each error is at most 2^-24 of its result.
         let largest = (half * along.abs() + across.abs() + moved.abs() + 1.0) * half;
         let error = 8.0 * largest / f64::from(1 << 24);
-        // Without roundings the offset changes evenly from the first pixel to the last.
+        // Without rounding, the offset changes linearly from the first pixel to the last.
         let (first, last) = (offset(0.0), offset(length as f64 - 1.0));
         let whole = f64::from(nearest(within(first as f32, -FURTHEST, FURTHEST)));
         let is_nearest = |offset: f64| (offset - whole).abs() + error < 0.5;
         (is_nearest(first) && is_nearest(last)).then_some(whole as isize)
     }
 
-    /// The nearest pixel along an axis of `length` pixels to what the one at `column` and `row` from the centre shows;
-    /// `None` if it lies outside.
+    /// Returns the nearest pixel, along an axis of `length` pixels, to the place that the pixel at `column` and `row`
+    /// from the centre shows. Returns `None` if it is outside.
     fn nearest_along(&self, axis: usize, column: f32, row: f32, length: usize) -> Option<usize> {
         let place = Self::place(self.matrix[axis], column, row, length as f32);
         let pixel = nearest(within(place, -1.0, length as f32));
@@ -55,10 +57,10 @@ impl Warp {
     }
 }
 
-/// Lines of more pixels than there are in any image.
+/// More pixels than any image has along a side.
 const FURTHEST: f32 = (1 << 21) as f32;
 
-/// How far a pixel lies from the centre of a line.
+/// Returns the distance of a pixel from the centre of a line.
 fn from_centre(pixel: usize, length: usize) -> f32 {
     pixel as f32 - (length as f32 - 1.0) * 0.5
 }
@@ -105,12 +107,12 @@ fn move_rows(warp: &Warp, (width, height): (usize, usize), nothing: [u8; 3], fro
     }
 }
 
-/// Makes each level of a row the one that lies `offset` further, where there is one.
+/// Copies a row so that each level comes from `offset` pixels further along. Levels without a source become `nothing`.
 pub(super) fn copy_row(from: &[u8], offset: isize, nothing: u8, to: &mut [u8]) {
     let width = from.len() as isize;
     let first = (-offset).clamp(0, width) as usize;
     let last = (width - offset).clamp(first as isize, width) as usize;
-    // Calls that fill nothing would take as long as the copy.
+    // A call that fills nothing takes as long as the copy.
     if first > 0 {
         to[..first].fill(nothing);
     }
@@ -122,7 +124,7 @@ pub(super) fn copy_row(from: &[u8], offset: isize, nothing: u8, to: &mut [u8]) {
     }
 }
 
-/// The columns that are moved together.
+/// The number of columns that are moved together.
 pub(super) const STRIP: usize = 64;
 
 fn move_columns(
@@ -136,7 +138,7 @@ fn move_columns(
 ) {
     let pixels = width * height;
     for first in (0..width).step_by(STRIP) {
-        // Whole strips are copied faster, so the last one moves some columns again.
+        // Whole strips are copied faster, so the last strip overlaps the one before it.
         let first = first.min(width.saturating_sub(STRIP));
         let columns = first..width.min(first + STRIP);
         let offsets =
@@ -159,13 +161,14 @@ fn move_columns(
     }
 }
 
-/// By how much the columns of a strip move.
+/// How far the columns of a strip move.
 struct StripMoves {
-    /// The least offset of all.
+    /// The smallest offset.
     least: isize,
-    /// For distances of 1, 2, 4 and so on, all bits of the columns that move by it beyond the least offset.
+    /// For distances of 1, 2, 4 and so on: 255 for each column that moves by this distance, on top of the smallest
+    /// offset.
     masks: Vec<[u8; STRIP]>,
-    /// Columns whose pixels must be found one by one.
+    /// Columns whose pixels must be looked up one by one.
     is_unclear: [bool; STRIP],
 }
 
@@ -173,7 +176,7 @@ impl StripMoves {
     fn new(offsets: impl Iterator<Item = Option<isize>>, height: usize) -> Self {
         let mut of_columns = [None; STRIP];
         for (of_column, offset) in of_columns.iter_mut().zip(offsets) {
-            // Further away, nothing is shown either.
+            // Columns that move further show nothing of the image, either.
             *of_column = offset.map(|offset| offset.clamp(-(height as isize), height as isize));
         }
         let least = of_columns.into_iter().flatten().min().unwrap_or(0);
@@ -187,12 +190,12 @@ impl StripMoves {
         Self { least, masks, is_unclear }
     }
 
-    /// The rows that are needed below those of the result.
+    /// Returns the number of rows that are needed below those of the result.
     fn reach(&self) -> usize {
         (1 << self.masks.len()) - 1
     }
 
-    /// Moves the columns of a strip up, by how much their offsets are larger than the least one.
+    /// Moves each column of a strip up by the difference of its offset and the smallest one.
     fn apply(&self, level: Level, mut strip: &mut [[u8; STRIP]]) {
         for (bit, mask) in self.masks.iter().enumerate().rev() {
             raise(level, strip, 1 << bit, mask);
@@ -203,7 +206,7 @@ impl StripMoves {
 }
 
 vectorised! {
-    /// Moves some columns up by `distance` rows, those for which `mask` has all bits; the others stay.
+    /// Moves columns whose `mask` is 255 up by `distance` rows; the others stay.
     fn raise(strip: &mut [[u8; STRIP]], distance: usize, mask: &[u8; STRIP]) {
         for row in 0..strip.len() - distance {
             let below = strip[row + distance];
@@ -214,7 +217,7 @@ vectorised! {
     }
 }
 
-/// Fills a strip with columns of a plane from row `first` on, which may lie outside.
+/// Fills a strip with columns of a plane from row `first` on. Rows outside of the plane become `nothing`.
 fn take(
     plane: &[u8],
     width: usize,
@@ -266,7 +269,7 @@ mod tests {
     use crate::augment::ops::resample;
     use base::rng::{RandomKey, RandomStream, Use};
 
-    /// A factor of a shear, or a distance: any, or one that puts pixels right between two others.
+    /// Draws the factor of a shear, or a distance: any number, or one that puts pixels exactly between two others.
     fn number(stream: &mut RandomStream, most: f64) -> f64 {
         let parts = 1.0 + stream.below(8) as f64;
         let number = stream.uniform(-most, most);
@@ -277,7 +280,7 @@ mod tests {
     fn lines_move_as_pixels_do() {
         let seed = seed();
         let mut stream = RandomKey::new(&[], seed, 0, Use::Augment).stream(0);
-        // Lines that are moved as a whole, and others.
+        // The numbers of lines that move as a whole, and of others.
         let mut lines = [0; 2];
         for round in 0..400 {
             let most = [4, 70, 300][round % 3];

@@ -1,13 +1,13 @@
-//! Warps that move each row along itself: translations, and shears along x. All pixels of a row are mixed by the same
-//! share, so that rows are read as they lie.
+//! Warps that move each row along itself: translations, and shears along x. All pixels of a row are mixed with the same
+//! weights, so rows are read sequentially.
 
 use super::arithmetic::{floor, rounded, within};
 use super::shear::copy_row;
 use crate::augment::level::vectorised;
 use base::simd::Level;
 
-/// By how much each row moves: pixel (column, row) shows the image at (column + `along` + row · `per_row`,
-/// row + `down`), where `row` · `per_row` counts rows from the image's centre. It is computed in that order.
+/// How far each row moves: pixel (column, row) shows the image at (column + `along` + row · `per_row`, row + `down`),
+/// computed in that order. In row · `per_row`, rows are counted from the image's centre.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::augment) struct RowShift {
     pub(in crate::augment) along: f32,
@@ -16,9 +16,9 @@ pub(in crate::augment) struct RowShift {
 }
 
 impl RowShift {
-    /// What the matrix from pixels of the result to those of the image, both counted from its centre, is; `None` if it
-    /// does more than that to rows. The nearest pixels of a shear are those of its matrix, since a share of a half
-    /// would decide for a whole row.
+    /// Returns the row shift that a matrix describes, from pixels of the result to those of the image, both counted
+    /// from its centre. Returns `None` if the matrix does more. With nearest sampling, only translations by whole
+    /// pixels are row shifts: otherwise the rounding of exactly one half would decide for a whole row.
     pub(super) fn of(matrix: [[f64; 3]; 2], is_nearest: bool) -> Option<Self> {
         let [[1.0, per_row, along], [0.0, 1.0, down]] = matrix else { return None };
         let [per_row, along, down] = [per_row, along, down].map(|value| value as f32);
@@ -27,12 +27,12 @@ impl RowShift {
         suits.then_some(Self { along, per_row, down: down as i32 })
     }
 
-    /// How far the pixel to the left of what is shown lies to the right of a pixel of this row, and the share of that
-    /// to its right.
+    /// Each pixel of this row shows two neighbouring pixels of the image. Returns how far the left one is to the right
+    /// of the pixel itself, and the weight of the right one.
     #[inline(always)]
     fn offset(&self, row: usize, (width, height): (usize, usize)) -> (isize, f32) {
         let from_centre = row as f32 - (height as f32 - 1.0) * 0.5;
-        // Further away, nothing is shown either.
+        // Rows that move further show nothing of the image, either.
         let most = width as f32 + 1.0;
         let offset = within(from_centre * self.per_row + self.along, -most, most);
         let whole = floor(offset);
@@ -65,7 +65,8 @@ pub(super) fn shift(
                 copy_row(from, offset, nothing, to);
                 continue;
             }
-            // The columns of the result whose two pixels lie in the image, then those with one of them.
+            // The columns of the result whose two pixels are in the image. The columns next to them have one in the
+            // image.
             let first = (-offset).clamp(0, width as isize) as usize;
             let last = (width as isize - 1 - offset).clamp(first as isize, width as isize) as usize;
             to[..first].fill(nothing);
@@ -87,7 +88,7 @@ pub(super) fn shift(
 }
 
 vectorised! {
-    /// Mixes each level with the next one.
+    /// Mixes each level with the one after it.
     fn mix(from: &[u8], share: f32, fill: Option<f32>, to: &mut [u8]) {
         let count = to.len();
         let (left, right) = (&from[..count], &from[1..][..count]);
@@ -103,7 +104,8 @@ vectorised! {
     }
 }
 
-/// A level that is mixed with one outside of the image; it is drawn towards the fill as other warps draw it.
+/// Mixes a level with one outside of the image, and moves the result towards the fill as other warps do. `inside` is
+/// the weight of the level inside.
 fn bordering(left: f32, right: f32, share: f32, inside: f32, fill: Option<f32>) -> u8 {
     let value = mixed(left, right, share);
     rounded(fill.map_or(value, |fill| (value - fill) * inside + fill))

@@ -1,22 +1,22 @@
-//! What operations need to know of a whole image. All of it is whole numbers, so the order of pixels does not matter.
+//! Statistics of a whole image that operations need. They are whole numbers, so the order of pixels does not matter.
 
 use super::grey::luma;
 use crate::augment::level::vectorised;
 
-/// The number of values of each level.
+/// A histogram: the number of pixels of each level.
 pub(in crate::augment) type LevelCounts = [u32; 256];
 
-/// The mean grey of an image from the sum of its grey levels, as torch computes it for images of up to 2^16 pixels:
-/// sum and number are rounded to 32 bits, and divided.
+/// Returns the mean grey of an image from the sum of its grey levels. The sum and the number of pixels are rounded to
+/// float32 and divided, as torch does for images of up to 2^16 pixels.
 pub(in crate::augment) fn mean(sum: u64, pixels: usize) -> f32 {
     sum as f32 / pixels as f32
 }
 
-/// The pixels whose grey levels fit into 32 bits when they are added.
+/// The number of pixels whose grey levels can be added in 32 bits.
 const BLOCK: usize = 1 << 16;
 
 vectorised! {
-    /// The sum of the grey levels of an image, each of them truncated.
+    /// Returns the sum of the grey levels of an image, each of them truncated.
     pub(super) fn grey_sum(red: &[u8], green: &[u8], blue: &[u8]) -> u64 {
         let mut sum = 0;
         for ((red, green), blue) in red.chunks(BLOCK).zip(green.chunks(BLOCK)).zip(blue.chunks(BLOCK)) {
@@ -31,7 +31,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// The least and the greatest level of a plane, which is not empty.
+    /// Returns the least and the greatest level of a plane, which is not empty.
     pub(super) fn extremes(plane: &[u8]) -> (u8, u8) {
         let (mut least, mut greatest) = (255, 0);
         for &level in plane {
@@ -42,9 +42,9 @@ vectorised! {
     }
 }
 
-/// The histogram of a plane.
+/// Returns the histogram of a plane.
 pub(super) fn histogram(plane: &[u8]) -> LevelCounts {
-    // Neighbours are often equal. Were they counted in one place, each would wait for the one before it.
+    // Neighbours are often equal. With a single histogram, each increment would wait for the one before it.
     let mut counts = [[0; 256]; 4];
     let (fours, rest) = plane.as_chunks::<4>();
     for four in fours {

@@ -1,5 +1,5 @@
-//! Operations that see each level alone: a table of 256 levels for each channel. Those that follow each other make one
-//! table.
+//! Operations that handle each level independently: a table of 256 levels for each channel. Consecutive tables are
+//! merged into one.
 
 use super::PixelOp;
 use super::arithmetic::{fma, truncate};
@@ -7,12 +7,12 @@ use super::lookup;
 use super::statistics::LevelCounts;
 use base::simd::Level;
 
-/// What each of the 256 levels of R, G and B becomes.
+/// The new level for each of the 256 levels of R, G and B.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::augment) struct LevelTables(pub(in crate::augment) [[u8; 256]; 3]);
 
 impl LevelTables {
-    /// The tables of an operation that needs to know nothing of the image; `None` for all others.
+    /// Returns the tables of an operation that needs nothing else of the image; `None` for all other operations.
     pub(in crate::augment) fn of(op: &PixelOp) -> Option<Self> {
         Some(match *op {
             PixelOp::AdjustBrightness { brightness_factor } => {
@@ -36,13 +36,13 @@ impl LevelTables {
         })
     }
 
-    /// The tables of `adjust_contrast` for an image of this mean grey: x · f + mean · (1 - f).
+    /// Returns the tables of `adjust_contrast` for an image of this mean grey: x · f + mean · (1 - f).
     pub(in crate::augment) fn contrast(factor: f64, mean: f32) -> Self {
         let (of_level, of_mean) = (factor as f32, (1.0 - factor) as f32);
         Self::each(|level| truncate(fma(mean, of_mean, f32::from(level) * of_level)))
     }
 
-    /// The tables of `autocontrast` for the least and the greatest level of each channel.
+    /// Returns the tables of `autocontrast` for the least and the greatest level of each channel.
     pub(in crate::augment) fn autocontrast(extremes: [(u8, u8); 3]) -> Self {
         Self::of_channels(extremes.map(|(least, greatest)| {
             move |level| match greatest - least {
@@ -55,7 +55,8 @@ impl LevelTables {
         }))
     }
 
-    /// The tables of `equalize` for the histogram of each channel: PIL's, without the pixels of the greatest level.
+    /// Returns the tables of `equalize` for the histogram of each channel, as PIL computes them: without the pixels of
+    /// the greatest level.
     pub(in crate::augment) fn equalize(histograms: &[LevelCounts; 3]) -> Self {
         Self(histograms.each_ref().map(|histogram| {
             let pixels: u32 = histogram.iter().sum();
@@ -70,7 +71,7 @@ impl LevelTables {
         }))
     }
 
-    /// Those that make of a level what `next` makes of what these make of it.
+    /// Returns the tables that apply these and then `next`.
     pub(in crate::augment) fn then(mut self, next: &Self) -> Self {
         for (table, next) in self.0.iter_mut().zip(&next.0) {
             for level in table {
@@ -87,7 +88,7 @@ impl LevelTables {
         }
     }
 
-    /// The same table for all channels.
+    /// Makes the same table for all channels.
     fn each(of: impl Fn(u8) -> u8 + Copy) -> Self {
         Self::of_channels([of; 3])
     }

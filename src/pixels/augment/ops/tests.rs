@@ -1,4 +1,4 @@
-//! What operations make of pixels: torchvision's results, the same bits on every level, and erased rectangles.
+//! Tests of operations: torchvision's results, the same bits on every SIMD level, and erased rectangles.
 
 use super::*;
 use crate::augment::{DType, Fidelity, MemoryFormat, Output};
@@ -36,7 +36,7 @@ fn operations_are_torchvisions() {
 fn equalize_is_torchvisions() {
     // With fewer pixels than levels torchvision leaves an image as it is.
     assert_eq!(run(Level::Portable, &[PixelOp::Equalize], &sample(), (7, 5)), sample());
-    // Twice across and nine times down it has enough of them.
+    // Repeated twice across and nine times down, the image has enough pixels.
     let tiled: Vec<u8> = sample()
         .chunks(35)
         .flat_map(|plane| std::iter::repeat_n(plane, 9).flatten())
@@ -58,7 +58,7 @@ fn timms_addition_ends_at_a_threshold() {
     assert_eq!(run(Level::Portable, &[op], &sample(), (7, 5)), wanted);
 }
 
-/// A number that a failing test is repeated with.
+/// The seed of a test, from the environment so that a failure can be repeated.
 pub(super) fn seed() -> u64 {
     let given = std::env::var("FORELOAD_SEED").ok().and_then(|seed| seed.parse().ok());
     given.unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos().into())
@@ -167,7 +167,7 @@ fn output(dtype: DType, format: MemoryFormat) -> Output {
     Output { height: 5, width: 7, dtype, format, mean, std, fill: [0; 3], fidelity: Fidelity::Fast }
 }
 
-/// The element of an image, as bytes.
+/// Returns an element of an image, as bytes.
 fn element<'a>(output: &Output, image: &'a [u8], [c, y, x]: [usize; 3]) -> &'a [u8] {
     let place = match output.format {
         MemoryFormat::Nchw => (c * 5 + y) * 7 + x,
@@ -219,7 +219,7 @@ fn rectangles_end_with_the_image() {
     assert_eq!(image.iter().filter(|&&level| level == 1).count(), 3);
 }
 
-/// Operations, and the planes that torchvision 0.29 makes of the [`sample`].
+/// Operations, and the planes that torchvision 0.29 computes from the [`sample`].
 fn golden() -> Vec<(PixelOp, [&'static str; 3])> {
     vec![
         (

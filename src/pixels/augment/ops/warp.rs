@@ -1,39 +1,40 @@
-//! Where the pixels of a warped image come from: torchvision's `affine` and `rotate`, which keep an image's size.
+//! Warps: torchvision's `affine` and `rotate`, which keep an image's size, as a map from the pixels of the result to
+//! places in the image.
 
 use super::shear::Shear;
 use super::shift::RowShift;
 use super::{Affine, PixelOp, WarpSampling};
 use crate::augment::Filter;
 
-/// A warp with all its numbers, which kernels only multiply, add and divide.
+/// A warp with all its numbers. Kernels only multiply, add and divide them.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::augment) struct Warp {
-    /// For x, then y: the factors of a pixel's column and row, both counted from the image's centre, and what is added.
-    /// They give places in the image in halves of its size from its centre.
+    /// A row for x and one for y: the factors of a pixel's column and row, both counted from the image's centre, and an
+    /// offset. The results are places in the image, counted from its centre in units of half its size.
     pub(in crate::augment) matrix: [[f32; 3]; 2],
-    /// What the matrix does, if it only moves rows.
+    /// The row shift that the matrix describes, if it only moves rows.
     pub(in crate::augment) shift: Option<RowShift>,
-    /// What lines the matrix moves, if pixels are found by the nearest ones, and it does nothing but that.
+    /// The shear that the matrix describes, if it does nothing else and the sampler is [`Sampler::Nearest`].
     pub(super) shear: Option<Shear>,
-    /// How pixels are found there.
+    /// How the value at a place is sampled.
     pub(in crate::augment) sampler: Sampler,
     /// The levels of R, G and B outside of the image.
     pub(in crate::augment) fill: Option<[f32; 3]>,
 }
 
-/// How the pixel at a place is made of those around it.
+/// How the value at a place is computed from the pixels around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::augment) enum Sampler {
-    /// It is the nearest one.
+    /// The nearest pixel.
     Nearest,
-    /// Of two by two, by their distance.
+    /// Two by two pixels, weighted by their distance.
     Bilinear,
-    /// Of four by four, by the cubic with a = -¾ of torch.
+    /// Four by four pixels, weighted by torch's cubic with a = -¾.
     Bicubic,
 }
 
 impl Warp {
-    /// The warp of an operation on an image of `width` × `height` pixels; `None` for what is no warp.
+    /// Returns the warp of an operation on an image of `size` (width, height), or `None` if the operation is no warp.
     pub(in crate::augment) fn of(op: &PixelOp, size: (u32, u32)) -> Option<Self> {
         match op {
             PixelOp::Affine(affine) => Some(Self::new(affine, size)),
@@ -53,8 +54,8 @@ impl Warp {
         }
     }
 
-    /// The place along an axis of `length` pixels that is shown by a pixel at `column` and `row`, both counted from the
-    /// image's centre, by the axis' line of the matrix. Each step is rounded as torch rounds it.
+    /// Returns the place along an axis of `length` pixels that the pixel at `column` and `row` shows, both counted from
+    /// the image's centre. The first argument is the axis' row of the matrix. Each step is rounded as torch rounds it.
     #[inline(always)]
     pub(super) fn place([across, down, moved]: [f32; 3], column: f32, row: f32, length: f32) -> f32 {
         ((column * across + row * down + moved) + 1.0) * (length * 0.5) - 0.5
@@ -68,7 +69,7 @@ impl Warp {
         let sampler = match interpolation {
             Filter::Nearest | Filter::NearestExact => Sampler::Nearest,
             Filter::Bilinear => Sampler::Bilinear,
-            // No transform warps by Lanczos: each refuses it when it is checked.
+            // No transform warps by Lanczos: all of them refuse it in their checks.
             Filter::Bicubic | Filter::Lanczos => Sampler::Bicubic,
         };
         let shift = match sampler {
@@ -86,9 +87,9 @@ impl Warp {
     }
 }
 
-/// The matrix from pixels of the result to those of the image, both counted from the image's centre, as torchvision's
-/// `_get_inverse_affine_matrix` has it: of C · R · S⁻¹ · C⁻¹ · T, the rotation, scale and shear about the centre before
-/// the translation, it is the inverse.
+/// Returns the matrix from pixels of the result to those of the image, both counted from the image's centre. As in
+/// torchvision's `_get_inverse_affine_matrix`, it is the inverse of T · C · R · C⁻¹: rotation, scale and shear (R)
+/// about the centre (C), then the translation (T).
 fn inverse(affine: &Affine, centre: [f64; 2]) -> [[f64; 3]; 2] {
     let turn = affine.angle.to_radians();
     let [shear_x, shear_y] = affine.shear.map(f64::to_radians);

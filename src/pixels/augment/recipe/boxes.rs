@@ -1,16 +1,16 @@
-//! Boxes that follow their image: they are mapped as its pixels are, and clipped to what is shown of it.
+//! Boxes that follow their image: they are mapped as its pixels are, and clipped to the part that is shown.
 
 use super::DrawnView;
 use crate::augment::{Axis, BoxFormat, CanvasAxis};
 
 impl DrawnView {
-    /// Maps `boxes` of four numbers each, in pixels of the whole source image, to pixels of the output, in place and
-    /// in the same `format`; answers what share of each box's area is left. A box that is not shown has no area then,
-    /// and a box without area a share of 0. A box that was [dropped](DrawnView::dropped) becomes zeros.
+    /// Maps `boxes` of four numbers each, in pixels of the whole source image, to pixels of the output, in place and in
+    /// the same `format`. Returns the share of each box's area that is left. A box that is not shown then has no area,
+    /// and a box without area has a share of 0. A box that was [dropped](DrawnView::dropped) becomes zeros.
     ///
-    /// It is what torchvision v2 does to `tv_tensors.BoundingBoxes` with these transforms, but that a box which
-    /// leaves its own image is clipped to it also where padding follows, and that a dropped one is zeros also where
-    /// torchvision moves those. A box that is warped becomes the one around its corners, of which the share is then.
+    /// The result is that of torchvision v2 for `tv_tensors.BoundingBoxes`, with two exceptions. A box that leaves its
+    /// own image is clipped to it even if padding follows. A dropped box becomes zeros even where torchvision moves it.
+    /// A warped box becomes the bounding box of its corners, and its share refers to that.
     pub fn follow(&self, format: BoxFormat, boxes: &mut [[f32; 4]]) -> Vec<f32> {
         let (across, down) = (self.canvas.as_ref().map(|on| &on.x), self.canvas.as_ref().map(|on| &on.y));
         let across = FollowedAxis::new(&self.view.x, across, self.width);
@@ -42,17 +42,18 @@ impl DrawnView {
     }
 }
 
-/// One axis of a view, along which coordinates of the source become those of the output before it is mirrored.
+/// One axis of a view. It maps coordinates of the source to those of the output, before mirroring.
 struct FollowedAxis {
     start: f64,
     scale: f64,
     offset: f64,
-    /// The part of the output that shows the image and not padding.
+    /// The part of the output that shows the image instead of padding.
     shown: [f64; 2],
 }
 
 impl FollowedAxis {
-    /// The axis of an output of `n` pixels; `image` says where the image is if the axis is one of a canvas.
+    /// Creates the axis of an output of `n` pixels. `image` is the position of the image if the axis is one of a
+    /// canvas.
     fn new(axis: &Axis, image: Option<&CanvasAxis>, n: u32) -> Self {
         let scale = f64::from(axis.resized) / f64::from(axis.length);
         let inside = image.map_or(0..axis.length, |image| image.inside(&(0..axis.length)));
@@ -77,13 +78,13 @@ impl FollowedAxis {
     }
 }
 
-/// The span, seen from the other end of an axis of `n` pixels.
+/// Returns the span as seen from the other end of an axis of `n` pixels.
 fn mirrored(n: u32, [low, high]: [f64; 2]) -> [f64; 2] {
     [f64::from(n) - high, f64::from(n) - low]
 }
 
 impl BoxFormat {
-    /// Left, top, right and bottom.
+    /// Converts a box to left, top, right and bottom.
     pub fn to_corners(self, [a, b, c, d]: [f64; 4]) -> [f64; 4] {
         match self {
             Self::Xyxy => [a, b, c, d],
@@ -127,7 +128,7 @@ mod tests {
         a.iter().flatten().zip(b.iter().flatten()).all(|(a, b)| (a - b).abs() < 1e-4)
     }
 
-    /// What torchvision 0.29 makes of these boxes: `v2.functional` on `tv_tensors.BoundingBoxes`, step by step.
+    /// Expected are the results of torchvision 0.29's `v2.functional` on `tv_tensors.BoundingBoxes`, step by step.
     #[test]
     fn boxes_go_where_torchvision_has_them() {
         // horizontal_flip(resized_crop(boxes, top=12, left=8, height=40, width=50, size=[30, 20]))
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(boxes[1], [20.0, 5.0, 25.0, 10.0]);
     }
 
-    /// A box around one pixel goes where the pixel goes, whatever the recipe draws.
+    /// A box around one pixel moves with the pixel in every draw of a recipe.
     #[test]
     fn a_box_stays_around_its_pixel() {
         let text = r#"[{"RandomCrop": {"size": [30, 40], "padding": 5}}, {"RandomHorizontalFlip": {}}]"#;

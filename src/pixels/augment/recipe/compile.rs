@@ -1,5 +1,5 @@
-//! A list of transforms in the order in which the pass runs them: geometry, pixels, the element type, normalisation.
-//! What stands in another order and does not give the same is refused.
+//! Compiles a list of transforms to the order in which the pass runs them: geometry, pixels, the element type,
+//! normalisation. A list in another order is refused, unless it gives the same result.
 
 use super::geometry::GeometryBuilder;
 use super::transform::{GeometryTransform, Normalize, PixelPlace, ToDtype, Transform};
@@ -9,7 +9,7 @@ use crate::augment::{DType, Fidelity, ImageSize, MemoryFormat, Output};
 /// Compiles a list into its first view.
 ///
 /// # Errors
-/// The place of the transform that cannot stand where it stands, and the message, to follow its name.
+/// The number of the transform that is in a wrong place, and the message, which continues its name.
 pub(super) fn list(
     transforms: &[Transform],
     format: MemoryFormat,
@@ -30,7 +30,7 @@ pub(super) fn list(
     let ImageSize { width, height } = size.unwrap_or(ImageSize { width: 0, height: 0 });
     let PixelSteps { dtype, white, normalised, .. } = pixels;
     let (mean, std) = normalised.map_or(([0.0; 3], [1.0; 3]), |(_, mean, std)| (mean, std));
-    // The pass knows values of 0..1 alone, so mean and deviation are converted from the scale of the list.
+    // The pass takes values of 0..1, so mean and deviation are converted from the scale of the list.
     let of = |values: [f32; 3]| values.map(|value| f64::from(value) / white);
     let (mean, std) = (of(mean), of(std));
     let output = Output { height, width, dtype, format, mean, std, fill: geometry.fill(), fidelity };
@@ -38,14 +38,14 @@ pub(super) fn list(
     Ok(RecipeView { id: [0, 0], steps, geometry, output })
 }
 
-/// Each transform with its place among those of its name, and the stage in which it draws; `behind` says that of one
-/// by its number that draws behind the geometry.
+/// Returns each transform with its number among those of its name, and its stage. `behind` returns the stage of a
+/// transform, given by its number in the list, that draws after the geometry.
 fn staged(transforms: &[Transform], behind: impl Fn(usize) -> DrawStage + Copy) -> Vec<RecipeStep> {
     let mut steps: Vec<RecipeStep> = Vec::with_capacity(transforms.len());
     for (number, transform) in transforms.iter().enumerate() {
         let nth = steps.iter().filter(|before| before.transform.name() == transform.name()).count() as u32;
-        // Mirroring folds into the geometry in front of operations that see each pixel alone, or the same to the left
-        // as to the right and below as above. Behind others it is an operation itself.
+        // Mirroring folds into the geometry if it follows only operations that handle each pixel alone, or treat left
+        // like right and top like bottom. After other operations it is an operation itself.
         let minds = steps.iter().any(|before| before.transform.minds_places());
         let stage = match transform {
             transform if transform.changes_pixels() => behind(number),
@@ -62,8 +62,8 @@ fn staged(transforms: &[Transform], behind: impl Fn(usize) -> DrawStage + Copy) 
     steps
 }
 
-/// The steps within a transform that is at `stage`: what mirrors in one does so to some images alone, and therefore
-/// not in the geometry.
+/// Returns the steps inside of a transform at `stage`. Flips inside mirror only some images, and therefore not in the
+/// geometry.
 fn within(transform: &Transform, stage: DrawStage) -> Vec<RecipeStep> {
     let mut children = staged(transform.children(), |_| stage);
     for child in children.iter_mut().filter(|child| child.stage == DrawStage::Geometry) {
@@ -72,29 +72,29 @@ fn within(transform: &Transform, stage: DrawStage) -> Vec<RecipeStep> {
     children
 }
 
-/// The steps that change the values of pixels and not their places, with what they make so far.
+/// The steps that change the values of pixels and not their places, and their result so far.
 struct PixelSteps {
     /// The last transform that changes pixels.
     changed_by: Option<&'static str>,
     dtype: DType,
-    /// The number of the transform that makes floats.
+    /// The number of the transform that converts to floats.
     floats_from: Option<usize>,
     /// The value of grey level 255.
     white: f64,
-    /// The number of Normalize in the list, and its mean and deviation.
+    /// The number of Normalize in the list, and its mean and standard deviation.
     normalised: Option<(usize, [f32; 3], [f32; 3])>,
 }
 
 impl Default for PixelSteps {
-    /// The values are grey levels, as they are decoded.
+    /// Values start as grey levels, as they are decoded.
     fn default() -> Self {
         Self { changed_by: None, dtype: DType::U8, floats_from: None, white: 1.0, normalised: None }
     }
 }
 
 impl PixelSteps {
-    /// Adds transform `number` of the list, if it changes values; of one that changes geometry, checks that it may
-    /// follow them.
+    /// Adds transform `number` of the list if it changes values. If it changes geometry, checks that it may follow the
+    /// steps so far.
     fn add(&mut self, number: usize, transform: &Transform) -> Result<(), String> {
         match transform {
             pixels if pixels.changes_pixels() => {
@@ -112,7 +112,7 @@ impl PixelSteps {
         }
     }
 
-    /// Checks that geometry, which fills what it adds with `fill`, may follow these steps.
+    /// Checks that geometry, which pads with `fill`, may follow these steps.
     fn check_geometry_may_follow(&self, fill: [u8; 3]) -> Result<(), String> {
         if self.normalised.is_some() {
             return Err("must come before Normalize".into());
@@ -151,12 +151,12 @@ impl PixelSteps {
         Ok(())
     }
 
-    /// Whether values are floats where transform `number` stands.
+    /// Returns whether values are floats at the place of transform `number`.
     fn is_float(&self, number: usize) -> bool {
         self.floats_from.is_some_and(|from| from < number)
     }
 
-    /// The stage of transform `number`, which changes pixels, when all of the list are added.
+    /// Returns the stage of transform `number`, which changes pixels. All transforms of the list must be added before.
     fn stage(&self, number: usize) -> DrawStage {
         if !self.is_float(number) {
             return DrawStage::Pixels;

@@ -1,6 +1,6 @@
-//! Random numbers of other distributions than the uniform one, made of a stream's.
+//! Random numbers of other distributions than the uniform one, computed from a stream's.
 //!
-//! Logarithms and cosines are libm's and not the system's, because two machines must not disagree by a last digit.
+//! Logarithms and cosines are libm's instead of the system's, so that all machines get the same last digit.
 
 use base::rng::RandomStream;
 
@@ -10,19 +10,19 @@ pub(super) fn normal(stream: &mut RandomStream) -> f64 {
     radius * libm::cos(std::f64::consts::TAU * stream.unit())
 }
 
-/// Draws weights of the symmetric Dirichlet distribution with parameter `alpha`, above 0, which add up to 1: Gamma
-/// variates divided by their sum.
+/// Draws weights from the symmetric Dirichlet distribution with parameter `alpha`, above 0. They are Gamma variates
+/// divided by their sum, and add up to 1.
 pub(super) fn dirichlet(stream: &mut RandomStream, alpha: f64, count: usize) -> Vec<f64> {
     let logs: Vec<f64> = (0..count).map(|_| log_gamma_variate(stream, alpha)).collect();
-    // With a small alpha all variates may be too small for a float, so that they are compared by their logarithms.
+    // With a small alpha all variates may underflow, so they are compared by their logarithms.
     let largest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let shares: Vec<f64> = logs.iter().map(|log| libm::exp(log - largest)).collect();
     let sum: f64 = shares.iter().sum();
     shares.iter().map(|share| share / sum).collect()
 }
 
-/// Draws the logarithm of a number of the Gamma distribution with this shape (Marsaglia and Tsang, "A Simple Method for
-/// Generating Gamma Variables", 2000; a shape below 1 by their formula with a power of a uniform number).
+/// Draws the logarithm of a number from the Gamma distribution with this shape (Marsaglia and Tsang, "A Simple Method
+/// for Generating Gamma Variables", 2000; a shape below 1 by their formula with a power of a uniform number).
 fn log_gamma_variate(stream: &mut RandomStream, shape: f64) -> f64 {
     if shape < 1.0 {
         let uniform = 1.0 - stream.unit();
@@ -39,7 +39,7 @@ fn log_gamma_variate(stream: &mut RandomStream, shape: f64) -> f64 {
     }
 }
 
-/// Puts `items` into an order of which all are equally likely (Fisher and Yates).
+/// Shuffles `items`; all orders are equally likely (Fisher and Yates).
 pub(super) fn shuffle<T>(stream: &mut RandomStream, items: &mut [T]) {
     for last in (1..items.len()).rev() {
         items.swap(last, stream.below(last as u64 + 1) as usize);

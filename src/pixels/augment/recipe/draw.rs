@@ -1,4 +1,4 @@
-//! Draws the operations on pixels: what a list's transforms do to one image behind its geometry.
+//! Draws the operations on pixels that a list's transforms apply to one image after its geometry.
 
 use super::transform::Transform;
 use super::{DrawStage, DrawnView, FinishedScale, RecipeStep, StepKeys};
@@ -6,7 +6,7 @@ use crate::augment::ImageSize;
 use crate::augment::ops::{ErasedBy, Erasure, PixelOp};
 use base::rng::RandomStream;
 
-/// What one step draws from, and what it adds to.
+/// The random numbers of one step, and the view to which it adds operations.
 pub(super) struct PixelDraw<'a> {
     /// The step's own random numbers.
     pub(super) stream: RandomStream,
@@ -17,11 +17,11 @@ pub(super) struct PixelDraw<'a> {
     drawn: &'a mut DrawnView,
 }
 
-/// Draws what `steps` do to the pixels of `sample`, the `occurrence`-th time that it comes up, and adds it to `drawn`,
-/// whose size is known.
+/// Draws the operations of `steps` on the pixels of `sample`, the `occurrence`-th time that it comes up, and adds them
+/// to `drawn`, whose size is known.
 ///
 /// # Errors
-/// Which step cannot be done to an image of that size, and why.
+/// Which step cannot be applied to an image of that size, and why.
 pub(super) fn pixels<'a>(
     steps: impl Iterator<Item = (&'a RecipeStep, &'a StepKeys)>,
     sample: u64,
@@ -47,12 +47,12 @@ impl PixelDraw<'_> {
         transform.draw(&mut self).map_err(|why| format!("{} {why}", step.transform.name()))
     }
 
-    /// Whether what has this probability happens.
+    /// Returns true with probability `p`.
     pub(super) fn happens(&mut self, p: f64) -> bool {
         self.stream.unit() < p
     }
 
-    /// The size of the image.
+    /// Returns the size of the image.
     pub(super) fn size(&self) -> ImageSize {
         ImageSize { width: self.drawn.width, height: self.drawn.height }
     }
@@ -67,10 +67,10 @@ impl PixelDraw<'_> {
         self.drawn.ops.extend(op);
     }
 
-    /// Adds an operation with this probability.
+    /// Adds an operation with probability `p`.
     ///
     /// # Errors
-    /// None: it ends what draws no more.
+    /// None; the `Result` lets a `draw` end with this call.
     pub(super) fn push_at_random(&mut self, p: f64, op: PixelOp) -> Result<(), String> {
         if self.happens(p) {
             self.push(op);
@@ -78,12 +78,13 @@ impl PixelDraw<'_> {
         Ok(())
     }
 
-    /// Adds a rectangle that is overwritten when the image is finished.
+    /// Adds a rectangle that is overwritten in the finished image.
     pub(super) fn erase(&mut self, erasure: Erasure) {
         self.drawn.erasures.push(erasure);
     }
 
-    /// What finished values are made of those at the step's place; `None` where those are grey levels.
+    /// Returns the normalisation from the step's place to the finished image; `None` if values are grey levels at that
+    /// place.
     pub(super) fn finished(&self) -> Option<FinishedScale> {
         match self.step.stage {
             DrawStage::Finished(scale) => Some(scale),
@@ -91,7 +92,7 @@ impl PixelDraw<'_> {
         }
     }
 
-    /// Draws child number `child` of the step.
+    /// Draws the operations of child number `child` of the step.
     pub(super) fn child(&mut self, child: usize) -> Result<(), String> {
         let of_child = (&self.step.children[child], &self.keys.children[child]);
         pixels(std::iter::once(of_child), self.sample, self.occurrence, self.drawn)
@@ -99,17 +100,17 @@ impl PixelDraw<'_> {
 }
 
 impl DrawnView {
-    /// Mirrors left and right behind what is drawn already.
+    /// Mirrors left and right after the operations drawn so far.
     fn mirror_columns(&mut self) {
         self.ops.push(PixelOp::HorizontalFlip);
-        // Operations come before the finished image, so that rectangles go to the other side by themselves. What is
-        // random in one stays as likely.
+        // Rectangles are overwritten after all operations, so they must move to the other side. Their random values
+        // stay as likely.
         for Erasure { rectangle, .. } in &mut self.erasures {
             rectangle.j = self.width - rectangle.j - rectangle.w;
         }
     }
 
-    /// Mirrors top and bottom behind what is drawn already, as [`DrawnView::mirror_columns`] does left and right.
+    /// Mirrors top and bottom after the operations drawn so far, as [`DrawnView::mirror_columns`] does left and right.
     fn mirror_rows(&mut self) {
         self.ops.push(PixelOp::VerticalFlip);
         for Erasure { rectangle, .. } in &mut self.erasures {
@@ -119,7 +120,7 @@ impl DrawnView {
 }
 
 impl FinishedScale {
-    /// What is written to the finished image where `value` is written at the step's place.
+    /// Returns the value for the finished image that corresponds to `value` at the step's place.
     pub(super) fn finish(&self, value: ErasedBy) -> ErasedBy {
         let Self { mean, std } = self;
         let normalised = |values: [f32; 3]| [0, 1, 2].map(|c| (values[c] - mean[c]) / std[c]);

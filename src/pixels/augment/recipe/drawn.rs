@@ -1,4 +1,4 @@
-//! What was drawn of one image: what each view shows, and what must be decoded for all of them.
+//! The draws for one image: what each view shows, and what must be decoded for all views.
 
 use super::RecipeView;
 use crate::augment::ops::{Erasure, PixelOp};
@@ -14,17 +14,17 @@ pub struct DrawnView {
     pub width: u32,
     /// The number of rows of the output.
     pub height: u32,
-    /// Whether left and right, and whether top and bottom, were mirrored before the image was resized. The nearest
-    /// pixels, by which masks are resized, are others then.
+    /// Whether left and right, and whether top and bottom, were mirrored before the image was resized. Masks are
+    /// resized by nearest pixels, and these are then others.
     pub is_resized_mirrored: [bool; 2],
-    /// Where the image is on the canvas of which `view` is, if it was padded before it was resized. Otherwise the view
-    /// is one of the image itself.
+    /// The position of the image on the canvas of `view`, if it was padded before it was resized. Otherwise the view is
+    /// one of the image itself.
     pub canvas: Option<PaddedCanvas>,
-    /// Whether a transform has dropped each of the sample's boxes; those without a value stay.
+    /// Whether a transform has dropped each of the sample's boxes. Boxes without a value stay.
     pub dropped: Vec<bool>,
-    /// What is done to its grey levels then, in order.
+    /// The operations on its grey levels, in order.
     pub ops: Vec<PixelOp>,
-    /// What is overwritten in the finished image, in order.
+    /// The rectangles that are overwritten in the finished image, in order.
     pub erasures: Vec<Erasure>,
 }
 
@@ -37,8 +37,8 @@ pub struct DrawnViews {
     sheet: Option<CanvasSheet>,
 }
 
-/// The canvases of an image's views, of each only what it needs, one below the other in one picture, so that all views
-/// are made from the same planes.
+/// The canvases of an image's views in one picture, one below the other, so that all views are rendered from the same
+/// planes. Each is reduced to the part that its view needs.
 #[derive(Debug, Clone, PartialEq)]
 struct CanvasSheet {
     whole: Region,
@@ -46,11 +46,11 @@ struct CanvasSheet {
     parts: Vec<Region>,
 }
 
-/// The most pixels of all canvases of an image: a side of each plane of them has 32 bits for its bytes.
+/// The most pixels of all canvases of an image, so that sides and sizes of planes fit 32 bits.
 const MOST_PIXELS: u64 = 1 << 28;
 
 impl DrawnView {
-    /// The first column and row of the source that are resized.
+    /// Returns the first column and row of the source that are resized.
     pub fn first_pixel(&self) -> [u32; 2] {
         let axis = |of: fn(&PaddedCanvas) -> &CanvasAxis, start| {
             self.canvas.as_ref().map_or(start, |on| of(on).first)
@@ -58,15 +58,15 @@ impl DrawnView {
         [axis(|on| &on.x, self.view.x.start), axis(|on| &on.y, self.view.y.start)]
     }
 
-    /// The number of columns and rows of the source that are resized, with the padding around them.
+    /// Returns the numbers of columns and rows of the source that are resized, not counting padding around them.
     pub fn source_pixels(&self) -> [u32; 2] {
         let axis =
             |of: fn(&PaddedCanvas) -> &CanvasAxis, n| self.canvas.as_ref().map_or(n, |on| of(on).length);
         [axis(|on| &on.x, self.view.x.length), axis(|on| &on.y, self.view.y.length)]
     }
 
-    /// The pixels that are added to those of the source before they are resized: left, top, right, bottom. They are
-    /// negative where pixels are taken away that padding has repeated.
+    /// Returns the pixels that are added to those of the source before the resize: left, top, right, bottom. They are
+    /// negative where pixels are cut off that padding has repeated.
     pub fn added_before_resize(&self) -> [i64; 4] {
         let Some(PaddedCanvas { x, y, .. }) = &self.canvas else { return [0; 4] };
         let behind = |on: &CanvasAxis, length| i64::from(length) - i64::from(on.at) - i64::from(on.length);
@@ -76,10 +76,10 @@ impl DrawnView {
 }
 
 impl DrawnViews {
-    /// The views that were drawn of an image of this size for each of `recipes`.
+    /// Combines the views that were drawn of an image of this size, one for each of `recipes`.
     ///
     /// # Errors
-    /// The message why they cannot be made together.
+    /// Why they cannot be rendered together.
     pub(super) fn new(
         mut views: Vec<DrawnView>,
         recipes: &[RecipeView],
@@ -96,30 +96,30 @@ impl DrawnViews {
         Ok(Self { views, image_size, region, sheet })
     }
 
-    /// The part that each view shows, in the order of the recipe.
+    /// Returns the part that each view shows, in the order of the recipe.
     pub fn views(&self) -> &[DrawnView] {
         &self.views
     }
 
-    /// The width and height of the image.
+    /// Returns the width and height of the image.
     pub fn image_size(&self) -> (u32, u32) {
         self.image_size
     }
 
-    /// The region of the image that the views need together, which is decoded.
+    /// Returns the region of the image that must be decoded for all views.
     pub fn region(&self) -> Region {
         self.region
     }
 
-    /// The part of the canvas that the views need, and what of it each needs. `None` where they are of the image
-    /// itself; where one is not, none is.
+    /// Returns the part of the sheet of canvases that the views need, and the part of each view. `None` if the views
+    /// are of the image itself. Either all views are of a canvas, or none is.
     pub fn canvas(&self) -> Option<(Region, &[Region])> {
         self.sheet.as_ref().map(|sheet| (sheet.whole, sheet.parts.as_slice()))
     }
 }
 
 impl DrawnView {
-    /// Makes a view of the image one of a canvas that holds just what is resized of the image.
+    /// Turns a view of the image into one of a canvas that holds exactly the part of the image that is resized.
     fn lay_on_canvas(&mut self) {
         if self.canvas.is_none() {
             let View { x, y, padding, .. } = &mut self.view;
@@ -133,10 +133,11 @@ impl DrawnView {
 }
 
 impl CanvasSheet {
-    /// Gives each of the `views` of canvases a place for what it has `needed` of its own, and says in that place what
-    /// it needs of the image.
+    /// Places the part of its canvas that each view has `needed` on the sheet. Then replaces it in `needed` by the part
+    /// of the image that it shows.
     fn new(views: &mut [DrawnView], needed: &mut [Region]) -> Result<Self, String> {
-        // A view's first pixel may lie before what it needs, and no pixel has a negative number.
+        // A view's first pixel may be before its part, and must not get a negative number. So the sheet begins at an
+        // offset.
         let far = |of: fn(&Region) -> u32| needed.iter().map(of).max().unwrap_or(0);
         let (x, y) = (far(|region| region.x), far(|region| region.y));
         let (width, rows) =

@@ -1,12 +1,12 @@
-//! Geometry of one image folded into one view: crops, at most one resize, padding and mirroring become a source
-//! range, a length after the resize and an offset along each axis, so that every pixel is sampled once. Where an image
-//! is resized together with padding, the range is one of a canvas on which the image lies.
+//! Folds the geometry of one image into one view. Crops, at most one resize, padding and mirroring become a source
+//! range, a length after the resize and an offset along each axis, so that every pixel is sampled once. If an image is
+//! resized together with padding, the range is one of a canvas that the image is on.
 
 use super::transform::LARGEST_SIDE;
 use crate::augment::{Axis, CanvasAxis, Filter, ImageSize, PaddedCanvas, Padding, View};
 
-/// One axis after some steps: the fields of [`Axis`], the length that the image has now, and whether it is mirrored.
-/// First and last are those of the image as it is then.
+/// One axis after some steps: the fields of [`Axis`], the current length of the image, and whether it is mirrored.
+/// Steps count pixels in the current, maybe mirrored image; the fields count them in the direction of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Side {
     start: u32,
@@ -14,12 +14,12 @@ struct Side {
     resized: u32,
     offset: i64,
     now: u32,
-    /// What of the range was resized, where that is more than the range itself: the first pixel, counted from the
-    /// range's first, and the number of pixels.
+    /// The part of the axis that was resized, if it exceeds the range: its first pixel, counted from the first of the
+    /// range, and its number of pixels.
     canvas: Option<(i64, u32)>,
     is_resized: bool,
     is_mirrored: bool,
-    /// Whether it was mirrored when it was resized.
+    /// Whether it was already mirrored when it was resized.
     is_resized_mirrored: bool,
 }
 
@@ -38,7 +38,7 @@ impl Side {
         }
     }
 
-    /// Whether the image still is a range of the source's own pixels along this axis, neither resized nor padded.
+    /// Returns whether the image is still a range of the source's pixels along this axis, neither resized nor padded.
     fn is_source(&self) -> bool {
         !self.is_resized && self.offset == 0 && self.now == self.resized
     }
@@ -94,7 +94,7 @@ impl Side {
         Axis { start, length, resized, offset: offset as i32, filled: [0; 2] }
     }
 
-    /// The axis as one of a canvas, and where the image is on that.
+    /// Returns the axis as one of a canvas, and the position of the image on the canvas.
     fn axis_on_canvas(&self, filter: Filter, padding: Padding) -> (Axis, CanvasAxis) {
         let (from, length) = self.canvas.unwrap_or((0, self.length));
         let mut axis = Axis { start: 0, length, ..self.axis() };
@@ -107,7 +107,7 @@ impl Side {
     }
 }
 
-/// The longest side of an image with its padding, before it is cut: every later coordinate fits an i32.
+/// The longest side of an image with its padding, before it is cut. It lets every later coordinate fit an i32.
 const MOST_PADDED: u64 = 1 << 30;
 
 /// The geometry of an image after some steps.
@@ -138,7 +138,7 @@ impl Fold {
         self.y.is_mirrored = !self.y.is_mirrored;
     }
 
-    /// Takes the part [left, top, width, height], which lies inside.
+    /// Takes the part [left, top, width, height], which must be inside.
     pub(super) fn crop(&mut self, [left, top, width, height]: [u32; 4]) {
         self.x.crop(left, width);
         self.y.crop(top, height);
@@ -147,7 +147,7 @@ impl Fold {
     /// Resamples to this size.
     ///
     /// # Errors
-    /// The message why that cannot be folded into the steps so far, to follow the transform's name.
+    /// Why the resize cannot be folded into the steps so far. The message continues the transform's name.
     pub(super) fn resize(&mut self, ImageSize { width, height }: ImageSize) -> Result<(), String> {
         self.x.resize(width)?;
         self.y.resize(height)
@@ -158,7 +158,7 @@ impl Fold {
         [self.x.is_resized_mirrored, self.y.is_resized_mirrored]
     }
 
-    /// Adds this number of pixels at the [left, top, right, bottom], of the kind that `padding` says.
+    /// Adds [left, top, right, bottom] pixels of this kind of padding.
     ///
     /// # Errors
     /// The message of [`Fold::resize`].
@@ -184,7 +184,8 @@ impl Fold {
         self.y.pad(top, bottom)
     }
 
-    /// The steps so far as one view, and the canvas that it is of, if they resize padding; `fill` is its colour.
+    /// Returns the steps so far as one view. If they resize padding, also returns the view's canvas, whose colour is
+    /// `fill`.
     pub(super) fn view(
         &self,
         filter: Filter,
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
     use base::rng::{RandomKey, RandomStream, Use};
 
-    /// The pixel of the source that each pixel of the output shows, computed step by step; -1 for padding.
+    /// The source pixel that each pixel of the output shows, computed step by step; -1 for padding.
     struct Steps {
         rows: Vec<Vec<(i64, i64)>>,
     }
@@ -241,7 +242,7 @@ mod tests {
         }
     }
 
-    /// The pixel of the source that each pixel of the view shows, of an image that is not resized.
+    /// Returns the source pixel that each pixel of the view shows, for an image that is not resized.
     fn shown(fold: &Fold) -> Vec<Vec<(i64, i64)>> {
         let ImageSize { width, height } = fold.size();
         let (view, _) = fold.view(Filter::default(), Padding::default(), [0; 3]);
@@ -270,7 +271,7 @@ mod tests {
         random.below(u64::from(most) + 1) as u32
     }
 
-    /// Random crops and mirrorings, then paddings, then crops are the same, pixel for pixel, folded and step by step.
+    /// Random crops and mirrorings, then paddings, then crops give the same pixels folded and step by step.
     #[test]
     fn crops_padding_and_mirroring_are_what_they_are_one_after_another() {
         let seed = std::env::var("FORELOAD_SEED").map_or(1, |seed| seed.parse().unwrap());
@@ -313,14 +314,14 @@ mod tests {
         fold.crop([1, 2, 16, 16]);
         let (view, canvas) = fold.view(Filter::Bicubic, Padding::Edge, [0; 3]);
         assert_eq!(canvas, None);
-        // Mirrored: 10 from the right edge, then 1 from the right of what was resized.
+        // Mirrored: 10 from the right edge, then 1 from the right of the resized image.
         assert_eq!(view.x, Axis { start: 30, length: 60, resized: 30, offset: 13, filled: [0; 2] });
         assert_eq!(view.y, Axis { start: 5, length: 40, resized: 20, offset: 2, filled: [0; 2] });
         assert_eq!((view.flip, view.filter, view.padding), (true, Filter::Bicubic, Padding::Edge));
     }
 
-    /// A canvas of 24×20 pixels, on which the image is mirrored and lies 4 from the left; 20 of them, without the first
-    /// two, are resized.
+    /// On a canvas of 24×20 pixels the mirrored image is 4 from the left. 20 columns, without the first two, are
+    /// resized.
     #[test]
     fn padding_before_the_resize_makes_a_canvas() {
         let mut fold = Fold::new(size(14, 20));
@@ -331,14 +332,14 @@ mod tests {
         fold.resize(size(10, 10)).unwrap();
         fold.crop([0, 1, 10, 8]);
         let (view, canvas) = fold.view(Filter::Nearest, Padding::Constant, [1, 2, 3]);
-        // The canvas is not mirrored: the pixels that were behind come first.
+        // The canvas is not mirrored, so the pixels of the right margin come first.
         let x = CanvasAxis { first: 2, length: 12, at: 6 };
         let y = CanvasAxis { first: 0, length: 20, at: 0 };
         assert_eq!(canvas, Some(PaddedCanvas { x, y, padding: Padding::Constant, fill: [1, 2, 3] }));
         assert_eq!(view.x, Axis { start: 0, length: 20, resized: 10, offset: 0, filled: [3, 1] });
         assert_eq!(view.y, Axis { start: 0, length: 20, resized: 10, offset: 1, filled: [0; 2] });
         assert!(view.flip);
-        // What is cut out of the image itself needs no canvas.
+        // A part of the image itself needs no canvas.
         let mut inside = Fold::new(size(14, 20));
         inside.pad([4; 4], Padding::Constant).unwrap();
         inside.crop([6, 7, 8, 9]);

@@ -1,4 +1,4 @@
-//! The geometry of a recipe: which transforms can follow one another, and what view of an image they draw.
+//! The geometry of a recipe: which transforms can follow one another, and which view of an image they draw.
 
 use super::DrawnView;
 use super::fold::Fold;
@@ -6,42 +6,43 @@ use super::transform::{LARGEST_SIDE, Transform};
 use crate::augment::{BoxFormat, Filter, ImageSize, Padding};
 use base::rng::RandomStream;
 
-/// What a list does to an image's grid of pixels. It folds into one view of any image that is large enough, because the
-/// builder refuses every list that does not.
+/// The changes that a list makes to an image's grid of pixels. They fold into one view of any image that is large
+/// enough, because the builder refuses every list that does not.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Geometry {
     filter: Filter,
     padding: Padding,
     fill: [u8; 3],
-    /// The transform that chose `padding` and `fill`; empty where none does.
+    /// The transform that chose `padding` and `fill`; empty if none did.
     padded_by: &'static str,
-    /// The transform that pads before one that resizes.
+    /// The transform that pads before a resize.
     resizes_padding_of: Option<&'static str>,
     /// Whether images may be padded before they are resized.
     may_resize_padding: bool,
     size: Option<ImageSize>,
 }
 
-/// Adds one transform after another. Each joins by the methods that say what it does to the grid of pixels.
+/// Builds a [`Geometry`] from one transform after another. Each describes its change of the grid by the builder's
+/// methods.
 #[derive(Debug, Default)]
 pub(super) struct GeometryBuilder {
     made: Geometry,
-    /// The transform that joins.
+    /// The transform that is added now.
     name: &'static str,
     grid: Grid,
-    /// The transform that made the grid what it is.
+    /// The transform that gave the grid its state.
     by: &'static str,
     is_resampled: bool,
-    /// Whether a transform may have padded the grid, or what it is a part of.
+    /// Whether a transform may have padded the grid, or the one that it was cut from.
     may_be_padded: bool,
-    /// The transform that mirrors, if one does.
+    /// The transform that mirrors, if there is one.
     mirrored_by: Option<&'static str>,
 }
 
 /// The state of the grid of pixels after some steps, which decides what may be padded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Grid {
-    /// The grid of the source or a part of it, or the one that a resize made.
+    /// The source's grid, a part of it, or the grid that a resize made.
     #[default]
     Whole,
     /// A grid with padding around it.
@@ -51,10 +52,10 @@ enum Grid {
 }
 
 impl GeometryBuilder {
-    /// Adds a transform; one that does not change geometry does nothing here.
+    /// Adds a transform. One that does not change geometry is ignored.
     ///
     /// # Errors
-    /// The message why the transform cannot follow those before it and what to do, to follow the transform's name.
+    /// Why the transform cannot follow those before it, and what to do. The message continues the transform's name.
     pub(super) fn add(&mut self, transform: &Transform) -> Result<(), String> {
         let Some(geometry) = transform.geometry() else { return Ok(()) };
         self.name = transform.name();
@@ -67,15 +68,15 @@ impl GeometryBuilder {
         }
     }
 
-    /// The size of the image so far, where every image has the same.
+    /// Returns the size of the image so far, if every image has the same.
     pub(super) fn size(&self) -> Option<ImageSize> {
         self.made.size
     }
 
-    /// Resamples the grid to `size`, which is `None` where each image gets one of its own.
+    /// Resamples the grid to `size`, or if that is `None`, to a size of its own for each image.
     ///
     /// # Errors
-    /// The message why it cannot be resampled after what comes before.
+    /// Why it cannot be resampled after the transforms before.
     pub(super) fn resample(&mut self, filter: Filter, size: Option<ImageSize>) -> Result<(), String> {
         let by = self.by;
         if self.is_resampled {
@@ -96,10 +97,10 @@ impl GeometryBuilder {
         Ok(())
     }
 
-    /// Pads the grid. What that makes of its size, [`GeometryBuilder::resize_grid`] says.
+    /// Pads the grid. [`GeometryBuilder::resize_grid`] sets the new size.
     ///
     /// # Errors
-    /// The message why it cannot be padded after what comes before.
+    /// Why it cannot be padded after the transforms before.
     pub(super) fn pad(&mut self, padding: Padding, fill: [u8; 3]) -> Result<(), String> {
         let (name, by, padded_by) = (self.name, self.by, self.made.padded_by);
         if self.grid == Grid::Cut {
@@ -119,17 +120,17 @@ impl GeometryBuilder {
         Ok(())
     }
 
-    /// Says what padding makes of the size that every image has.
+    /// Sets how padding changes the size that every image has.
     pub(super) fn resize_grid(&mut self, after: impl FnOnce(ImageSize) -> Option<ImageSize>) {
         self.made.size = self.made.size.and_then(after);
     }
 
-    /// Says that small images are padded with black.
+    /// Records that small images are padded with black.
     pub(super) fn may_pad(&mut self) {
         self.may_be_padded = true;
     }
 
-    /// Takes a part of the grid, of `size` where every image has the same.
+    /// Cuts a part out of the grid, of `size` if every image has the same.
     pub(super) fn cut(&mut self, size: Option<ImageSize>) {
         if self.is_resampled || self.grid != Grid::Whole {
             (self.grid, self.by) = (Grid::Cut, self.name);
@@ -142,13 +143,13 @@ impl GeometryBuilder {
         self.mirrored_by = Some(self.name);
     }
 
-    /// The geometry of all transforms that were added.
+    /// Returns the geometry of all added transforms.
     pub(super) fn finish(self) -> Geometry {
         self.made
     }
 }
 
-/// What a transform of geometry draws from, and what it changes.
+/// The image so far and the random numbers of one transform of geometry.
 pub(super) struct GeometryDraw<'a> {
     /// The transform's own random numbers.
     pub(super) stream: RandomStream,
@@ -160,13 +161,13 @@ pub(super) struct GeometryDraw<'a> {
 }
 
 impl GeometryDraw<'_> {
-    /// The transform of the list that pads otherwise than with black, if one does.
+    /// Returns the transform of the list that pads with anything but black, if there is one.
     pub(super) fn padded_otherwise_by(&self) -> Option<&'static str> {
         let Geometry { padding, fill, padded_by, .. } = self.list;
         ((*padding, *fill) != (Padding::Constant, [0; 3])).then_some(padded_by)
     }
 
-    /// The sample's boxes, left, top, right and bottom, where the steps so far have put them.
+    /// Returns the sample's boxes (left, top, right, bottom) after the steps so far.
     pub(super) fn boxes(&mut self) -> Vec<[f32; 4]> {
         let so_far = self.list.drawn(self.fold, std::mem::take(self.dropped));
         let mut boxes = self.boxes.to_vec();
@@ -175,39 +176,40 @@ impl GeometryDraw<'_> {
         boxes
     }
 
-    /// Says which of the sample's boxes are dropped.
+    /// Sets which of the sample's boxes are dropped.
     pub(super) fn drop_boxes(&mut self, dropped: Vec<bool>) {
         *self.dropped = dropped;
     }
 }
 
 impl Geometry {
-    /// The size of the output, where every image has the same; `None` where each has its own.
+    /// Returns the size of the output if all images have the same; `None` if each has its own.
     pub(super) fn size(&self) -> Option<ImageSize> {
         self.size
     }
 
-    /// The transform that pads before one that resizes, so that images are resized with their padding.
+    /// Returns the transform that pads before a resize, so that images are resized with their padding.
     pub(super) fn resizes_padding_of(&self) -> Option<&'static str> {
         self.resizes_padding_of
     }
 
-    /// Whether images may be resized with their padding: small ones may where CenterCrop comes before a resize, too.
+    /// Returns whether images may be resized with their padding. Small images may be, too, if CenterCrop is before a
+    /// resize.
     pub(super) fn may_resize_padding(&self) -> bool {
         self.may_resize_padding
     }
 
-    /// Grey levels of constant padding: R, G, B.
+    /// Returns the grey levels of constant padding: R, G, B.
     pub(super) fn fill(&self) -> [u8; 3] {
         self.fill
     }
 
     /// Draws the view of an image of `size`. `steps` are the list's transforms, each with its random numbers; those
-    /// that do not change geometry do nothing here. `boxes` are the sample's, left, top, right and bottom in pixels of
-    /// the image.
+    /// that do not change geometry are ignored. `boxes` are the sample's: left, top, right and bottom in pixels of the
+    /// image.
     ///
     /// # Errors
-    /// The message which transform cannot be done to an image of that size, and why.
+    /// Which transform cannot be applied to an image of that size, and why.
     pub(super) fn draw<'a>(
         &self,
         steps: impl Iterator<Item = (&'a Transform, RandomStream)>,
@@ -235,7 +237,7 @@ impl Geometry {
         Ok(self.drawn(&fold, dropped))
     }
 
-    /// What is drawn of an image whose geometry is `fold`, of whose boxes some are `dropped`.
+    /// Returns the view of an image whose geometry is `fold`. `dropped` says which boxes are dropped.
     fn drawn(&self, fold: &Fold, dropped: Vec<bool>) -> DrawnView {
         let (view, canvas) = fold.view(self.filter, self.padding, self.fill);
         let (ImageSize { width, height }, is_resized_mirrored) = (fold.size(), fold.is_resized_mirrored());

@@ -1,9 +1,9 @@
-//! What is done to an image: a list of transforms by torchvision v2's names, checked and compiled once into what
-//! is run: geometry, which folds into one [`View`](crate::augment::View), then operations on pixels, then the element
-//! type and its scale.
+//! Recipes: a list of transforms with torchvision v2's names, checked and compiled once. A recipe runs as geometry,
+//! which folds into one [`View`](crate::augment::View), then operations on pixels, then the element type and its scale.
 //!
-//! Every transform draws from a random stream of its own, keyed by the view, its kind, and which of its kind it is in
-//! the list: adding a transform or a view changes no other's numbers.
+//! Every random number is a function of (seed, epoch, sample, occurrence, field, view, transform). Every transform
+//! draws from its own random stream, keyed by the view, the transform's kind, and its number among those of its kind in
+//! the list. So adding a transform or a view changes no other's numbers.
 
 mod boxes;
 mod compile;
@@ -42,7 +42,7 @@ pub struct Recipe {
     is_plural: bool,
 }
 
-/// The compiled list of one view, each of which makes an image.
+/// The compiled list of one view, which makes one image.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecipeView {
     /// The numbers of its list and of the view in that list.
@@ -50,44 +50,44 @@ pub struct RecipeView {
     /// All transforms of the list, in order.
     steps: Vec<RecipeStep>,
     geometry: Geometry,
-    /// The output of the pass, of 0 × 0 pixels where each image has a size of its own.
+    /// The output of the pass, of 0 × 0 pixels if each image has its own size.
     output: Output,
 }
 
-/// A transform of a list, with its place among those of its kind, by which its random numbers are keyed.
+/// A transform of a list, with its number among those of its kind, which is part of the key of its random numbers.
 #[derive(Debug, Clone, PartialEq)]
 struct RecipeStep {
     transform: Transform,
     nth: u32,
     stage: DrawStage,
-    /// The steps of which this one applies some.
+    /// The steps inside of a container, which applies some of them.
     children: Vec<RecipeStep>,
 }
 
-/// Where a step draws.
+/// The stage in which a step draws.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum DrawStage {
-    /// In the geometry, if anything.
+    /// In the geometry, if at all.
     Geometry,
-    /// Behind it: it draws operations on pixels.
+    /// After the geometry: it draws operations on pixels.
     Pixels,
-    /// At the end: it draws what is overwritten in the finished image.
+    /// At the end: it draws rectangles that are overwritten in the finished image.
     Finished(FinishedScale),
 }
 
-/// What becomes of the values at a step's place by the Normalize behind it: the mean is subtracted, and the difference
-/// divided by the deviation. Without one, these are 0 and 1.
+/// The Normalize after a step: the mean is subtracted from values at the step's place, and the difference is divided by
+/// the standard deviation. Without a Normalize, these are 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct FinishedScale {
     mean: [f32; 3],
     std: [f32; 3],
 }
 
-/// The keys of one epoch: for each view, and each of its steps, the streams of all samples.
+/// The keys of one epoch: for each view and each of its steps, the keys of all samples' streams.
 #[derive(Debug, Clone)]
 pub struct RecipeKeys(Vec<Vec<StepKeys>>);
 
-/// The keys of a step, and of those within it.
+/// The keys of a step, and of the steps inside of it.
 #[derive(Debug, Clone, PartialEq)]
 struct StepKeys {
     own: RandomKey,
@@ -95,10 +95,10 @@ struct StepKeys {
 }
 
 impl Recipe {
-    /// Compiles lists of transforms; `format` and `fidelity` are those of all views.
+    /// Compiles lists of transforms. `format` and `fidelity` are the same for all views.
     ///
     /// # Errors
-    /// [`Error::Config`] for `transforms`, naming the transform that cannot be done, and what to do.
+    /// [`Error::Config`] for `transforms`. It names the transform that is impossible, and says what to do.
     pub fn new(request: &Transforms, format: MemoryFormat, fidelity: Fidelity) -> Result<Self> {
         request.check()?;
         let mut views = Vec::new();
@@ -116,7 +116,7 @@ impl Recipe {
         &self.views
     }
 
-    /// Whether batches hold a tuple of views, even of one.
+    /// Whether batches hold a tuple of views, even for a single one.
     pub fn is_plural(&self) -> bool {
         self.is_plural
     }
@@ -131,21 +131,21 @@ impl Recipe {
         self.parts(&RandomKey::new(&[], seed, epoch, Use::Augment))
     }
 
-    /// The keys for an image `field` that comes after the first, which share no random numbers with those of any other.
+    /// The keys for an image `field` after the first. No other field has the same random numbers.
     pub fn keys_of_field(&self, seed: u64, epoch: u64, field: &str) -> RecipeKeys {
         self.parts(&RandomKey::new(&[], seed, epoch, Use::Augment).of_field(field))
     }
 
-    /// The part of `all` that belongs to each step of each view.
+    /// Derives the keys of each step of each view from `all`.
     fn parts(&self, all: &RandomKey) -> RecipeKeys {
         RecipeKeys(self.views.iter().map(|view| StepKeys::of(&view.steps, view.id, all)).collect())
     }
 
-    /// Draws what the views show of an image of `width` × `height` pixels, the `occurrence`-th time that `sample` comes
-    /// up in the epoch of `keys`. The sample has no boxes.
+    /// Draws what the views show of an image of `size` (width, height), the `occurrence`-th time that `sample` comes up
+    /// in the epoch of `keys`. The sample has no boxes.
     ///
     /// # Errors
-    /// [`Error::Config`] for `transforms`: one of them cannot be done to an image of that size.
+    /// [`Error::Config`] for `transforms`: one of them cannot be applied to an image of that size.
     pub fn draw(
         &self,
         keys: &RecipeKeys,
@@ -156,8 +156,8 @@ impl Recipe {
         self.draw_beside(keys, sample, occurrence, size, &[])
     }
 
-    /// Draws as [`Recipe::draw`] does for a sample with these `boxes`, by which transforms may choose: left, top, right
-    /// and bottom in pixels of the image.
+    /// Draws as [`Recipe::draw`] does, for a sample with `boxes` by which transforms may choose. These are left, top,
+    /// right and bottom in pixels of the image.
     ///
     /// # Errors
     /// The errors of [`Recipe::draw`].
@@ -186,26 +186,26 @@ impl Recipe {
         drawn.map_err(|why| Error::config("transforms", why))
     }
 
-    /// The name of a transform that chooses by the sample's boxes, if there is one.
+    /// Returns the name of a transform that chooses by the sample's boxes, if there is one.
     pub fn chooses_by_boxes(&self) -> Option<&'static str> {
         let mut steps = self.views.iter().flat_map(|view| &view.steps);
         steps.find(|step| step.transform.chooses_by_boxes()).map(|step| step.transform.name())
     }
 
-    /// The name of a transform that pads images which are resized then, with their padding; `None` where there is none.
+    /// Returns the name of a transform that pads images before they are resized; `None` if there is none.
     pub fn resizes_padding_of(&self) -> Option<&'static str> {
         self.views.iter().find_map(|view| view.geometry.resizes_padding_of())
     }
 
-    /// Whether images may be resized with padding, be it because they are too small for what crops them.
+    /// Returns whether images may be resized with padding, also because they are smaller than a crop.
     pub fn may_resize_padding(&self) -> bool {
         self.views.iter().any(|view| view.geometry.may_resize_padding())
     }
 }
 
 impl Recipe {
-    /// The operations and the erasures that the first view draws in epoch 0 for each of `samples` samples of `size`,
-    /// their width and height: a JSON list of pairs of lists.
+    /// Returns the operations and the erasures that the first view draws in epoch 0 for each of `samples` samples of
+    /// `size` (width, height), as a JSON list of pairs of lists.
     ///
     /// # Errors
     /// The errors of [`Recipe::draw`].
@@ -222,36 +222,36 @@ impl Recipe {
 }
 
 impl RecipeView {
-    /// The size of the output, where every image has the same; `None` where each has its own.
+    /// Returns the size of the output if all images have the same; `None` if each has its own.
     pub fn size(&self) -> Option<ImageSize> {
         self.geometry.size()
     }
 
-    /// The output for each image, of 0 × 0 pixels where each has [a size](RecipeView::size) of its own.
+    /// Returns the output of all images, of 0 × 0 pixels if each has its own [size](RecipeView::size).
     pub fn fixed_output(&self) -> &Output {
         &self.output
     }
 
-    /// The output that operations on pixels work on: grey levels, a plane for each colour. `None` for a list without
-    /// such.
+    /// Returns the output that operations on pixels work on: a plane of grey levels for each colour. `None` for a list
+    /// without such operations.
     pub(super) fn levels(&self) -> Option<Output> {
         let levels = || Output { dtype: DType::U8, format: MemoryFormat::Nchw, ..self.output.clone() };
         self.steps.iter().any(RecipeStep::changes_levels).then(levels)
     }
 
-    /// The most chains of operations that an image goes through side by side, before they are mixed.
+    /// Returns the largest number of chains of operations whose results are mixed.
     pub(super) fn most_chains(&self) -> usize {
         self.steps.iter().map(|step| step.transform.most_chains()).max().unwrap_or(0)
     }
 
-    /// The output for one image.
+    /// Returns the output of one image.
     pub fn output(&self, drawn: &DrawnView) -> Output {
         Output { height: drawn.height, width: drawn.width, ..self.output.clone() }
     }
 }
 
 impl RecipeStep {
-    /// Whether the step, or one within it, draws operations on grey levels.
+    /// Returns whether the step, or one inside of it, draws operations on grey levels.
     fn changes_levels(&self) -> bool {
         match self.children.as_slice() {
             [] => self.stage == DrawStage::Pixels,
@@ -261,11 +261,11 @@ impl RecipeStep {
 }
 
 impl StepKeys {
-    /// The keys of steps that are keyed by `id` within `all`.
+    /// Derives the keys of steps from `all`, with `id`.
     fn of(steps: &[RecipeStep], id: [u32; 2], all: &RandomKey) -> Vec<Self> {
         let keys = |step: &RecipeStep| {
             let own = all.part(id, step.transform.name(), step.nth);
-            // What stands within a step is keyed by that step alone, which knows its view.
+            // Steps inside of a step are keyed by that step, whose key includes the view.
             Self { children: Self::of(&step.children, [0, 0], &own), own }
         };
         steps.iter().map(keys).collect()

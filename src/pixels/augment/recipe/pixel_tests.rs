@@ -1,4 +1,4 @@
-//! What transforms of pixels draw, where they may stand, and in what words they are refused.
+//! Tests of transforms of pixels: what they draw, where they may be in a list, and the messages of refused lists.
 
 use super::tests::{drawn, recipe, refusal};
 use super::*;
@@ -6,7 +6,7 @@ use crate::augment::ops::{ErasedBy, PixelOp, Rectangle};
 
 const SIZE: (u32, u32) = (60, 40);
 
-/// What a list that follows a resize to 30 × 20 pixels draws for 400 samples.
+/// Returns what a list after a resize to 30 × 20 pixels draws for 400 samples.
 fn many(list: &str) -> Vec<DrawnView> {
     let recipe = recipe(&format!(r#"[{{"Resize": {{"size": [20, 30]}}}}, {list}]"#));
     (0..400).map(|sample| drawn(&recipe, sample, SIZE)).collect()
@@ -25,7 +25,7 @@ fn a_fixed_factor_is_drawn_for_every_image_and_is_not_random() {
     let fixed = r#"{"ColorJitter": {"brightness": [1.5, 1.5]}}"#;
     assert!(ops(fixed).iter().all(|ops| *ops == [PixelOp::AdjustBrightness { brightness_factor: 1.5 }]));
     assert!(!is_random(fixed));
-    // A factor that changes nothing is left out, as torchvision leaves it out.
+    // A factor that changes nothing is left out, as in torchvision.
     let none = r#"{"ColorJitter": {"brightness": [1, 1], "contrast": null, "hue": 0}}"#;
     assert!(ops(none).iter().all(Vec::is_empty));
     assert!(!is_random(none) && is_random(r#"{"ColorJitter": {"brightness": 0.1}}"#));
@@ -34,7 +34,7 @@ fn a_fixed_factor_is_drawn_for_every_image_and_is_not_random() {
     assert!(is_random(r#"{"RandomApply": {"transforms": [{"Grayscale": {}}]}}"#));
 }
 
-/// The numbers of transforms within others, of policies and of other distributions than the uniform one.
+/// The numbers of nested transforms, of policies, and of other distributions than the uniform one.
 #[test]
 fn draws_of_pixels_are_what_they_were_when_they_were_promised() {
     let jitter = r#"{"ColorJitter": {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}}"#;
@@ -98,7 +98,7 @@ fn jitter_draws_every_order_and_factors_within_bounds() {
     assert_eq!(orders.len(), 24);
 }
 
-/// A transform beside another, within a container or beside it, changes no draw of the other.
+/// Another transform in the list, or in the same container, changes no draw of a transform.
 #[test]
 fn what_stands_beside_changes_no_draws() {
     let jitter = r#"{"ColorJitter": {"brightness": 0.4, "hue": 0.1}}"#;
@@ -111,7 +111,7 @@ fn what_stands_beside_changes_no_draws() {
         let rest: Vec<_> = two.iter().filter(|op| **op != PixelOp::Invert).collect();
         assert_eq!(one.iter().collect::<Vec<_>>(), rest);
     }
-    // What stands within is keyed by what it stands in, and draws other numbers than alone.
+    // Nested transforms are keyed by their container, and draw other numbers than alone.
     assert!(one.iter().flatten().zip(alone.iter().flatten()).any(|(within, alone)| within != alone));
     let always = format!(r#"{{"RandomApply": {{"transforms": [{jitter}], "p": 1}}}}"#);
     let twice = ops(&format!("{always}, {always}"));
@@ -139,11 +139,11 @@ fn containers_choose_as_often_as_they_are_told() {
             .map(|ops| format!("{ops:?}"))
             .collect();
     assert_eq!(orders.len(), 6);
-    // No transforms at all are nothing.
+    // An empty list does nothing.
     assert!(ops(r#"{"RandomApply": {"transforms": [], "p": 1}}"#).iter().all(Vec::is_empty));
 }
 
-/// Mirroring is part of the geometry where that gives the same, and an operation behind what it would change.
+/// Mirroring is part of the geometry where that gives the same, and otherwise an operation.
 #[test]
 fn mirroring_moves_to_the_geometry_where_it_may() {
     let flip = r#"{"RandomHorizontalFlip": {}}"#;
@@ -197,7 +197,7 @@ fn erasing_writes_levels_or_finished_values_on_the_scale_of_its_place() {
     assert_eq!(noise(&before), ([-2.0, -0.5, 0.0], [4.0, 2.0, 0.5]));
     let ErasedBy::Values([r, g, b]) = values(&behind(r#""color""#)) else { panic!("no colour") };
     assert!(r != g && g != b && [r, g, b].iter().all(|value| value.abs() < 6.0));
-    // Each image has noise of its own.
+    // Each image has its own noise.
     let keys: std::collections::BTreeSet<String> =
         many(&behind(r#""random""#)).iter().map(|drawn| format!("{:?}", drawn.erasures)).collect();
     assert!(keys.len() > 390);
@@ -247,7 +247,7 @@ fn an_image_that_is_too_small_for_a_filter_is_named() {
     assert!(blur.draw(&blur.keys(0, 0), 0, 0, (2, 12)).is_ok());
 }
 
-/// What is refused, and the words that say where and what to do.
+/// Lists that are refused, and the words of the message that say where and what to do.
 const REFUSED: &[(&str, &str)] = &[
     (
         r#"[{"ColorJitter": {"brightness": -0.1}}]"#,

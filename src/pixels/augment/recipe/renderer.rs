@@ -6,7 +6,7 @@ use crate::augment::ops::{PixelPass, erase};
 use crate::decode::Planes;
 use base::simd::Level;
 
-/// Renders the views of a recipe, one image after another; owns tables and scratch memory. Each thread has one.
+/// Renders the views of a recipe, one image after another. It owns tables and scratch memory; each thread has one.
 #[derive(Debug)]
 pub struct Renderer {
     /// A renderer for each list of views.
@@ -21,20 +21,21 @@ struct ListRenderer {
     level: Level,
     /// Writes the output.
     augmenter: Augmenter,
-    /// Of lists that change pixels behind the geometry.
+    /// For lists that change pixels after the geometry.
     levels: Option<LevelsRenderer>,
 }
 
-/// Makes the grey levels that operations change, between the resize and the output.
+/// Renders the grey levels that operations change, between the resize and the output.
 #[derive(Debug)]
 struct LevelsRenderer {
-    /// Writes the levels, a plane of each colour.
+    /// Writes the levels, a plane for each colour.
     augmenter: Augmenter,
     pass: PixelPass,
 }
 
 impl Renderer {
-    /// A renderer of `recipe`, with the instructions of `level` or the best below it that this processor has.
+    /// Creates a renderer of `recipe`, with the instructions of `level`, or of the best level below it that this
+    /// processor supports.
     pub fn new(recipe: &Recipe, level: Level) -> Self {
         let mut lists: Vec<ListRenderer> = Vec::new();
         let mut list_of = Vec::new();
@@ -48,7 +49,8 @@ impl Renderer {
         Self { lists, list_of }
     }
 
-    /// Makes images stay in the caches, for who reads them again at once. Otherwise large ones are written past them.
+    /// Sets whether images stay in the caches because they are read again soon. Otherwise large images are written past
+    /// the caches.
     #[must_use]
     pub fn kept_in_caches(mut self, kept: bool) -> Self {
         for list in &mut self.lists {
@@ -57,11 +59,11 @@ impl Renderer {
         self
     }
 
-    /// Writes the image of view number `view`, which was `drawn`, to `out`: exactly
+    /// Writes the image of view number `view`, as it was `drawn`, to `out`: exactly
     /// [`Output::bytes`](crate::augment::Output::bytes) bytes of [`RecipeView::output`], all of which are written.
     ///
     /// # Panics
-    /// As [`Augmenter::render`], when `planes` do not hold [`DrawnViews::region`](super::DrawnViews::region), or
+    /// If `planes` do not hold [`DrawnViews::region`](super::DrawnViews::region), as for [`Augmenter::render`], or if
     /// there is no such view.
     pub fn render(&mut self, view: usize, planes: &Planes, drawn: &DrawnView, out: &mut [u8]) {
         self.lists[self.list_of[view]].render(planes, drawn, out);

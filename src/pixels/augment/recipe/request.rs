@@ -1,5 +1,5 @@
-//! What a user asks for of images: lists of transforms, views, and which images are meant, as one JSON text that goes
-//! from Python or a file to here.
+//! The user's request for images: lists of transforms, views, and the fields that they are for, as one JSON text from
+//! Python or a file.
 
 use super::transform::{BadParameter, Transform};
 use base::error::{Error, Result};
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Several views of an image, each of which is an independent draw of one list.
+/// Several views of an image. Each is an independent draw of the same list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Views {
     /// The number of views.
@@ -17,10 +17,10 @@ pub struct Views {
     pub transforms: Vec<Transform>,
 }
 
-/// What a user asks for: one list for one image, or views of it.
+/// The user's request: one list for one image, or several views of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transforms {
-    /// Whether batches hold a tuple of views, even of one.
+    /// Whether batches hold a tuple of views, even for a single one.
     pub(super) is_plural: bool,
     /// The lists, each with the number of its views.
     pub(super) views: Vec<Views>,
@@ -30,18 +30,18 @@ pub struct Transforms {
 const MOST_VIEWS: u32 = 64;
 
 impl Transforms {
-    /// One list, which makes one image of each.
+    /// Requests one list, which makes one image of each.
     pub fn single(transforms: Vec<Transform>) -> Self {
         Self { is_plural: false, views: vec![Views { n: 1, transforms }] }
     }
 
-    /// Several views of each image; batches then hold a tensor for each view.
+    /// Requests several views of each image; batches then hold a tensor for each view.
     pub fn views(views: Vec<Views>) -> Self {
         Self { is_plural: true, views }
     }
 
-    /// Reads a JSON text: a list of transforms, each `{"NAME": {PARAMETERS}}`; or
-    /// `{"Views": {"n": 2, "transforms": [...]}}`, or a list of such.
+    /// Reads a JSON text: a list of transforms, each `{"NAME": {PARAMETERS}}`; or `{"Views": {"n": 2, "transforms":
+    /// [...]}}`, or a list of these.
     ///
     /// # Errors
     /// [`Error::Config`] for `transforms`, naming the transform and its place in the list.
@@ -69,7 +69,7 @@ impl Transforms {
         Ok(Self::views(views.into_iter().flatten().collect()))
     }
 
-    /// Checks what can be wrong with each transform by itself, and the number of views.
+    /// Checks each transform by itself, and the number of views.
     pub(super) fn check(&self) -> Result<()> {
         let all: u64 = self.views.iter().map(|views| u64::from(views.n)).sum();
         if self.views.iter().any(|views| views.n == 0) || all == 0 {
@@ -87,7 +87,7 @@ impl Transforms {
         Ok(())
     }
 
-    /// The error that says by `message` what is wrong with transform `number` of list `group`.
+    /// Returns the error that transform `number` of list `group` is wrong, as `message` says.
     pub(super) fn refusal(&self, group: usize, number: usize, message: &str) -> Error {
         let list = &self.views[group].transforms;
         let within = match self.views.len() {
@@ -98,23 +98,23 @@ impl Transforms {
     }
 }
 
-/// What a user asks for of a sample's images.
+/// The user's request for all images of a sample.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ImageTransforms {
-    /// One list for all image fields: the first of them leads, and the others follow its geometry.
+    /// One list for all image fields: the first field is the primary one, and the others follow its geometry.
     Same(Transforms),
     /// A list, or views, for each image field by its name.
     ByField(BTreeMap<String, Transforms>),
 }
 
 impl ImageTransforms {
-    /// Reads a JSON text: what [`Transforms::from_json`] reads, or an object of such, `{"left.jpg": [...]}`.
+    /// Reads a JSON text: what [`Transforms::from_json`] reads, or an object of these by field, `{"left.jpg": [...]}`.
     ///
     /// # Errors
     /// [`Error::Config`] for `transforms`, naming the field, the transform and its place in the list.
     pub fn from_json(text: &str) -> Result<Self> {
         match parsed(text)? {
-            // No field is called so: the keys of members are in lower case.
+            // No field has the name "Views", because the keys of members are in lower case.
             Value::Object(fields) if !fields.contains_key("Views") => {
                 let entry = |(field, value): (String, Value)| {
                     let transforms =
@@ -146,7 +146,7 @@ fn refused(message: &str) -> Error {
     Error::config("transforms", message)
 }
 
-/// Reads `{"Views": {"n": 2, "transforms": [...]}}`; `None` for anything else.
+/// Reads `{"Views": {"n": 2, "transforms": [...]}}`. Returns `None` for anything else.
 fn of_views(value: &Value) -> Result<Option<Views>> {
     let Some(request) = value.get("Views") else { return Ok(None) };
     let n = request.get("n").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());

@@ -1,4 +1,4 @@
-//! What recipes draw: golden numbers, torchvision's distribution and rounding; what they refuse, and in what words.
+//! Tests of recipes: golden numbers, torchvision's distribution and rounding, and the messages of refused lists.
 
 mod canvases;
 mod sizes;
@@ -6,7 +6,7 @@ mod sizes;
 use super::*;
 use crate::augment::{Axis, DType, Filter, Padding, View};
 
-/// The height and width that a recipe gives every image.
+/// Returns the height and width that a recipe gives every image.
 fn fixed_size(recipe: &Recipe) -> Option<(u32, u32)> {
     recipe.views()[0].size().map(|ImageSize { width, height }| (height, width))
 }
@@ -19,7 +19,7 @@ pub(super) fn recipe(text: &str) -> Recipe {
     Recipe::new(&request(text), MemoryFormat::Nchw, Fidelity::Fast).unwrap()
 }
 
-/// What is wrong with a list.
+/// Returns the message for a list that is refused.
 pub(super) fn refusal(text: &str) -> String {
     let recipe = Transforms::from_json(text)
         .and_then(|request| Recipe::new(&request, MemoryFormat::Nchw, Fidelity::Fast));
@@ -35,7 +35,7 @@ pub(super) fn drawn(recipe: &Recipe, sample: u64, size: (u32, u32)) -> DrawnView
     recipe.draw(&recipe.keys(11, 2), sample, 0, size).unwrap().views()[0].clone()
 }
 
-/// Left, top, width and height of the source, and whether mirrored.
+/// Returns left, top, width and height of the source, and whether it is mirrored.
 fn crop(drawn: &DrawnView) -> (u32, u32, u32, u32, bool) {
     let View { x, y, flip, .. } = drawn.view;
     (x.start, y.start, x.length, y.length, flip)
@@ -61,13 +61,13 @@ const GOLDEN: [(u32, u32, u32, u32, bool); 4] = [
     (123, 5, 362, 362, true),
 ];
 
-/// Of the second time that the first sample comes up.
+/// The crop of the first sample when it comes up a second time.
 const AGAIN: (u32, u32, u32, u32, bool) = (90, 42, 312, 333, true);
 
 /// Left and top of the window in an image of 32 pixels.
 const PLACES: [(i32, i32); 4] = [(-1, -2), (0, 0), (3, -4), (0, 4)];
 
-/// Whatever stands beside a transform, its numbers are its own.
+/// A transform's numbers do not depend on the other transforms of the list.
 #[test]
 fn a_transform_or_a_view_more_changes_no_others_draws() {
     let alone = recipe(IMAGENET);
@@ -79,7 +79,7 @@ fn a_transform_or_a_view_more_changes_no_others_draws() {
         let more = recipe(more);
         for (i, expected) in crops.iter().enumerate() {
             let (left, top, width, height, flip) = crop(&drawn(&more, i as u64, (500, 375)));
-            // Mirrored before the crop, the drawn place counts from the right.
+            // If the flip is before the crop, the drawn place counts from the right.
             let left = if fixed_size(&more) == Some((96, 96)) && flip { 500 - left - width } else { left };
             assert_eq!((left, top, width, height, flip), *expected, "sample {i}");
         }
@@ -98,7 +98,7 @@ fn a_transform_or_a_view_more_changes_no_others_draws() {
     assert!(two[0] != two[1] && two[1] != two[2] && two[0] != two[2] && three[2] != two[2]);
 }
 
-/// Steps of colour are keyed as those of geometry are, so that one which draws has numbers of its own in every view.
+/// Steps of colour are keyed like those of geometry, so that each has its own numbers in every view.
 #[test]
 fn every_step_of_every_view_has_a_key_of_its_own() {
     let crop = r#"{"CenterCrop": {"size": 9}}"#;
@@ -135,7 +135,7 @@ fn what_is_decoded_holds_every_view() {
     }
 }
 
-/// Mean and standard deviation of (area share, log ratio, centre) against an independent simulation by rejection.
+/// Compares mean and standard deviation of (area share, log ratio, centre) with an independent computation.
 #[test]
 fn crops_are_distributed_as_torchvision_says() {
     const N: u64 = 40_000;
@@ -160,8 +160,8 @@ fn crops_are_distributed_as_torchvision_says() {
             sum[1] += value * value;
         }
     }
-    // The same distribution by a regular grid over (area, log ratio), where a pair that does not fit is left out;
-    // given the box, its centre is uniform over the room it has.
+    // The same distribution by a regular grid over (area, log ratio), without the pairs that do not fit. Given the box,
+    // its centre is uniform over all places that it can have.
     let (mut weight, mut expected) = (0.0, [[0f64; 2]; 4]);
     let (lo, hi) = ((0.75f64).ln(), (4.0f64 / 3.0).ln());
     for i in 0..1000 {
@@ -237,14 +237,14 @@ fn padding_without_a_resize_is_a_window_that_begins_outside() {
     };
     let nine: Vec<i32> = (-4..=4).collect();
     assert_eq!((windows(|v| v.x.offset), windows(|v| v.y.offset)), (nine.clone(), nine));
-    // A smaller image is padded on both sides by what it lacks, as torchvision does, then cut at random.
+    // A smaller image is padded on both sides by the missing pixels, as in torchvision, then cropped at random.
     let needed = recipe(r#"[{"RandomCrop": {"size": [20, 40], "pad_if_needed": true}}]"#);
     let columns: std::collections::BTreeSet<i32> =
         (0..300).map(|i| drawn(&needed, i, (30, 20)).view.x.offset).collect();
     assert_eq!((columns.first(), columns.last()), (Some(&-10), Some(&0)));
 }
 
-/// What is mirrored before its resize has other nearest pixels, which masks must know.
+/// An image that is mirrored before its resize has other nearest pixels, which masks must use.
 #[test]
 fn a_list_that_mirrors_before_it_resizes_says_so() {
     let crop = r#"{"RandomResizedCrop": {"size": 9}}"#;
@@ -278,7 +278,7 @@ fn the_size_is_known_where_the_list_fixes_it() {
     );
     assert_eq!(size(r#"[{"Resize": {"size": [9, 7]}}, {"Pad": {"padding": [1, 2, 3, 4]}}]"#), Some((15, 11)));
     assert_eq!(size(r#"[{"Pad": {"padding": 3}}]"#), None);
-    // Where it is not, each image has its own.
+    // Otherwise each image has its own size.
     let own = recipe(r#"[{"Resize": {"size": null, "max_size": 50}}, {"Pad": {"padding": [1, 0]}}]"#);
     let shown = drawn(&own, 0, (100, 40));
     assert_eq!((shown.width, shown.height), (52, 20));
@@ -309,7 +309,7 @@ fn values_have_the_scale_that_the_list_says() {
     assert_eq!(drawn(&cubic, 0, (20, 20)).view.filter, Filter::Bicubic);
 }
 
-/// What is refused, and the words that say where and what to do.
+/// Lists that are refused, and the words of the message that say where and what to do.
 const REFUSED: &[(&str, &str)] = &[
     ("{", "no JSON"),
     ("3", "must be a list of transforms"),
@@ -466,7 +466,7 @@ fn what_cannot_be_done_is_refused_by_name_with_what_to_do() {
     }
 }
 
-/// What depends on the image is an error of its sample, which names the transform and both sizes.
+/// If a transform cannot be applied to an image's size, the sample fails. The error names the transform and both sizes.
 #[test]
 fn an_image_that_a_transform_cannot_take_is_named() {
     let failure = |text: &str, size| {

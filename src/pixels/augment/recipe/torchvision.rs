@@ -1,5 +1,5 @@
-//! torchvision's formulas for sizes and places, with its very rounding (`_geometry.py` and `RandomResizedCrop` of its
-//! transforms.v2).
+//! torchvision's formulas for sizes and places, with exactly its rounding (`_geometry.py` and `RandomResizedCrop` of
+//! its transforms.v2).
 
 use crate::augment::ImageSize;
 use base::rng::RandomStream;
@@ -10,10 +10,10 @@ const TRIES: usize = 10;
 /// The longest side after a resize, so that every later coordinate fits an i32.
 const MOST: u32 = i32::MAX as u32 / 2;
 
-/// Left, top, width and height of RandomResizedCrop's random crop, or of the centre crop if no try fitted.
+/// Draws left, top, width and height of RandomResizedCrop's random crop, or of the centre crop if no try fits.
 ///
-/// For each try it reads one uniform for the area and one for the ratio; after the first try that fits inside of the
-/// image, the row and the column.
+/// Each try draws one uniform number for the area and one for the ratio. After the first try that fits into the image,
+/// it draws the row and the column.
 pub(super) fn random_resized_crop(
     stream: &mut RandomStream,
     ImageSize { width, height }: ImageSize,
@@ -21,8 +21,7 @@ pub(super) fn random_resized_crop(
     ratio: (f64, f64),
 ) -> [u32; 4] {
     let area = f64::from(width) * f64::from(height);
-    // These are libm's functions and not the system's, because two machines must not disagree about a crop by a last
-    // digit.
+    // libm's functions instead of the system's give all machines the same crop.
     let log_ratio = (libm::log(ratio.0), libm::log(ratio.1));
     for _ in 0..TRIES {
         let target = area * stream.uniform(scale.0, scale.1);
@@ -47,23 +46,23 @@ pub(super) fn random_resized_crop(
     [(width - w) / 2, (height - h) / 2, w, h]
 }
 
-/// Draws the left and top of a crop that has this much room along x and y. The row is drawn first.
+/// Draws left and top of a crop that can move by this many pixels along x and y. The row is drawn first.
 pub(super) fn random_place(stream: &mut RandomStream, (room_x, room_y): (u32, u32)) -> (u32, u32) {
     let top = stream.below(u64::from(room_y) + 1) as u32;
     let left = stream.below(u64::from(room_x) + 1) as u32;
     (left, top)
 }
 
-/// The size after Resize, which makes the shorter side `short` and truncates the longer one to at most `longest`.
-/// Without `short` the longer side becomes `longest`.
+/// Returns the size after Resize: the shorter side becomes `short`, and the longer one is limited to `longest`. Without
+/// `short` the longer side becomes `longest`.
 pub(super) fn resized(
     ImageSize { width, height }: ImageSize,
     short: Option<u32>,
     longest: Option<u32>,
 ) -> ImageSize {
     let (a, b) = if width <= height { (width, height) } else { (height, width) };
-    // Products of lengths are exact in f64, so these are the integer parts of the true quotients' nearest f64s, as
-    // Python computes them. A side has at least one pixel.
+    // Products of lengths are exact in f64. So this truncates the f64 that is nearest to the true quotient, as Python
+    // does. A side has at least one pixel.
     let scaled =
         |to: u32, of: u32, by: u32| ((f64::from(to) * f64::from(of) / f64::from(by)) as u32).clamp(1, MOST);
     let (a, b) = match (short, longest) {
@@ -81,9 +80,8 @@ pub(super) fn resized(
     ImageSize { width, height }
 }
 
-/// The size after RandomShortestSize, which makes the shorter side `short`, and shrinks both sides where the longer one
-/// would become more than `longest`. Both are truncated products with one factor, so that the shorter side may lack a
-/// pixel.
+/// Returns the size after RandomShortestSize: the shorter side becomes `short`, and both sides shrink if the longer one
+/// would exceed `longest`. Both are truncated products with the same factor, so the shorter side may be a pixel less.
 pub(super) fn with_short_side(
     ImageSize { width, height }: ImageSize,
     short: u32,
@@ -96,8 +94,8 @@ pub(super) fn with_short_side(
     ImageSize { width: side(width), height: side(height) }
 }
 
-/// The size after ScaleJitter: `scale` times the largest size that fits into `target`. The factor is a tensor in
-/// torchvision, so that products have 32 bits.
+/// Returns the size after ScaleJitter: `scale` times the largest size that fits into `target`. The factor is a tensor
+/// in torchvision, so products are in float32.
 pub(super) fn jittered(ImageSize { width, height }: ImageSize, target: ImageSize, scale: f64) -> ImageSize {
     let [across, down] = [target.width, target.height].map(f64::from);
     let fitting = (down / f64::from(height)).min(across / f64::from(width));
@@ -106,9 +104,9 @@ pub(super) fn jittered(ImageSize { width, height }: ImageSize, target: ImageSize
     ImageSize { width: side(width), height: side(height) }
 }
 
-/// The pixels that RandomZoomOut adds at the left, top, right and bottom, for a canvas of `range` times the image's
-/// sides. It draws the multiple, then the shares of what is added that are at the left and at the top. They are
-/// tensors in torchvision, so that products have 32 bits.
+/// Draws the pixels that RandomZoomOut adds at the left, top, right and bottom, for a canvas of a multiple of the
+/// image's sides within these bounds. It draws the multiple, then the shares of the added pixels that are at the left
+/// and at the top. They are tensors in torchvision, so products are in float32.
 pub(super) fn zoomed_out(
     stream: &mut RandomStream,
     ImageSize { width, height }: ImageSize,
@@ -122,12 +120,12 @@ pub(super) fn zoomed_out(
     [left, top, x - left, y - top]
 }
 
-/// The first pixel of CenterCrop along a side that has `room` pixels more than the crop.
+/// Returns the first pixel of CenterCrop along a side that has `room` pixels more than the crop.
 pub(super) fn centred(room: u32) -> u32 {
     (f64::from(room) / 2.0).round_ties_even() as u32
 }
 
-/// The pixels that CenterCrop adds before and behind a side that lacks this many.
+/// Returns the pixels that CenterCrop adds before and after a side that lacks this many.
 pub(super) fn centre_padding(lacking: u32) -> (u32, u32) {
     (lacking / 2, lacking.div_ceil(2))
 }

@@ -1,4 +1,4 @@
-//! The table of codecs, which says which image files are decoded, and by whom. A new codec is a line of the table and a
+//! The table of codecs: which image formats are decoded, and by which decoder. A new codec is a row of the table and a
 //! file in this directory.
 
 pub(super) mod png;
@@ -10,29 +10,29 @@ use super::exif::Metadata;
 use super::{Decoded, Decoder, Planes, Region, jpeg};
 use base::error::{DecodeError, git_lfs_pointer};
 
-/// Asks for the region of an image whose width and height are known, and refuses images that are too large. It must be
-/// called once, before memory is taken for the image's pixels.
+/// Callback from a codec that knows an image's width and height. It returns the wanted region, or refuses an image that
+/// is too large. A codec must call it once, before it allocates memory for the pixels.
 pub(super) type Choose<'a> = &'a mut dyn FnMut(u32, u32) -> Result<Region, DecodeError>;
 
-/// The columns and rows of an image.
+/// The width and height of an image.
 type Size = Result<(u32, u32), DecodeError>;
 
 /// A kind of image file.
 #[derive(Debug)]
 pub struct Format {
-    /// The name of the format in messages.
+    /// The format's name in messages.
     pub name: &'static str,
-    /// Whether a file is of this kind, by its signature.
+    /// Whether a file has this format, by its signature.
     is: fn(&[u8]) -> bool,
-    /// Reads the columns and rows of the image from the headers of a file of this kind.
+    /// Reads the width and height of the image from the headers of a file of this format.
     pub(super) size: fn(&[u8]) -> Size,
-    /// Finds the metadata of a file of this kind that may give its orientation.
+    /// Finds the metadata of a file of this format that may contain its orientation.
     pub(super) metadata: fn(&[u8]) -> Metadata<'_>,
-    /// Decodes the chosen region of a file of this kind into planes.
+    /// Decodes the chosen region of a file of this format into planes.
     pub(super) decode: fn(&mut Decoder, &[u8], Choose<'_>, &mut Planes) -> Result<Decoded, DecodeError>,
 }
 
-/// All kinds of files that are decoded.
+/// All formats that can be decoded.
 static FORMATS: &[Format] = &[
     Format {
         name: "JPEG",
@@ -72,10 +72,10 @@ static FORMATS: &[Format] = &[
 ];
 
 impl Format {
-    /// Finds the kind of a file by its signature, without reading further.
+    /// Finds the format of a file by its signature, without reading further.
     ///
     /// # Errors
-    /// [`DecodeError::NotAnImage`] if there is no codec for such a file.
+    /// [`DecodeError::NotAnImage`] if no codec supports the file.
     pub fn of(bytes: &[u8]) -> Result<&'static Self, DecodeError> {
         FORMATS.iter().find(|format| (format.is)(bytes)).ok_or_else(|| not_an_image(bytes))
     }
@@ -84,11 +84,11 @@ impl Format {
 /// A decoder that runs on the CPU. A format may have several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Backend {
-    /// Our region decoder for JPEG.
+    /// Foreload's region decoder for JPEG.
     Region,
-    /// Our region decoder for JPEG, by the index of an indexed one.
+    /// Foreload's region decoder for JPEG, with the index of an indexed file.
     Indexed,
-    /// Our region decoder for packed JPEGs.
+    /// Foreload's region decoder for packed JPEGs.
     Packed,
     /// The crate png, which decodes whole images.
     Png,
@@ -97,7 +97,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// All decoders, each at the index that is its number.
+    /// All decoders, each at the index of its discriminant.
     pub const ALL: [Self; 5] = [Self::Region, Self::Indexed, Self::Packed, Self::Png, Self::WebP];
 
     /// The name in statistics: `decoded_region` and so on.
@@ -111,7 +111,7 @@ impl Backend {
         }
     }
 
-    /// The name in texts for people.
+    /// The name in messages.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Region => "region decoder",
@@ -123,12 +123,12 @@ impl Backend {
     }
 }
 
-/// The number of images that each decoder for the CPU decoded.
+/// The number of images that each CPU decoder decoded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DecodedBy([u64; Backend::ALL.len()]);
 
 impl DecodedBy {
-    /// Makes the numbers from what `count` returns for each decoder.
+    /// Calls `count` for each decoder.
     pub fn counted(count: impl Fn(Backend) -> u64) -> Self {
         Self(Backend::ALL.map(count))
     }
@@ -166,11 +166,11 @@ impl AddAssign for DecodedBy {
     }
 }
 
-/// Makes the error for a file that there is no codec for: it names the formats that there are, and how the file begins.
+/// Makes the error for a file that no codec supports. It lists the supported formats and the file's first bytes.
 pub(super) fn not_an_image(bytes: &[u8]) -> DecodeError {
     let (last, others) = FORMATS.split_last().expect("some image can be decoded");
     let mut others: Vec<&str> = others.iter().map(|format| format.name).collect();
-    // A JPEG that is indexed or packed is a JPEG to people.
+    // Indexed and packed files have the same name as a JPEG.
     others.dedup();
     DecodeError::NotAnImage(format!("a {} or {} image: {}", others.join(", "), last.name, beginning(bytes)))
 }

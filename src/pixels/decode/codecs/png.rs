@@ -1,5 +1,5 @@
-//! PNG files, decoded as a whole to gray or RGB of 8 bits, which of 16 are the upper ones. Alpha is dropped as Pillow's
-//! `convert("RGB")` drops it.
+//! PNG files. The whole image is decoded to 8-bit grey or RGB; of 16-bit values the upper 8 bits are kept. Alpha is
+//! dropped, as by Pillow's `convert("RGB")`.
 
 use std::io::Cursor;
 
@@ -19,7 +19,7 @@ pub(in crate::decode) fn is(bytes: &[u8]) -> bool {
     bytes.starts_with(SIGNATURE)
 }
 
-/// Reads the columns and rows from the header.
+/// Reads the width and height from the header.
 pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
     guarded(|| {
         let mut decoder = Decoder::new(Cursor::new(bytes));
@@ -53,7 +53,7 @@ pub(super) fn decode(
             .ok_or_else(|| DecodeError::Corrupt("PNG: does not fit in memory".into()))?;
         let mut image = vec![0; bytes];
         reader.next_frame(&mut image).map_err(corrupt)?;
-        // The rest is read so that a truncated file is noticed.
+        // Read the rest, so that a truncated file is detected.
         reader.finish().map_err(corrupt)?;
         Ok((image, reader.output_color_type()))
     })?;
@@ -75,19 +75,19 @@ pub(super) fn decode(
     Ok(Decoded { narrowed, ..Decoded::by(Backend::Png)(region) })
 }
 
-/// Makes a decoder for an image of at most so many pixels.
+/// Makes a decoder for an image of at most `max_pixels` pixels.
 pub(in crate::decode) fn decoder(bytes: &[u8], max_pixels: u64) -> Decoder<Cursor<&[u8]>> {
-    // This bounds rows; callers bound the image itself by its size.
+    // Bounds the rows; callers bound the image itself by its size.
     let limits = Limits { bytes: usize::try_from(max_pixels.saturating_mul(8)).unwrap_or(usize::MAX) };
     let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), limits);
-    // Profiles and texts are not needed, and a small file may unpack to a large one.
+    // Profiles and texts are not needed, and a small file may decompress to a large one.
     decoder.set_ignore_iccp_chunk(true);
     decoder.set_ignore_text_chunk(true);
     decoder
 }
 
-/// Decodes a PNG. If that fails and the file was cut short after its image data, which Pillow and libpng accept, the
-/// missing end is added and the file is decoded again: only an image whose pixels are all there is decoded then.
+/// Decodes a PNG. Pillow and libpng accept a file that was cut short after its image data. If decoding fails and the
+/// file is such a file, it is decoded again with the missing end added. That succeeds only if all pixels are present.
 pub(in crate::decode) fn with_ended<T>(
     bytes: &[u8],
     decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
@@ -98,8 +98,8 @@ pub(in crate::decode) fn with_ended<T>(
     })
 }
 
-/// The bytes of a file that was cut short after its image data began, with the end that it lacks; `None` for other
-/// files. Image data that was cut is a shorter chunk; other data is left out.
+/// A copy of a file that was cut short after its image data began, with the missing end; `None` for other files. A
+/// truncated chunk of image data is shortened; any other truncated chunk is left out.
 fn ended(bytes: &[u8]) -> Option<Vec<u8>> {
     let (mut at, mut has_data) = (SIGNATURE.len(), false);
     for chunk in chunks(bytes) {
@@ -129,13 +129,13 @@ fn append_chunk(file: &mut Vec<u8>, name: &[u8], data: &[u8]) {
     file.extend(checksum.to_be_bytes());
 }
 
-/// The bytes of a chunk before its data: their number, and its name.
+/// The number of bytes of a chunk before its data: length and name.
 const HEAD: usize = 8;
 
-/// The bytes of a chunk after its data.
+/// The number of bytes of a chunk after its data.
 const CHECKSUM: usize = 4;
 
-/// A whole chunk, and where in the file it ends.
+/// A complete chunk, and the offset of its end in the file.
 struct PngChunk<'a> {
     name: &'a [u8],
     data: &'a [u8],
@@ -147,7 +147,7 @@ fn length(head: &[u8]) -> usize {
     u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize
 }
 
-/// The chunks of a file, up to the first that is not whole.
+/// The chunks of a file, up to the first incomplete one.
 fn chunks(bytes: &[u8]) -> impl Iterator<Item = PngChunk<'_>> {
     let mut at = SIGNATURE.len();
     std::iter::from_fn(move || {
@@ -159,7 +159,7 @@ fn chunks(bytes: &[u8]) -> impl Iterator<Item = PngChunk<'_>> {
     })
 }
 
-/// Finds the metadata that may give an orientation. XMP that is compressed is not read.
+/// Finds the metadata that may contain an orientation. Compressed XMP is not read.
 pub(super) fn metadata(bytes: &[u8]) -> Metadata<'_> {
     const XMP: &[u8] = b"XML:com.adobe.xmp\0\0";
     Metadata {

@@ -1,8 +1,8 @@
-//! WebP files, lossy and lossless, decoded as a whole to RGB. Alpha is dropped as Pillow's `convert("RGB")` drops it.
-//! An animation gives its first frame on a black canvas, as Pillow opens it.
+//! WebP files, lossy and lossless. The whole image is decoded to RGB. Alpha is dropped, as by Pillow's
+//! `convert("RGB")`. An animation gives its first frame on a black canvas, as Pillow opens it.
 //!
-//! The container is read here: only the coded image is wanted of all its chunks, and a file that was cut short must not
-//! pass for a whole one. Layout: <https://developers.google.com/speed/webp/docs/riff_container>.
+//! This module parses the container itself: only the coded image is needed of all chunks, and a truncated file must not
+//! count as a complete one. Layout: <https://developers.google.com/speed/webp/docs/riff_container>.
 
 use std::io::Cursor;
 use std::ops::Range;
@@ -18,10 +18,10 @@ use base::error::DecodeError;
 /// The bytes of a chunk's header: its name and the length of its content.
 const HEADER: usize = 8;
 
-/// The bytes of an animation's frame before its chunks: position, size, duration, flags.
+/// The bytes of an animation frame before its chunks: position, size, duration, flags.
 const FRAME: usize = 16;
 
-/// The bit in a VP8X chunk's first byte that says that the file is an animation.
+/// The bit in a VP8X chunk's first byte that marks an animation.
 const ANIMATION: u8 = 1 << 1;
 
 /// Whether a file is a WebP, by its signature.
@@ -29,7 +29,7 @@ pub(super) fn is(bytes: &[u8]) -> bool {
     bytes.len() >= 12 && bytes.starts_with(b"RIFF") && &bytes[8..12] == b"WEBP"
 }
 
-/// Reads the columns and rows from the headers.
+/// Reads the width and height from the headers.
 pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
     Ok(Picture::find(bytes)?.canvas)
 }
@@ -50,7 +50,7 @@ pub(super) fn decode(bytes: &[u8], choose: Choose<'_>, out: &mut Planes) -> Resu
     Ok(region)
 }
 
-/// Finds the metadata that may give an orientation.
+/// Finds the metadata that may contain an orientation.
 pub(super) fn metadata(bytes: &[u8]) -> Metadata<'_> {
     let content = bytes.get(HEADER..).unwrap_or_default();
     let find = |name: &[u8]| {
@@ -60,15 +60,15 @@ pub(super) fn metadata(bytes: &[u8]) -> Metadata<'_> {
     Metadata { exif: find(b"EXIF"), xmp: find(b"XMP ") }
 }
 
-/// The coded image of a file, and where it belongs.
+/// The coded image of a file, and its position on the canvas.
 struct Picture<'a> {
-    /// The chunk that codes the image, with its header: `VP8 ` or `VP8L`.
+    /// The chunk with the coded image, including the chunk's header: `VP8 ` or `VP8L`.
     chunk: &'a [u8],
-    /// The columns and rows of the whole image.
+    /// The width and height of the whole image.
     canvas: (u32, u32),
-    /// The columns and rows of the coded image, which may be fewer if it is an animation's first frame.
+    /// The width and height of the coded image; the first frame of an animation may be smaller than the canvas.
     size: (u32, u32),
-    /// The column and row of the canvas where the coded image begins.
+    /// The column and row of the canvas at which the coded image begins.
     at: (u32, u32),
 }
 
@@ -88,13 +88,13 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// Makes the picture of a still image, which is its own canvas.
+    /// The picture of a still image, which fills its canvas.
     fn alone(chunk: &'a [u8]) -> Result<Self, DecodeError> {
         let size = coded_size(chunk)?;
         Ok(Self { chunk, canvas: size, size, at: (0, 0) })
     }
 
-    /// Makes the picture of a file that begins with a VP8X chunk, behind which `chunks` go on.
+    /// The picture of a file that begins with a VP8X chunk of content `head`, followed by `chunks`.
     fn extended(content: &'a [u8], head: Range<usize>, mut chunks: Chunks<'a>) -> Result<Self, DecodeError> {
         let head = &content[head];
         if head.len() < 10 {
@@ -127,13 +127,13 @@ impl<'a> Picture<'a> {
         Ok(picture)
     }
 
-    /// Decodes the coded image, and says whether it has alpha: it has 4 bytes a pixel then, else 3.
+    /// Decodes the coded image. Returns its pixels, and whether they have alpha: then 4 bytes each, otherwise 3.
     fn pixels(&self) -> Result<(Vec<u8>, bool), DecodeError> {
         let failed = |error: DecodingError| match error {
             DecodingError::UnsupportedFeature(what) => DecodeError::Unsupported(format!("WebP: {what}")),
             error => corrupt(&error.to_string()),
         };
-        // The decoder wants a file, so this makes one of the chunk alone.
+        // The decoder needs a file, so make one that consists only of this chunk.
         let mut file = Vec::with_capacity(12 + self.chunk.len());
         file.extend(b"RIFF");
         file.extend((4 + self.chunk.len() as u32).to_le_bytes());
@@ -149,7 +149,7 @@ impl<'a> Picture<'a> {
         Ok((pixels, decoder.has_alpha()))
     }
 
-    /// Puts the coded image at its place on a black canvas.
+    /// Copies the coded image to its position on a black canvas.
     fn on_canvas<const BYTES: usize>(&self, pixels: Vec<u8>) -> Vec<u8> {
         if self.size == self.canvas {
             return pixels;
@@ -164,14 +164,14 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// A chunk, and its range in its parent.
+/// A chunk, by its range in its parent.
 struct RiffChunk<'a> {
     name: &'a [u8],
     whole: Range<usize>,
     content: Range<usize>,
 }
 
-/// The chunks of `bytes` from `at` on.
+/// The chunks of `bytes`, beginning at `at`.
 struct Chunks<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -194,7 +194,7 @@ impl<'a> Iterator for Chunks<'a> {
     }
 }
 
-/// Finds the first chunk that codes an image, with its header.
+/// Finds the first chunk with a coded image, including the chunk's header.
 fn coded<'a>(
     chunks: impl Iterator<Item = Result<RiffChunk<'a>, DecodeError>>,
     bytes: &'a [u8],
@@ -208,7 +208,7 @@ fn coded<'a>(
     Err(corrupt("it holds no image"))
 }
 
-/// Reads the columns and rows of the image that a chunk codes.
+/// Reads the width and height of a chunk's coded image.
 fn coded_size(chunk: &[u8]) -> Result<(u32, u32), DecodeError> {
     let content = &chunk[HEADER..];
     let size = if chunk.starts_with(b"VP8L") {

@@ -1,19 +1,19 @@
-//! What the kernel reads that gathers the bytes of images: `cuda/decode/gather.cuh` in Rust, field by field.
+//! The table of the kernel that gathers the bytes of images: `cuda/decode/gather.cuh` in Rust, field by field.
 
 use super::OwnKernel;
 use super::image::{TableEntry, bytes_of};
 use std::mem::offset_of;
 
-/// The bytes that a thread moves at a time; pieces begin and end at multiples of it.
+/// The bytes that a thread copies at a time (a quad). Copy chunks (pieces) begin and end at multiples of it.
 pub(super) const QUAD_BYTES: u64 = 16;
 
-/// How many of these a thread moves of a piece.
+/// The number of quads of a chunk that one thread copies.
 const QUADS_OF_THREAD: u64 = 4;
 
-/// The most bytes of a piece: what the threads of a block move at once.
+/// The most bytes of a chunk: the bytes that all threads of a block copy.
 pub(super) const PIECE_BYTES: u64 = OwnKernel::Gather.block().0 as u64 * QUADS_OF_THREAD * QUAD_BYTES;
 
-/// A piece of what is needed of an image.
+/// A chunk of the needed bytes of an image.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct PieceEntry {
@@ -23,7 +23,7 @@ struct PieceEntry {
     unused: u32,
 }
 
-// The size and the offsets are those in `cuda/decode/gather.cuh`; no byte is padding.
+// Size and offsets must match `cuda/decode/gather.cuh`; there is no padding.
 const _: () = assert!(size_of::<PieceEntry>() == 2 * 8 + 2 * 4);
 const _: () = assert!(offset_of!(PieceEntry, to) == 8);
 const _: () = assert!(offset_of!(PieceEntry, quads) == 16);
@@ -31,19 +31,19 @@ const _: () = assert!(offset_of!(PieceEntry, quads) == 16);
 // SAFETY: integers without padding, as asserted above.
 unsafe impl TableEntry for PieceEntry {}
 
-/// The bytes of the images of a launch, in pieces.
+/// The bytes of a launch's images, in chunks.
 #[derive(Debug, Default)]
 pub(super) struct GatherTable {
     pieces: Vec<PieceEntry>,
 }
 
 impl GatherTable {
-    /// The most bytes of the table for an image of which so many are needed.
+    /// The most bytes of the table for an image of which `needed` bytes are needed.
     pub(super) const fn image_bytes(needed: usize) -> usize {
         needed.div_ceil(PIECE_BYTES as usize).saturating_add(1) * size_of::<PieceEntry>()
     }
 
-    /// The most bytes that an image takes in device memory of which so many are needed.
+    /// The most bytes of device memory for an image of which `needed` bytes are needed.
     pub(super) const fn room(needed: u64) -> u64 {
         needed + 2 * QUAD_BYTES
     }
@@ -52,8 +52,8 @@ impl GatherTable {
         self.pieces.clear();
     }
 
-    /// Adds the bytes of an image, so many from the address `from` on, which go to the quads behind `to`. Returns the
-    /// address of the first.
+    /// Adds the `length` bytes of an image at the address `from`. They are copied in whole quads to `to`. Returns the
+    /// device address of the first byte.
     pub(super) fn add(&mut self, from: u64, length: u64, to: u64) -> u64 {
         let start = from / QUAD_BYTES * QUAD_BYTES;
         let end = (from + length).next_multiple_of(QUAD_BYTES);
@@ -66,12 +66,11 @@ impl GatherTable {
         to + (from - start)
     }
 
-    /// The table.
     pub(super) fn part(&self) -> &[u8] {
         bytes_of(&self.pieces)
     }
 
-    /// The blocks of threads that gather: one a piece.
+    /// The number of thread blocks: one per chunk.
     pub(super) fn blocks(&self) -> u32 {
         self.pieces.len() as u32
     }
@@ -81,7 +80,7 @@ impl GatherTable {
 mod tests {
     use super::*;
 
-    /// Pieces have all bytes of an image once, in quads that no other image has.
+    /// Chunks cover all bytes of an image once, in quads that no other image uses.
     #[test]
     fn pieces_cover_what_is_needed() {
         for (from, length) in [(0, 1), (15, 1), (15, 2), (7, 8_185), (7, 8_186), (32, 8_192), (33, 100_000)] {

@@ -1,4 +1,4 @@
-//! What the kernels read of every image: `cuda/decode/table.cuh` in Rust, field by field.
+//! The table entries that the kernels read for every image: `cuda/decode/table.cuh` in Rust, field by field.
 
 use crate::decode::jpeg::plan::OwnPlan;
 use std::mem::offset_of;
@@ -6,16 +6,16 @@ use std::mem::offset_of;
 /// An entry of a table that a kernel reads.
 ///
 /// # Safety
-/// It must be a `repr(C)` structure of integers, of which no byte is padding.
+/// The type must be a `repr(C)` structure of integers without padding.
 pub(super) unsafe trait TableEntry: Copy {}
 
-/// The bytes of entries as the kernel reads them.
+/// The bytes of entries, as the kernel reads them.
 pub(super) fn bytes_of<T: TableEntry>(entries: &[T]) -> &[u8] {
     // SAFETY: integers without padding are bytes.
     unsafe { std::slice::from_raw_parts(entries.as_ptr().cast(), size_of_val(entries)) }
 }
 
-/// A component of an image. Arrays of two are along x and along y.
+/// A component of an image. Arrays of two elements are for x and y.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct ComponentEntry {
@@ -37,7 +37,7 @@ pub(super) struct ImageEntry {
     damage: u32,
 }
 
-// The sizes and offsets are those in `cuda/decode/table.cuh`; no byte is padding.
+// Sizes and offsets must match `cuda/decode/table.cuh`; there is no padding.
 const _: () = assert!(size_of::<ComponentEntry>() == 8 + 8 * 4 + 64 * 2);
 const _: () = assert!(offset_of!(ComponentEntry, wanted) == 24);
 const _: () = assert!(offset_of!(ComponentEntry, steps) == 40);
@@ -49,8 +49,8 @@ const _: () = assert!(offset_of!(ImageEntry, damage) == 508);
 unsafe impl TableEntry for ImageEntry {}
 
 impl ImageEntry {
-    /// The entry of an image to be decoded as `plan` says: its planes go behind the device address `planes`, a multiple
-    /// of 64. What is damaged of it is counted by the number `damage`.
+    /// The entry of an image that is decoded by `plan`. `planes` is the device address for its planes, a multiple of
+    /// 64. `damage` is the index of the image's damage counter.
     pub(super) fn new(plan: &OwnPlan, planes: u64, damage: u32) -> Self {
         let none = ComponentEntry {
             plane: 0,

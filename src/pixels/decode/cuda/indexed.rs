@@ -1,10 +1,10 @@
-//! What the kernel reads of indexed images: `cuda/indexed/table.cuh` in Rust, field by field.
+//! The table entries that the kernel reads for indexed images: `cuda/indexed/table.cuh` in Rust, field by field.
 
 use super::image::{ImageEntry, TableEntry, bytes_of};
 use crate::decode::jpeg::plan::{EntryPoint, HuffmanCode, OwnPlan, PlannedRow, PlannedScan};
 use std::mem::offset_of;
 
-/// An image, whose components are in the order of its scan.
+/// An image, with its components in the order of its scan.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct IndexedImageEntry {
@@ -27,7 +27,7 @@ struct IndexedRowEntry {
     dc: [i16; 3],
 }
 
-/// Rows of one image that follow each other in the table.
+/// Consecutive rows of one image in the table.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct RowGroupEntry {
@@ -36,7 +36,7 @@ struct RowGroupEntry {
     count: u32,
 }
 
-// The sizes and offsets are those in `cuda/indexed/table.cuh`, and those of codes stand beside the type; no byte is
+// Sizes and offsets must match `cuda/indexed/table.cuh`; those of codes are asserted next to their type. There is no
 // padding.
 const _: () = assert!(size_of::<IndexedImageEntry>() == 512 + 12 * 4);
 const _: () = assert!(offset_of!(IndexedImageEntry, interval) == 520);
@@ -58,13 +58,14 @@ unsafe impl TableEntry for IndexedRowEntry {}
 // SAFETY: likewise.
 unsafe impl TableEntry for RowGroupEntry {}
 
-/// The most rows of a group: `GROUP_ROWS` of `cuda/indexed/shared.cuh`.
+/// The most rows of a group: `GROUP_ROWS` in `cuda/indexed/shared.cuh`.
 const GROUP_ROWS: usize = 16;
 
-/// How many of the latest codes are compared with an image's. Mostly all images of a launch have the same four.
+/// The number of latest codes with which an image's codes are compared. Usually all images of a launch have the same
+/// four.
 const KNOWN_CODES: usize = 8;
 
-/// The indexed images of a launch, their codes, and the rows of MCUs that are wanted of them, in groups.
+/// The indexed images of a launch, their codes, and their wanted rows of MCUs in groups.
 #[derive(Debug, Default)]
 pub(super) struct IndexedTable {
     images: Vec<IndexedImageEntry>,
@@ -74,7 +75,7 @@ pub(super) struct IndexedTable {
 }
 
 impl IndexedTable {
-    /// The bytes of an image with so many rows, and so many codes that are its own.
+    /// The bytes for an image with this many rows and codes of its own.
     pub(super) const fn image_bytes(rows: usize, codes: usize) -> usize {
         let groups = rows.div_ceil(GROUP_ROWS);
         size_of::<IndexedImageEntry>()
@@ -90,7 +91,7 @@ impl IndexedTable {
         self.groups.clear();
     }
 
-    /// Adds an image whose needed bytes lie at the device address `bytes`.
+    /// Adds an image whose needed bytes are at the device address `bytes`.
     pub(super) fn add(
         &mut self,
         plan: &OwnPlan,
@@ -111,7 +112,8 @@ impl IndexedTable {
             codes,
             unused: 0,
         });
-        // Each group of an image has about as many rows: one that is left over would take as long as a whole group.
+        // Groups of an image have about the same number of rows, because a small last group would take as long as a
+        // full one.
         let groups = rows.len().div_ceil(GROUP_ROWS).max(1);
         for group in rows.chunks(rows.len().div_ceil(groups).max(1)) {
             let (first, count) = (self.rows.len() as u32, group.len() as u32);
@@ -126,7 +128,7 @@ impl IndexedTable {
         }
     }
 
-    /// The number of a code in the table, which has it from now on.
+    /// The index of a code in the table. Adds the code if it is not there.
     fn number_of(&mut self, code: &HuffmanCode) -> u32 {
         let latest = self.codes.iter().enumerate().rev().take(KNOWN_CODES);
         let known = latest.into_iter().find(|(_, known)| *known == code).map(|(number, _)| number);
@@ -137,12 +139,12 @@ impl IndexedTable {
         number as u32
     }
 
-    /// The parts of the table: images, codes, rows and groups.
+    /// The arrays of the table: images, codes, rows and groups.
     pub(super) fn parts(&self) -> [&[u8]; 4] {
         [bytes_of(&self.images), bytes_of(&self.codes), bytes_of(&self.rows), bytes_of(&self.groups)]
     }
 
-    /// The blocks of threads that decode it: one a group.
+    /// The number of thread blocks: one per group.
     pub(super) fn blocks(&self) -> u32 {
         self.groups.len() as u32
     }

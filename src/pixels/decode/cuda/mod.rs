@@ -1,5 +1,14 @@
-//! Packed and indexed images decoded on a GPU by kernels of our own, `cuda/packed/` and `cuda/indexed/`: the samples
-//! are those of the CPU's decoder. What they decode from is gathered by another one, `cuda/decode/gather.cuh`.
+//! Decoding of packed and indexed images with Foreload's own GPU kernels, `cuda/packed/` and `cuda/indexed/`. The
+//! samples are equal to those of the CPU's decoder.
+//!
+//! The CPU reads only the headers and plans the decoding (`decode/jpeg/plan.rs`). For a launch, one kernel
+//! (`cuda/decode/gather.cuh`) copies the needed rows of MCUs of all images from page-locked slots into device memory.
+//! Then one kernel per storage format decodes them. Each row of a packed image has its own thread block. Each row of an
+//! indexed image is read by one thread, because Huffman codes are sequential; a thread block has a group of rows. Both
+//! kernels share the code that turns coefficients into samples (`cuda/decode/`).
+//!
+//! The kernels bound every access by the plan and count damaged rows. An image with damaged rows is decoded by the CPU.
+//! So with `decoder="own"`, which never loads nvJPEG, batches equal those of the CPU.
 
 mod gather;
 mod image;
@@ -14,14 +23,14 @@ pub use super::jpeg::plan::{OwnImage, OwnPlan};
 pub use launcher::OwnLauncher;
 pub use tables::{OwnKernel, OwnLaunch, OwnPlaces, OwnTables};
 
-/// The kernels that decode images, by their names in metrics and messages, and what each can do.
+/// The kernels that decode images: their names in metrics and messages, and their abilities.
 pub const OWN_DECODERS: [(&str, &str); 2] = [
     ("cuda_packed", "regions of packed images, with the CPU's samples"),
     ("cuda_indexed", "regions of indexed images, with the CPU's samples"),
 ];
 
 impl OwnPlan {
-    /// The form of the image, which has a kernel of its own.
+    /// The image's storage format, which selects the kernel.
     pub fn form(&self) -> MadeForm {
         match &self.rows {
             PlannedRows::Packed(_) => MadeForm::Packed,

@@ -1,4 +1,4 @@
-//! What the kernel reads of packed images: `cuda/packed/table.cuh` in Rust, field by field.
+//! The table entries that the kernel reads for packed images: `cuda/packed/table.cuh` in Rust, field by field.
 
 use super::image::{ImageEntry, TableEntry, bytes_of};
 use crate::decode::jpeg::plan::{OwnPlan, PlannedRow};
@@ -15,7 +15,7 @@ struct PackedRowEntry {
     number: u32,
 }
 
-// The size and the offsets are those in `cuda/packed/table.cuh`; no byte is padding.
+// Size and offsets must match `cuda/packed/table.cuh`; there is no padding.
 const _: () = assert!(size_of::<PackedRowEntry>() == 8 + 4 * 4);
 const _: () = assert!(offset_of!(PackedRowEntry, length) == 8);
 const _: () = assert!(offset_of!(PackedRowEntry, image) == 16);
@@ -24,7 +24,7 @@ const _: () = assert!(offset_of!(PackedRowEntry, number) == 20);
 // SAFETY: integers without padding, as asserted above.
 unsafe impl TableEntry for PackedRowEntry {}
 
-/// The packed images of a launch, and the rows of MCUs that are wanted of them.
+/// The packed images of a launch, and their wanted rows of MCUs.
 #[derive(Debug, Default)]
 pub(super) struct PackedTable {
     images: Vec<ImageEntry>,
@@ -32,7 +32,7 @@ pub(super) struct PackedTable {
 }
 
 impl PackedTable {
-    /// The bytes of an image with so many rows.
+    /// The bytes for an image with this many rows.
     pub(super) const fn image_bytes(rows: usize) -> usize {
         size_of::<ImageEntry>() + rows * size_of::<PackedRowEntry>()
     }
@@ -42,7 +42,7 @@ impl PackedTable {
         self.rows.clear();
     }
 
-    /// Adds an image whose needed bytes lie at the device address `bytes`.
+    /// Adds an image whose needed bytes are at the device address `bytes`.
     pub(super) fn add(
         &mut self,
         plan: &OwnPlan,
@@ -61,12 +61,12 @@ impl PackedTable {
         }));
     }
 
-    /// The parts of the table: images and rows.
+    /// The arrays of the table: images and rows.
     pub(super) fn parts(&self) -> [&[u8]; 2] {
         [bytes_of(&self.images), bytes_of(&self.rows)]
     }
 
-    /// The blocks of threads that decode it: one a row.
+    /// The number of thread blocks: one per row.
     pub(super) fn blocks(&self) -> u32 {
         self.rows.len() as u32
     }

@@ -1,26 +1,26 @@
-//! What the kernels of our own read of the images that they decode, one table behind the other.
+//! The tables that Foreload's own kernels read for the images of a launch, stored one after another.
 
 use super::gather::{GatherTable, PIECE_BYTES, QUAD_BYTES};
 use super::indexed::IndexedTable;
 use super::packed::PackedTable;
 use crate::decode::jpeg::plan::{OwnPlan, PlannedRows};
 
-/// A kernel that decodes images, or the one that gathers what they are decoded from.
+/// A kernel that decodes images, or the kernel that gathers their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnKernel {
-    /// That of packed images, with a block of threads for each row of MCUs.
+    /// Decodes packed images, with a thread block for each row of MCUs.
     Packed,
-    /// That of indexed images, with a block of threads for some rows of MCUs.
+    /// Decodes indexed images, with a thread block for each group of rows of MCUs.
     Indexed,
-    /// That of the bytes of both, with a block of threads for each piece.
+    /// Gathers the bytes for both, with a thread block for each chunk.
     Gather,
 }
 
 impl OwnKernel {
-    /// All of them, each at the index that is its number.
+    /// All kernels, each at the index of its discriminant.
     pub const ALL: [Self; 3] = [Self::Packed, Self::Indexed, Self::Gather];
 
-    /// The name of the kernel.
+    /// The name of the kernel's function.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Packed => "foreload_packed",
@@ -29,8 +29,8 @@ impl OwnKernel {
         }
     }
 
-    /// The threads of a block, and the bytes that they share. A thread of a decoder has a block of 8×8 samples at a
-    /// time.
+    /// The threads of a block, and the bytes of shared memory per block. A thread of a decoder handles one block of 8×8
+    /// samples at a time.
     pub const fn block(self) -> (u32, u32) {
         match self {
             Self::Packed => (128, 20_036),
@@ -39,8 +39,8 @@ impl OwnKernel {
         }
     }
 
-    /// The number of its parameters, all of which are addresses: the parts of its table, then a decoder's counts of
-    /// damage.
+    /// The number of its parameters, all of which are addresses: the arrays of its table, then, for a decoder, the
+    /// damage counters.
     pub const fn parameters(self) -> usize {
         match self {
             Self::Packed => 3,
@@ -55,31 +55,31 @@ impl OwnKernel {
 pub struct OwnLaunch {
     /// The kernel.
     pub kernel: OwnKernel,
-    /// How many blocks of threads it has.
+    /// The number of thread blocks.
     pub blocks: u32,
-    /// The addresses that are its arguments.
+    /// The addresses that are passed as arguments.
     pub arguments: Vec<u64>,
 }
 
-/// Where an image is, by addresses of the device.
+/// The places of an image, as device addresses.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnPlaces {
-    /// [The bytes that are needed of it](OwnPlan::bytes), in page-locked memory. Where they are part of 16 bytes at a
-    /// multiple of 16, the others of these can be read too.
+    /// [The bytes that are needed](OwnPlan::bytes), in page-locked memory. Aligned groups of 16 bytes that contain some
+    /// of them must be readable as a whole.
     pub from: u64,
-    /// Where they are gathered: device memory of [`OwnTables::room`] bytes, at a multiple of 16.
+    /// The destination of the gathered bytes: device memory of [`OwnTables::room`] bytes, at a multiple of 16.
     pub bytes: u64,
-    /// Where its planes go, a multiple of 64.
+    /// The destination of the planes, a multiple of 64.
     pub planes: u64,
 }
 
-/// The bytes that are usually needed of an image, or fewer.
+/// The number of needed bytes that an image usually does not exceed.
 const USUAL_BYTES: usize = 128 << 10;
 
-/// The rows of MCUs that are usually wanted of an image, or fewer: as many as 640 rows of pixels have.
+/// The number of wanted rows of MCUs that an image usually does not exceed: that of 640 rows of pixels.
 const USUAL_ROWS: usize = 40;
 
-/// The Huffman codes that an image usually has of its own, or fewer.
+/// The number of its own Huffman codes that an image usually does not exceed.
 const USUAL_CODES: usize = 4;
 
 /// The images that are decoded by one launch of each kernel.
@@ -91,7 +91,7 @@ pub struct OwnTables {
 }
 
 impl OwnTables {
-    /// The bytes that the tables of so many images usually have.
+    /// The usual size in bytes of the tables of this many images.
     pub const fn usual_bytes(images: usize) -> usize {
         let (packed, indexed) =
             (PackedTable::image_bytes(USUAL_ROWS), IndexedTable::image_bytes(USUAL_ROWS, USUAL_CODES));
@@ -99,7 +99,7 @@ impl OwnTables {
         images.saturating_mul(GatherTable::image_bytes(USUAL_BYTES) + decoder)
     }
 
-    /// The most bytes that an image takes of tables.
+    /// The largest number of bytes that an image takes in the tables.
     pub fn most_bytes(plan: &OwnPlan) -> usize {
         let decoder = match &plan.rows {
             PlannedRows::Packed(rows) => PackedTable::image_bytes(rows.len()),
@@ -108,22 +108,22 @@ impl OwnTables {
         GatherTable::image_bytes(plan.bytes.len()) + decoder
     }
 
-    /// The bytes of a quad, and the most of a piece that [`OwnKernel::Gather`] moves.
+    /// The bytes of a quad, and the largest size of a chunk that [`OwnKernel::Gather`] copies.
     pub const PIECE_BYTES: [u64; 2] = [QUAD_BYTES, PIECE_BYTES];
 
-    /// The device memory in which the bytes of an image are gathered, of which so many are needed.
+    /// The device memory for gathering an image of which `needed` bytes are needed.
     pub const fn room(needed: u64) -> u64 {
         GatherTable::room(needed)
     }
 
-    /// Begins the tables of other launches.
+    /// Clears the tables for the next launch.
     pub fn clear(&mut self) {
         self.gather.clear();
         self.packed.clear();
         self.indexed.clear();
     }
 
-    /// Adds an image to be decoded as `plan` says. What is damaged of it is counted by the number `damage`.
+    /// Adds an image that is decoded by `plan`. `damage` is the index of the image's damage counter.
     pub fn add(&mut self, plan: &OwnPlan, places: OwnPlaces, damage: u32) {
         let bytes = self.gather.add(places.from, plan.bytes.len() as u64, places.bytes);
         let at = [places.planes, bytes];
@@ -133,15 +133,15 @@ impl OwnTables {
         }
     }
 
-    /// The number of bytes of the tables.
+    /// The size of the tables in bytes.
     pub fn bytes(&self) -> usize {
         self.parts().iter().map(|part| part.len()).sum()
     }
 
-    /// Writes the tables to `to`, which has as many bytes.
+    /// Writes the tables to `to`.
     ///
     /// # Panics
-    /// If `to` has fewer bytes.
+    /// Panics if `to` has fewer bytes than the tables.
     pub fn write(&self, mut to: &mut [u8]) {
         for part in self.parts() {
             let (here, rest) = to.split_at_mut(part.len());
@@ -150,8 +150,8 @@ impl OwnTables {
         }
     }
 
-    /// The launches that gather what all images need and then decode them, whose tables are at the address `at`, a
-    /// multiple of 8, and whose damage is counted by 32-bit numbers behind `damage`.
+    /// The launches that gather the bytes of all images and then decode them. The tables must be at the address `at`, a
+    /// multiple of 8. `damage` is the address of the 32-bit damage counters.
     pub fn launches(&self, at: u64, damage: u64) -> impl Iterator<Item = OwnLaunch> {
         let mut end = at;
         let addresses = self.parts().map(|part| {
@@ -171,7 +171,7 @@ impl OwnTables {
         launches.into_iter().filter(|launch| launch.blocks > 0)
     }
 
-    /// All parts of the tables, of which only the last one's length may be no multiple of 8.
+    /// All arrays of the tables. The length of each, except possibly the last, is a multiple of 8.
     fn parts(&self) -> [&[u8]; 7] {
         let ([images, rows], [indexed, codes, entries, groups]) = (self.packed.parts(), self.indexed.parts());
         [self.gather.part(), images, rows, indexed, codes, entries, groups]

@@ -1,32 +1,32 @@
-//! Entropy-coded bytes without their stuffing, and a bit reader over them that never has to look for 0xFF.
+//! Entropy-coded bytes without byte stuffing, and a bit reader over them that never has to look for 0xFF.
 
 use base::simd::Level;
 use std::ops::Range;
 
 use super::super::planes::provide;
 
-/// The number of bytes after the last segment that a reader may load and step over before it has to notice the end: one
-/// MCU of at most ten blocks of 64 symbols of at most 31 bits, and the refill's own eight bytes.
+/// The number of bytes after the last segment that a reader may load and consume before it has to detect the end. That
+/// is one MCU of at most ten blocks of 64 symbols of at most 31 bits, and the refill's own eight bytes.
 pub(super) const PADDING: usize = 10 * 64 * 4 + 64;
 
-/// The number of restart intervals beyond which their memory is given back after the image.
+/// With more restart intervals than this, the memory of their ranges is freed after the image.
 const MANY_SEGMENTS: usize = 1 << 16;
 
-/// The entropy-coded bytes of one scan, unstuffed, and where its restart intervals lie.
+/// The unstuffed entropy-coded bytes of one scan, and the ranges of its restart intervals.
 #[derive(Debug, Default)]
 pub(super) struct Entropy {
     data: Vec<u8>,
     segments: Vec<Range<usize>>,
 }
 
-/// How the entropy-coded data ended.
+/// The end of the entropy-coded data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DataEnd {
-    /// It ended with a marker, whose 0xFF lies at this offset of the file.
+    /// A marker, whose 0xFF is at this offset of the file.
     Marker(usize),
-    /// It ended with a restart marker out of turn, at this offset of the file.
+    /// A restart marker out of sequence, at this offset of the file.
     StrayRestart(u8, usize),
-    /// It ended with the file, which is cut short.
+    /// The end of a truncated file.
     Truncation,
 }
 
@@ -36,8 +36,8 @@ impl Entropy {
         self.unstuff_part(bytes, start..bytes.len(), 0, level)
     }
 
-    /// Unstuffs no more than these bytes of a scan, of which the first ones belong to restart interval `first`. That is
-    /// number 0 then to [`Entropy::reader`].
+    /// Unstuffs only the bytes `part` of a scan. They begin in restart interval `first` of the scan, which is index 0
+    /// for [`Entropy::reader`].
     pub(super) fn unstuff_part(
         &mut self,
         bytes: &[u8],
@@ -49,13 +49,13 @@ impl Entropy {
         let source = bytes.get(part).unwrap_or_default();
         provide(&mut self.data, source.len() + CHUNK + PADDING);
         self.segments.clear();
-        // A file of nothing but restart markers makes many segments.
+        // A damaged file that consists of restart markers creates many segments.
         self.segments.shrink_to(MANY_SEGMENTS);
         let (mut from, mut to, mut segment) = (0, 0, 0);
         let end = loop {
             #[cfg(target_arch = "x86_64")]
             if level >= Level::Avx512 {
-                // SAFETY: the level says that the processor has these instructions.
+                // SAFETY: the level guarantees that the processor has these instructions.
                 (from, to) = unsafe { squeeze(source, from, &mut self.data, to) };
             }
             let rest = &source[from..];
@@ -82,7 +82,7 @@ impl Entropy {
                     to += 1;
                     from += 2;
                 }
-                // These are fill bytes: any number of 0xFF may precede a marker.
+                // Fill bytes: any number of 0xFF may precede a marker.
                 Some(0xFF) => from += 1,
                 Some(&marker @ 0xD0..=0xD7) => {
                     if marker != 0xD0 + ((first + self.segments.len() as u64) % 8) as u8 {
@@ -97,12 +97,12 @@ impl Entropy {
             }
         };
         self.segments.push(segment..to);
-        // Readers look past the end; what they see there must not depend on earlier images.
+        // Readers load beyond the end; the bytes there must not depend on earlier images.
         self.data[to..to + PADDING].fill(0);
         end
     }
 
-    /// The bytes of memory held.
+    /// The bytes of memory in use.
     pub(super) fn held(&self) -> usize {
         self.data.capacity() + self.segments.capacity() * size_of::<Range<usize>>()
     }
@@ -120,8 +120,8 @@ impl Entropy {
     }
 }
 
-/// Finds the end of the scan that begins at `bytes[start]`: the 0xFF of the marker behind it, or `None` if the file
-/// ends first.
+/// Finds the end of the scan that begins at `bytes[start]`: the offset of the 0xFF of the marker after it. Returns
+/// `None` if the file ends first.
 pub(super) fn scan_end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut at = start;
     loop {
@@ -144,8 +144,9 @@ pub(super) fn scan_end(bytes: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Copies `source` from `from` on to `data` at `to` without the zeros of stuffing, 64 bytes at a time, until a marker
-/// or the end is near. Returns where both are then. There is no branch for each 0xFF, since none could be predicted.
+/// Copies `source` from `from` on to `data` at `to` without stuffed zeros, 64 bytes at a time, until a marker or the
+/// end is near. Returns the new positions in both. There is no branch per 0xFF, because such branches are
+/// unpredictable.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2")]
 fn squeeze(source: &[u8], mut from: usize, data: &mut [u8], mut to: usize) -> (usize, usize) {
@@ -154,10 +155,10 @@ fn squeeze(source: &[u8], mut from: usize, data: &mut [u8], mut to: usize) -> (u
         _mm512_storeu_si512, _mm512_test_epi8_mask,
     };
     let ff = _mm512_set1_epi8(-1);
-    // This says whether the byte at `from` is a stuffed zero: its 0xFF was the last of the 64 bytes before.
+    // Whether the byte at `from` is a stuffed zero: its 0xFF was the last of the previous 64 bytes.
     let mut stuffed = 0;
     while let (Some(these), Some(room)) = (source.get(from..from + 65), data.get_mut(to..to + 64)) {
-        // SAFETY: both loads lie inside the 65 bytes.
+        // SAFETY: both loads are inside the 65 bytes.
         let (these, next) = unsafe {
             (_mm512_loadu_si512(these.as_ptr().cast()), _mm512_loadu_si512(these.as_ptr().add(1).cast()))
         };
@@ -177,13 +178,13 @@ fn squeeze(source: &[u8], mut from: usize, data: &mut [u8], mut to: usize) -> (u
 
 const CHUNK: usize = 32;
 
-/// The index of the first 0xFF, which is at least [`CHUNK`] if there is none.
+/// The index of the first 0xFF; at least [`CHUNK`] if there is none.
 #[inline(always)]
 fn first_ff(chunk: &[u8; CHUNK]) -> u32 {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8};
-        // SAFETY: SSE2 is part of x86-64, and both loads lie inside the 32 bytes.
+        // SAFETY: SSE2 is part of x86-64, and both loads are inside the 32 bytes.
         unsafe {
             let ff = _mm_set1_epi8(-1);
             let low = _mm_cmpeq_epi8(_mm_loadu_si128(chunk.as_ptr().cast()), ff);
@@ -200,9 +201,9 @@ fn first_ff(chunk: &[u8; CHUNK]) -> u32 {
 
 /// Reads bits, the most significant first.
 ///
-/// `window` holds as many valid bits at its top as the low six bits of `count` say. What lies below them is either zero
-/// or already equal to what the next refill puts there. The higher bits of `count` have no meaning, so that table
-/// entries can be subtracted from it as they are.
+/// The low six bits of `count` are the number of valid bits at the top of `window`. The bits below them are zero, or
+/// already equal to those that the next refill adds. The higher bits of `count` have no meaning, so that table entries
+/// can be subtracted from it unmasked.
 #[derive(Clone, Copy)]
 pub(super) struct BitReader<'a> {
     data: &'a [u8],
@@ -219,18 +220,18 @@ impl BitReader<'_> {
     pub(super) fn refill(&mut self) {
         let last = self.data.len() - 8;
         if self.position > last {
-            // Only damage leads here, far behind the end. The position stays where loads are in bounds and `overrun`
-            // sees it.
+            // Only damaged data leads here, far after the end. Keep the position where loads are in bounds and
+            // `overrun` detects it.
             self.position = last;
         }
-        // SAFETY: eight bytes lie at every position up to `last`.
+        // SAFETY: eight bytes follow every position up to `last`.
         let word = unsafe { self.data.as_ptr().add(self.position).cast::<[u8; 8]>().read_unaligned() };
         self.window |= u64::from_be_bytes(word) >> (self.count & 63);
         self.position += 7 - (self.count >> 3 & 7) as usize;
         self.count |= 56;
     }
 
-    /// Steps over as many bits as the low six bits of `entry` say; they must be available.
+    /// Consumes as many bits as the low six bits of `entry` say; they must be available.
     #[inline(always)]
     pub(super) fn consume(&mut self, entry: u32) {
         self.window <<= entry & 63;
@@ -241,38 +242,37 @@ impl BitReader<'_> {
         (self.count & 63) as usize
     }
 
-    /// Whether more bits were consumed than there are. It must be asked at least once for each MCU.
+    /// Whether more bits were consumed than exist. Call this at least once per MCU.
     #[inline(always)]
     pub(super) fn overrun(&self) -> bool {
         self.position * 8 > self.end * 8 + self.valid()
     }
 
-    /// The number of the restart interval's bits that are not consumed yet.
+    /// The number of bits of the restart interval that are not yet consumed.
     fn left(&self) -> usize {
         (self.end * 8 + self.valid()).saturating_sub(self.position * 8)
     }
 
-    /// Whether nothing but padding is left of the restart interval: less than a byte, or some encoders' bytes of ones
-    /// or zeros.
+    /// Whether only padding is left of the restart interval: less than a byte, or bytes of ones or zeros, as some
+    /// encoders write.
     pub(super) fn only_padding(&self) -> bool {
         let rest = &self.data[self.end - self.left() / 8..self.end];
         [0x00, 0xFF].iter().any(|padding| rest.iter().all(|byte| byte == padding))
     }
 
-    /// The number of unstuffed bits consumed since the start of the data.
     pub(super) fn consumed_bits(&self) -> usize {
         self.position * 8 - self.valid()
     }
 
-    /// The number of unstuffed bytes of which bits were consumed.
+    /// The number of unstuffed bytes from which bits were consumed.
     pub(super) fn consumed_bytes(&self) -> usize {
         self.consumed_bits().div_ceil(8)
     }
 }
 
-/// Returns the value at the top of `window` behind a code of `code` bits; `shift` brings it down from the top.
+/// Returns the value at the top of `window` after a code of `code` bits; `shift` brings it down from the top.
 ///
-/// Values that begin with a 0 are negative (ITU T.81, F.2.2.1, EXTEND): they are 2^size - 1 less than their bits say.
+/// Values that begin with a 0 are negative (ITU T.81, F.2.2.1, EXTEND): 2^size - 1 less than their bits.
 #[inline(always)]
 pub(super) fn value(window: u64, code: u32, shift: impl Fn(u64) -> u64) -> i32 {
     let bits = window << (code & 63);
@@ -280,25 +280,25 @@ pub(super) fn value(window: u64, code: u32, shift: impl Fn(u64) -> u64) -> i32 {
     (shift(bits) as i32).wrapping_sub(shift(negative) as i32)
 }
 
-/// Where the unstuffed bytes of a scan lie in the file, from one to a later one.
+/// Maps the unstuffed bytes of a scan to offsets in the file, in ascending order.
 pub(super) struct FileOffsets<'a> {
     bytes: &'a [u8],
-    /// The next byte of the file to look at, and the number of unstuffed bytes before it.
+    /// The next byte of the file to examine, and the number of unstuffed bytes before it.
     at: usize,
     seen: usize,
 }
 
 impl<'a> FileOffsets<'a> {
-    /// The offsets for the scan that begins at `bytes[start]`.
+    /// Starts with the scan that begins at `bytes[start]`.
     pub(super) fn new(bytes: &'a [u8], start: usize) -> Self {
         Self { bytes, at: start, seen: 0 }
     }
 
-    /// The offset of unstuffed byte `index`, which is none before the last one that was asked for; of the marker behind
-    /// the data if there are not so many.
+    /// The file offset of unstuffed byte `index`, which must not be less than in the previous call. If the data is
+    /// shorter, the offset of the marker after it.
     pub(super) fn of(&mut self, index: usize) -> usize {
         loop {
-            // Most bytes lie in chunks without an FF.
+            // Most bytes are in chunks without 0xFF.
             while self.seen + CHUNK <= index
                 && let Some(chunk) = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk())
                 && first_ff(chunk) as usize >= CHUNK
@@ -383,13 +383,13 @@ mod tests {
         assert_eq!(entropy.segments, [0..2, 2..3, 3..3]);
         assert_eq!([0, 1, 2].map(|index| FileOffsets::new(&file, 1).of(index)), [1, 2, 5]);
         assert_eq!(entropy.unstuff(&[1, 0xFF, 0xD1, 2], 0, level), DataEnd::StrayRestart(0xD1, 1));
-        // What begins in restart interval 9 goes on behind the marker that ends it, FFD1.
+        // Data that begins in restart interval 9 continues after FFD1, the marker that ends it.
         assert_eq!(entropy.unstuff_part(&[5, 1, 0xFF, 0xD1, 2, 3], 1..5, 9, level), DataEnd::Truncation);
         assert_eq!((&entropy.segments[..], &entropy.data[..2]), (&[0..1, 1..2][..], &[1, 2][..]));
         let reversed = Range { start: 2, end: 1 };
         assert_eq!(entropy.unstuff_part(&[1, 2], reversed, 0, level), DataEnd::Truncation);
         assert!(entropy.segments.len() == 1 && entropy.segments[0].is_empty());
-        // Here the data lies behind whole vectors of plain bytes, with stuffing across their border.
+        // The data fills whole vectors of plain bytes, with stuffing across their boundary.
         let mut long = stuff(&[[7; 63].as_slice(), &[0xFF], &[8; 100]].concat());
         long.extend([0xFF, 0xD0]);
         long.extend(stuff(&[0xFF; 70]));

@@ -1,5 +1,5 @@
-//! The way of decoded blocks to their planes: each is transformed when the next one ends, or two together, as many as
-//! AVX-512's vectors hold.
+//! Passes decoded blocks to the inverse DCT and to their planes. A block is transformed after the next one is read;
+//! with AVX-512, whose vectors hold two blocks, two are transformed together.
 
 use std::marker::PhantomData;
 
@@ -9,7 +9,7 @@ use super::idct::{IdctBlock, InverseDct, OutOfRange, PLACES, dc_only};
 use super::scan::Component;
 use crate::decode::Plane;
 
-/// A place for a block's samples: the component's number in the scan, and where they begin in its plane.
+/// The place of a block's samples: the component's index in the scan, and the offset in its plane.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BlockPlace {
     pub(super) component: usize,
@@ -17,7 +17,7 @@ pub(super) struct BlockPlace {
 }
 
 impl BlockPlace {
-    /// The component, the plane's samples from the place on, and the bytes from one row to the next.
+    /// The component, the plane's samples from this place on, and the stride in bytes.
     #[inline(always)]
     fn find<'a>(
         self,
@@ -29,7 +29,7 @@ impl BlockPlace {
         (component, &mut plane.data[self.at..], plane.stride)
     }
 
-    /// Writes a block of which only the DC coefficient is not zero. The block is zero afterwards.
+    /// Writes a block whose only nonzero coefficient is DC, and clears the block.
     #[inline(always)]
     pub(super) fn write_dc(
         self,
@@ -42,14 +42,14 @@ impl BlockPlace {
     }
 }
 
-/// An order of the coefficients in a block.
+/// An order in which a block's coefficients are stored.
 pub(super) trait CoefficientOrder {
-    /// Where in a block coefficient `k` in coding order is stored. Indices from 64 to 255, as damaged files have them,
-    /// lead to unused places.
+    /// The index in a block at which coefficient `k`, in coding order, is stored. Values of `k` from 64 to 255, which
+    /// damaged files produce, map to unused places.
     fn index(k: usize) -> usize;
 }
 
-/// The order in which coefficients are coded.
+/// Coefficients are stored in coding order.
 pub(super) struct CodingOrder;
 
 impl CoefficientOrder for CodingOrder {
@@ -59,14 +59,14 @@ impl CoefficientOrder for CodingOrder {
     }
 }
 
-/// Takes blocks, one after another.
+/// Receives decoded blocks, one after another.
 pub(super) trait BlockSink: CoefficientOrder {
     fn new() -> Self;
 
     /// The block to decode into, which is zero.
     fn block(&mut self) -> &mut IdctBlock;
 
-    /// Takes the block. Its samples are written now or later.
+    /// Accepts the current block. Its samples are written now or later.
     fn put(
         &mut self,
         components: &[Component],
@@ -74,17 +74,17 @@ pub(super) trait BlockSink: CoefficientOrder {
         place: BlockPlace,
     ) -> Result<(), OutOfRange>;
 
-    /// Writes what has not been written yet.
+    /// Writes the samples of all pending blocks.
     fn flush(&mut self, components: &[Component], planes: &mut [Plane]) -> Result<(), OutOfRange>;
 }
 
-/// Transforms each block when the next one has been read. By then the coefficients, which are stored one by one, have
-/// left the store buffer: a vector load that needs several pending stores would have to wait for it.
+/// Transforms each block after the next one has been read. By then the coefficients, which are stored one by one, have
+/// left the store buffer. Otherwise a vector load that needs several pending stores would have to wait.
 pub(super) struct OneByOne<T> {
     blocks: [IdctBlock; 2],
-    /// Which of the blocks is decoded into.
+    /// The index of the block that is decoded into.
     current: usize,
-    /// The place of the other block, where it waits to be transformed.
+    /// The place of the other block while it waits for its transform.
     waiting: Option<BlockPlace>,
     by: PhantomData<T>,
 }
@@ -97,7 +97,7 @@ impl<T> CoefficientOrder for OneByOne<T> {
 }
 
 impl<T: InverseDct> OneByOne<T> {
-    /// Transforms the block that waits, if there is one.
+    /// Transforms the waiting block, if any.
     #[inline(always)]
     fn transform_waiting(
         &mut self,
@@ -141,15 +141,15 @@ impl<T: InverseDct> BlockSink for OneByOne<T> {
     }
 }
 
-/// Transforms blocks two by two, when the one after them has been read, for the reason above. Coefficients are stored
-/// in coding order, which costs less than to look up their places; the transform brings a block's 64 in order by two
-/// permutations.
+/// Transforms blocks in pairs, after the block that follows them has been read; [`OneByOne`] gives the reason.
+/// Coefficients are stored in coding order, because that costs less than a lookup of their places. The transform
+/// reorders a block's 64 coefficients with two permutations.
 #[cfg(target_arch = "x86_64")]
 pub(super) struct TwoByTwo {
-    /// Two pairs that take turns: while one waits, the other is decoded into.
+    /// Two pairs that alternate: one waits while the other is decoded into.
     blocks: [[IdctBlock; 2]; 2],
     places: [[BlockPlace; 2]; 2],
-    /// The number of blocks so far, by which pairs take turns.
+    /// The number of blocks so far, which selects the pair.
     count: usize,
 }
 
@@ -163,13 +163,13 @@ impl CoefficientOrder for TwoByTwo {
 
 #[cfg(target_arch = "x86_64")]
 impl TwoByTwo {
-    /// The pair that is decoded into, and the number of its block.
+    /// The index of the pair that is decoded into, and the index of the block in it.
     #[inline(always)]
     fn current(&self) -> (usize, usize) {
         (self.count / 2 % 2, self.count % 2)
     }
 
-    /// Transforms the blocks of a pair, of which both have been read.
+    /// Transforms a pair of blocks that have both been read.
     #[inline(always)]
     fn transform_pair(
         &mut self,
@@ -179,7 +179,7 @@ impl TwoByTwo {
     ) -> Result<(), OutOfRange> {
         let (blocks, places) = (&mut self.blocks[pair], self.places[pair]);
         let tables = places.map(|place| &components[place.component].quantisation);
-        // SAFETY: whoever names this type has detected AVX-512.
+        // SAFETY: code that names this type has detected AVX-512.
         match unsafe { transform(blocks, tables) } {
             Some(samples) => {
                 let [first, second] = places;
@@ -230,7 +230,7 @@ impl BlockSink for TwoByTwo {
         let (pair, number) = self.current();
         self.places[pair][number] = place;
         self.count += 1;
-        // The first block of a pair has been read: now the pair before it can be transformed.
+        // The first block of a pair has been read: now transform the previous pair.
         if number == 0 && self.count > 1 { self.transform_pair(1 - pair, components, planes) } else { Ok(()) }
     }
 
@@ -243,7 +243,7 @@ impl BlockSink for TwoByTwo {
         if number == 0 {
             return self.transform_pair(1 - pair, components, planes);
         }
-        // All whole pairs are transformed, and one block is left.
+        // All complete pairs are transformed; one block is left.
         let (component, out, stride) = self.places[pair][0].find(components, planes);
         transform_alone(&mut self.blocks[pair][0], &component.quantisation, out, stride)
     }

@@ -1,27 +1,26 @@
-//! Huffman codes as lookup tables: one table decodes a symbol and its value bits.
+//! Huffman codes as lookup tables: one lookup decodes a symbol and its value bits.
 
 use base::error::DecodeError;
 use std::mem::offset_of;
 
-/// The bits of the AC lookups. With one more the tables of two components would fill a first-level cache of 32 KB, and
-/// decoding would be slower.
+/// The index bits of the AC lookup tables. With one more the tables of two components would fill a first-level cache of
+/// 32 KB, and decoding would be slower.
 pub(super) const AC_BITS: u32 = 11;
-/// The bits of the DC lookup.
+/// The index bits of the DC lookup table.
 pub(super) const DC_BITS: u32 = 9;
-/// The most bits that a lookup of several symbols steps over at once: three times that is less than a refill makes
-/// available.
+/// The most bits that one lookup of several symbols consumes. Three lookups take fewer bits than a refill provides.
 pub(super) const MAX_STEP: u32 = 18;
 
-/// The most entries of the lookup of long codes. Annex K's codes need a tenth; where these are not enough
-/// [`HuffmanCode::find`] knows the rest.
+/// The most entries of the lookup table of long codes. Annex K's codes need a tenth of it; codes that do not fit are
+/// left to [`HuffmanCode::find`].
 const MOST_LONG: usize = 1 << 12;
 
-/// The most value bits that a coefficient of an 8-bit image has (ITU T.81, F.1.2.1.1 and F.1.2.2.1).
+/// The most value bits of a coefficient of an 8-bit image (ITU T.81, F.1.2.1.1 and F.1.2.2.1).
 pub(super) const MAX_AC_SIZE: u8 = 10;
-/// The most value bits that a DC difference of such an image has.
+/// The most value bits of a DC difference of such an image.
 pub(super) const MAX_DC_SIZE: u8 = 11;
 
-/// A code in the form of a DHT segment: how many codes there are of each length 1..=16, and the symbols in order.
+/// A code in the format of a DHT segment: the number of codes of each length 1..=16, and the symbols in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Spec {
     counts: [u8; 16],
@@ -29,8 +28,8 @@ pub(super) struct Spec {
 }
 
 impl Spec {
-    /// Makes the code of `symbols`, of which `counts[i]` have codes of i + 1 bits. `None` unless it can be a Huffman
-    /// code in which, as JPEG demands, no code consists of ones only.
+    /// Makes the code of `symbols`; `counts[i]` of them have codes of i + 1 bits. Returns `None` unless it is a valid
+    /// Huffman code in which no code consists only of ones, as JPEG requires.
     pub(super) fn new(counts: [u8; 16], symbols: &[u8]) -> Option<Self> {
         let total: usize = counts.iter().map(|&count| usize::from(count)).sum();
         if total != symbols.len() || total > 256 {
@@ -51,10 +50,10 @@ impl Spec {
         (self.counts, self.symbols)
     }
 
-    /// Returns this code if it can be a code of DC differences.
+    /// Returns this code if it is valid for DC differences.
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] if a symbol is no size of a DC difference.
+    /// [`DecodeError::Corrupt`] if a symbol is not a size of a DC difference.
     pub(super) fn check_dc(&self) -> Result<&Self, DecodeError> {
         match self.symbols.iter().find(|&&symbol| symbol > 15) {
             Some(symbol) => Err(DecodeError::Corrupt(format!(
@@ -64,7 +63,7 @@ impl Spec {
         }
     }
 
-    /// The codes in order, each as (code, its length, symbol).
+    /// The codes in order, each as (code, length, symbol).
     pub(super) fn codes(&self) -> impl Iterator<Item = (u32, u32, u8)> {
         let mut code = 0;
         let lengths = self
@@ -83,10 +82,11 @@ impl Spec {
     }
 }
 
-/// The result of the fast lookup of the next symbol: an entry of 32 bits that the hot loop takes apart by shifts alone.
+/// The result of a fast lookup of the next symbol: 32 bits from which the hot loop extracts fields by shifts alone.
 ///
-/// In plain entries, bits 0–5 are the length of code and value together, 8–13 the length of the code, 16–21 the shift
-/// that brings the value down, 24–28 how far the coefficient index advances. Special entries have the sign bit set.
+/// In plain entries, bits 0–5 are the length of code and value together, and bits 8–13 the length of the code. Bits
+/// 16–21 are the shift that brings the value down, and bits 24–28 the distance by which the coefficient index advances.
+/// Special entries have the sign bit set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LookupEntry(pub(super) u32);
 
@@ -94,8 +94,8 @@ impl LookupEntry {
     const SPECIAL: u32 = 1 << 31;
     const END: u32 = 1 << 30;
     const ZEROS: u32 = 1 << 29;
-    /// The entry for a code longer than the lookup, a value longer than allowed, or no code at all.
-    /// [`HuffmanCode::find`] knows more.
+    /// The entry for a code longer than the lookup, a value longer than allowed, or an invalid code.
+    /// [`HuffmanCode::find`] distinguishes these cases.
     pub(super) const OTHER: Self = Self(Self::SPECIAL);
 
     #[inline(always)]
@@ -103,13 +103,13 @@ impl LookupEntry {
         (self.0 as i32) < 0
     }
 
-    /// Whether this is an end of block; in progressive files, of as many blocks as [`Self::run_bits`] tell.
+    /// Whether this is an end of block. In progressive files it may end several blocks; see [`Self::run_bits`].
     #[inline(always)]
     pub(super) fn is_end(self) -> bool {
         self.0 & Self::END != 0
     }
 
-    /// The number of bits behind the code of an end of several blocks, which say how many blocks.
+    /// The number of bits after the code of an end of several blocks; they give the number of blocks.
     #[inline(always)]
     pub(super) fn run_bits(self) -> u32 {
         self.0 >> 24 & 15
@@ -122,18 +122,19 @@ impl LookupEntry {
     }
 }
 
-/// The whole code, for symbols that the lookups leave out; as `cuda/indexed/table.cuh` has it, field by field.
+/// The complete code, for symbols that the lookup tables do not cover. Field by field the same as in
+/// `cuda/indexed/table.cuh`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::decode) struct HuffmanCode {
-    /// The first code that is too large for codes of this length, left-aligned to 16 bits; by length - 1.
+    /// The first value too large for codes of this length, left-aligned to 16 bits; by length - 1.
     limit: [u32; 16],
     /// The index of a symbol minus its code; by length - 1.
     offset: [i32; 16],
     symbols: [u8; 256],
 }
 
-// The size and the offsets are those in `cuda/indexed/table.cuh`; no byte is padding.
+// Size and offsets must match `cuda/indexed/table.cuh`; there is no padding.
 const _: () = assert!(size_of::<HuffmanCode>() == 2 * 16 * 4 + 256);
 const _: () = assert!(offset_of!(HuffmanCode, offset) == 64);
 const _: () = assert!(offset_of!(HuffmanCode, symbols) == 128);
@@ -153,7 +154,8 @@ impl HuffmanCode {
         Self { limit, offset, symbols }
     }
 
-    /// The symbol of this code of `length` bits, at most 16; `None` if it is no code, unless a shorter one begins it.
+    /// The symbol of this code of `length` bits, at most 16. `None` if the code is invalid. A shorter code must not be
+    /// a prefix of it.
     pub(super) fn symbol(&self, code: u32, length: u32) -> Option<u8> {
         let i = length as usize - 1;
         let known = code << (15 - i) < self.limit[i];
@@ -164,7 +166,7 @@ impl HuffmanCode {
     #[cold]
     pub(super) fn find(&self, window: u64) -> Option<(u32, u8)> {
         let top = (window >> 48) as u32;
-        // Counting, which works because limits never fall, needs no branch for each length.
+        // Counting works because limits never decrease, and needs no branch per length.
         let i = self.limit.iter().filter(|&&limit| top >= limit).count();
         if i == 16 {
             return None;
@@ -177,8 +179,8 @@ impl HuffmanCode {
 /// A code of DC differences.
 #[derive(Debug)]
 pub(super) struct DcTable {
-    /// The lookup by the next [`DC_BITS`] bits. Plain entries take at most 16 bits with their value; their shift is one
-    /// less than an AC entry's, because the size may be 0.
+    /// The lookup table by the next [`DC_BITS`] bits. Plain entries take at most 16 bits with their value. Their shift
+    /// is one less than an AC entry's, because the size may be 0.
     pub(super) fast: [LookupEntry; 1 << DC_BITS],
     pub(super) code: HuffmanCode,
 }
@@ -197,12 +199,12 @@ impl DcTable {
     }
 }
 
-/// A code of AC coefficients: runs of zeros and sizes of values.
+/// A code of AC coefficients: its symbols are runs of zeros with sizes of values.
 #[derive(Debug)]
 pub(super) struct AcTable {
-    /// The lookup by the next [`AC_BITS`] bits. Plain entries take at most 21 bits with their value.
+    /// The lookup table by the next [`AC_BITS`] bits. Plain entries take at most 21 bits with their value.
     pub(super) fast: [LookupEntry; 1 << AC_BITS],
-    /// The lookup of codes longer than that, by the next 16 bits less `long_from`. Plain entries take at most 26 bits.
+    /// The lookup table of longer codes, by the next 16 bits minus `long_from`. Plain entries take at most 26 bits.
     long: Vec<LookupEntry>,
     /// The first of the longer codes, left-aligned to 16 bits.
     long_from: usize,
@@ -210,7 +212,7 @@ pub(super) struct AcTable {
 }
 
 impl AcTable {
-    /// Makes the table. Values of more than `max_size` bits, which is at most [`MAX_AC_SIZE`], are left to
+    /// Builds the table. Values of more than `max_size` bits, which is at most [`MAX_AC_SIZE`], are left to
     /// [`HuffmanCode::find`] and its callers.
     pub(super) fn new(spec: &Spec, max_size: u8) -> Self {
         let mut fast = [LookupEntry::OTHER; 1 << AC_BITS];
@@ -230,12 +232,12 @@ impl AcTable {
         Self { fast, long, long_from, code: HuffmanCode::new(spec) }
     }
 
-    /// The entry of a symbol whose code has this length.
+    /// The entry of a symbol with a code of this length.
     fn entry(length: u32, symbol: u8, max_size: u8) -> LookupEntry {
         let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
         match (run, size) {
             (15, 0) => LookupEntry(LookupEntry::SPECIAL | LookupEntry::ZEROS | length),
-            // As in libjpeg, runs without a value end the block in baseline files, too.
+            // Like libjpeg, treat runs without a value as an end of block in baseline files too.
             (_, 0) => LookupEntry(LookupEntry::SPECIAL | LookupEntry::END | length | run << 24),
             _ if size > u32::from(max_size) => LookupEntry::OTHER,
             _ => LookupEntry((length + size) | length << 8 | (64 - size) << 16 | (run + 1) << 24),
@@ -250,13 +252,13 @@ impl AcTable {
     }
 }
 
-/// The range of entries, in a lookup by `bits` bits, that begin with this code.
+/// The range of entries that begin with this code, in a lookup table by `bits` bits.
 pub(super) fn span(code: u32, length: u32, bits: u32) -> std::ops::Range<usize> {
     let first = (code << (bits - length)) as usize;
     first..first + (1 << (bits - length))
 }
 
-/// The tables of annex K.3, which files without DHT segments (frames of Motion JPEG) use.
+/// The codes of annex K.3, which files without DHT segments use (frames of Motion JPEG).
 pub(super) mod standard {
     use super::Spec;
 
@@ -276,7 +278,7 @@ pub(super) mod standard {
             )
         };
         let dc: Vec<u8> = (0..12).collect();
-        // The long codes come in order, so only the short ones are listed.
+        // The long codes are in ascending order, so only the short ones are listed.
         let mut ac = ac_head.to_vec();
         for run in 0..16u8 {
             ac.extend((1..=10).map(|size| run << 4 | size).filter(|symbol| !ac_head.contains(symbol)));
@@ -306,7 +308,7 @@ mod tests {
 
     fn specs() -> Vec<Spec> {
         let mut specs: Vec<Spec> = [false, true].iter().map(|&chroma| standard::tables(chroma).1).collect();
-        // This has short codes for many symbols with few value bits; the next has only long codes.
+        // The first has short codes for many symbols with few value bits; the second has only long codes.
         specs.push(
             Spec::new([0, 2, 3, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[1, 0, 0x11, 0xF0, 2, 0x31])
                 .unwrap(),
@@ -320,7 +322,7 @@ mod tests {
         let code_of =
             |spec: &Spec, symbol| spec.codes().find(|&(_, _, s)| s == symbol).map(|(c, l, _)| (c, l));
         let [luma, chroma] = [false, true].map(|chroma| standard::tables(chroma).1);
-        // These are some rows of tables K.5 and K.6.
+        // Some rows of tables K.5 and K.6.
         assert_eq!(code_of(&luma, 0x00), Some((0b1010, 4)));
         assert_eq!(code_of(&luma, 0xF0), Some((0b11111111001, 11)));
         assert_eq!(code_of(&luma, 0x82), Some((0b111111111000000, 15)));

@@ -1,9 +1,9 @@
-//! From the coefficients of a block to samples: the accurate integer inverse DCT of libjpeg (`islow`), bit for bit.
+//! Inverse DCT of a block: libjpeg's accurate integer transform (`islow`), bit for bit.
 //!
 //! The algorithm is that of Loeffler, Ligtenberg and Moschytz, "Practical fast 1-D DCT algorithms with 11
 //! multiplications" (ICASSP 1989), with constants of 13 fractional bits and 2 more bits kept between the passes, as in
 //! libjpeg's `jidctint.c`. The sums are exact, so any order of operations gives the same result. Here each output is a
-//! dot product, which vector units compute well.
+//! dot product, which suits vector units.
 
 use std::ops::{Add, Mul, Shr, Sub};
 
@@ -12,9 +12,9 @@ pub(super) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512;
 
-/// The quantised coefficients of a block. Only the first 64 are used; an index of 8 bits needs no bounds check.
+/// The quantised coefficients of a block. Only the first 64 are used; with 256 an 8-bit index needs no bounds check.
 ///
-/// They are all zero between blocks. They are kept in the order of [`position`], but for `avx512`.
+/// All are zero between blocks. They are in the order of [`position`], except for `avx512`, which uses coding order.
 #[repr(C, align(64))]
 pub(super) struct IdctBlock(pub(super) [i16; 256]);
 
@@ -24,15 +24,15 @@ impl IdctBlock {
     }
 }
 
-/// The place of the coefficient of vertical frequency `u` and horizontal frequency `j`. Rows that are multiplied
-/// together (0 and 4, 2 and 6, 1 and 3, 5 and 7) lie interleaved, ready for multiply-and-add of pairs.
+/// The index of the coefficient of vertical frequency `u` and horizontal frequency `j`. Rows that are multiplied
+/// together (0 and 4, 2 and 6, 1 and 3, 5 and 7) are interleaved, ready for multiply-and-add of pairs.
 const fn position(u: usize, j: usize) -> usize {
     const PAIR: [usize; 8] = [0, 2, 1, 2, 0, 3, 1, 3];
     const HALF: [usize; 8] = [0, 0, 0, 1, 1, 0, 1, 1];
     PAIR[u] * 16 + 2 * j + HALF[u]
 }
 
-/// The natural index (8·row + column) of the coefficients in the order they are coded (ITU T.81, figure A.6).
+/// The natural index (8·row + column) of each coefficient in coding order (ITU T.81, figure A.6).
 pub(super) const ZIGZAG: [u8; 64] = {
     let mut order = [0; 64];
     let (mut row, mut column, mut k) = (0usize, 0usize, 0);
@@ -56,7 +56,7 @@ pub(super) const ZIGZAG: [u8; 64] = {
     order
 };
 
-/// The [`position`] by coding order. Indices beyond 63 lead to an unused place.
+/// The [`position`] of each coefficient in coding order. Indices beyond 63 map to an unused place.
 pub(super) static PLACES: [u8; 256] = {
     let mut places = [64; 256];
     let mut k = 0;
@@ -72,21 +72,21 @@ pub(super) static PLACES: [u8; 256] = {
 #[repr(C, align(64))]
 pub(super) struct Quantisation {
     steps: [i16; 64],
-    /// The largest coefficients that stay within [`LIMIT`] when multiplied.
+    /// The largest coefficients whose products stay within [`LIMIT`].
     limits: [i16; 64],
-    /// Whether a coefficient of 10 bits can leave 16 bits when multiplied. If so, [`Self::limits`] must be checked.
+    /// Whether the product of a 10-bit coefficient can exceed 16 bits. If so, [`Self::limits`] must be checked.
     coarse: bool,
-    /// The largest DC coefficient that stays within 16 bits when multiplied.
+    /// The largest DC coefficient whose product stays within 16 bits.
     pub(super) dc_limit: i32,
 }
 
 impl Quantisation {
-    /// Makes the table from one in coding order.
+    /// Makes the table from `table`, which is in coding order.
     pub(super) fn new(table: &[u16; 64]) -> Self {
         let (mut steps, mut limits) = ([0; 64], [0; 64]);
         for (k, &step) in table.iter().enumerate() {
             let place = usize::from(PLACES[k]);
-            // A step beyond 16 bits signed allows no coefficient but 0, so its value does not matter.
+            // A step beyond signed 16 bits allows only the coefficient 0, so its value does not matter.
             steps[place] = i16::try_from(step).unwrap_or(1);
             limits[place] = (LIMIT / i32::from(step.max(1))) as i16;
         }
@@ -94,8 +94,8 @@ impl Quantisation {
         Self { steps, limits, coarse, dc_limit: 32767 / i32::from(table[0].max(1)) }
     }
 
-    /// The sums of the magnitudes of four coefficients that share a column; `None` if they are beyond what samples of 8
-    /// bits can have.
+    /// The sums of the magnitudes of four coefficients that share a column. `None` if they exceed the range of 8-bit
+    /// samples.
     fn sums(&self, block: &IdctBlock) -> Option<[i32; 16]> {
         let (mut sums, mut within) = ([0i32; 16], true);
         for place in 0..64 {
@@ -106,11 +106,12 @@ impl Quantisation {
         (within && sums.iter().all(|&sum| sum <= LIMIT)).then_some(sums)
     }
 
-    /// Whether a block in coding order can be transformed. `table` is what this was made of, with no step beyond 32767.
+    /// Whether a block in coding order can be transformed. `table` is the table that this was made from; its steps must
+    /// not exceed 32767.
     #[inline(always)]
     pub(super) fn allows(&self, block: &[i16; 64], table: &[i16; 64]) -> bool {
-        // Most blocks are so far from the limit that even the sum of all is below it. Magnitudes of ten bits keep that
-        // sum within 32 bits.
+        // Most blocks are far from the limit, so that even the sum of all magnitudes is below it. Ten-bit magnitudes
+        // keep that sum within 32 bits.
         let (mut sum, mut most) = (0, 0);
         for (&value, &step) in block.iter().zip(table) {
             let magnitude = value.unsigned_abs();
@@ -131,17 +132,17 @@ impl Quantisation {
 /// Blocks of 8-bit samples stay below 2048 + 510 (Parseval, and half a step of 255 each), so anything beyond is damage.
 const LIMIT: i32 = 2950;
 
-/// If all these sums stay within this, no intermediate value leaves 16 bits between the passes (8400 · 1.387 · 4 / 2 <
-/// 2^15) and none leaves 32 bits in the second (16 · 2100 · 4 · 1.387² · 2^13 < 2^31).
+/// Nothing overflows if all these sums stay within this. Values between the passes fit in 16 bits (8400 · 1.387 · 4 / 2
+/// < 2^15). Values in the second pass fit in 32 bits (16 · 2100 · 4 · 1.387² · 2^13 < 2^31).
 const QUICK: i32 = 2100;
 
-/// The error of a block whose coefficients are beyond what samples of 8 bits can have.
+/// The coefficients of a block exceed the range of 8-bit samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OutOfRange;
 
 /// An inverse DCT for one instruction set.
 pub(super) trait InverseDct {
-    /// Transforms a whole block, which is zero afterwards, and writes 8×8 samples to `out`, rows `stride` apart.
+    /// Transforms a block, clears it, and writes 8×8 samples to `out`, rows `stride` apart.
     fn block(
         block: &mut IdctBlock,
         quantisation: &Quantisation,
@@ -150,7 +151,7 @@ pub(super) trait InverseDct {
     ) -> Result<(), OutOfRange>;
 }
 
-/// Transforms a block of which only `dc`, not yet multiplied, is not zero, and writes 8×8 samples to `out`, rows
+/// Transforms a block whose only nonzero coefficient is `dc`, not yet multiplied. Writes 8×8 samples to `out`, rows
 /// `stride` apart.
 #[inline(always)]
 pub(super) fn dc_only(
@@ -188,8 +189,8 @@ const ONE: i32 = 1 << 13;
 /// The factors of inputs 2 and 6 in the even part's rotated outputs.
 const EVEN: [[i32; 2]; 2] = [[C_0_541 + C_0_765, C_0_541], [C_0_541, C_0_541 - C_1_847]];
 
-/// The factors of inputs 1, 3, 5, 7 in the odd part's outputs, from the one added to row 0 to the one added to row 3:
-/// the paper's rotations multiplied out.
+/// The factors of inputs 1, 3, 5, 7 in the odd part's outputs, from the output added to row 0 to the one added to row
+/// 3. They are the paper's rotations, multiplied out.
 const ODD: [[i32; 4]; 4] = [
     [C_1_501 - C_0_899 - C_0_390 + C_1_175, C_1_175, C_1_175 - C_0_390, C_1_175 - C_0_899],
     [C_1_175, C_3_072 - C_2_562 - C_1_961 + C_1_175, C_1_175 - C_2_562, C_1_175 - C_1_961],
@@ -221,7 +222,7 @@ impl InverseDct for PortableIdct {
     }
 }
 
-/// An integer to calculate with: 32 bits suffice except for blocks beyond [`QUICK`].
+/// An integer type for the transform: 32 bits suffice except for blocks beyond [`QUICK`].
 trait Int:
     Copy + From<i32> + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Shr<u32, Output = Self>
 {
@@ -294,7 +295,7 @@ mod tests {
         })
     }
 
-    /// Blocks of random density and size, with the tables to multiply them.
+    /// Blocks of random density and magnitude, with quantisation tables.
     fn samples() -> impl Iterator<Item = ([i16; 64], [u16; 64])> {
         (0..3000).map(|index| {
             let mut stream = RandomKey::new(b"idct", 0, 0, Use::Augment).stream(index);
@@ -310,7 +311,7 @@ mod tests {
         })
     }
 
-    /// Whether a block can be transformed, and its samples.
+    /// The result of a transform, and the block's samples.
     type Transformed = (Result<(), OutOfRange>, Vec<u8>);
 
     fn run<T: InverseDct>(coefficients: &[i16; 64], table: &[u16; 64]) -> Transformed {
@@ -389,8 +390,8 @@ mod tests {
         assert!((10..2900).contains(&failed), "{failed}");
     }
 
-    /// Transforms two blocks with AVX-512, or each alone where both cannot be transformed together. Returns the results
-    /// and whether they were.
+    /// Transforms two blocks together with AVX-512, or each alone if they cannot be transformed together. Returns the
+    /// results, and whether they were transformed together.
     #[cfg(target_arch = "x86_64")]
     fn run_two(two: [&([i16; 64], [u16; 64]); 2]) -> ([Transformed; 2], bool) {
         let tables = two.map(|(_, table)| Quantisation::new(table));
@@ -399,7 +400,7 @@ mod tests {
             block.0[..64].copy_from_slice(coefficients);
             block
         });
-        // SAFETY: the caller has looked for AVX-512.
+        // SAFETY: the caller has detected AVX-512.
         let together = unsafe { avx512::transform(&mut blocks, tables.each_ref()) };
         let is_together = together.is_some();
         // SAFETY: as above.
@@ -428,7 +429,7 @@ mod tests {
         let samples: Vec<_> = samples().collect();
         let (mut together, mut failed) = (0, 0);
         for (number, first) in samples.iter().enumerate() {
-            // Neighbours have other tables, blocks far away other coefficients, too.
+            // Neighbours have different tables; distant blocks have different coefficients too.
             for second in [&samples[(number + 1) % samples.len()], &samples[(7 * number) % samples.len()]] {
                 let (found, is_together) = run_two([first, second]);
                 let expected = [first, second].map(|(block, table)| run::<PortableIdct>(block, table));

@@ -1,13 +1,13 @@
-//! The segments of a JPEG file up to its first scan, read before any of it is decoded.
+//! Parser for the segments of a JPEG file before and between its scans.
 //!
-//! This reader is as tolerant as libjpeg-turbo: bytes between segments, fill bytes, unknown segments and trailing bytes
-//! are skipped.
+//! It is as tolerant as libjpeg-turbo: bytes between segments, fill bytes, unknown segments and trailing bytes are
+//! skipped.
 
 use super::huffman::{Spec, standard};
 use crate::decode::header::JpegColorSpace;
 use base::error::DecodeError;
 
-/// The most blocks in an MCU of several components (ITU T.81, B.2.3).
+/// The largest number of blocks in an MCU of several components (ITU T.81, B.2.3).
 pub(super) const MOST_BLOCKS: u32 = 10;
 
 /// One component of the frame.
@@ -26,14 +26,14 @@ pub(super) struct FrameComponent {
 pub(super) struct Frame {
     /// The marker: 0xC0 baseline, 0xC1 extended sequential, 0xC2 progressive.
     pub(super) marker: u8,
-    /// The bits of a sample.
+    /// The bits per sample.
     pub(super) precision: u8,
     pub(super) width: u32,
     pub(super) height: u32,
     pub(super) components: Vec<FrameComponent>,
 }
 
-/// One component's part in the scan: the indices of its component and of its tables.
+/// A component in a scan: the indices of the frame's component and of its Huffman tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ScanComponent {
     pub(super) component: usize,
@@ -41,31 +41,31 @@ pub(super) struct ScanComponent {
     pub(super) ac: usize,
 }
 
-/// The coefficients that a scan of a progressive file codes, and which of their bits (ITU T.81, G.1.1.1).
+/// The coefficients that a scan of a progressive file codes, and their bits (ITU T.81, G.1.1.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Progression {
-    /// The first and last coefficient in coding order.
+    /// The first and last coefficient, in coding order.
     pub(super) first: u8,
     pub(super) last: u8,
-    /// The number of bits that the scans before have left out; 0 in a first scan.
+    /// The number of low bits that earlier scans have left out; 0 in a first scan.
     pub(super) high: u8,
-    /// The number of bits that this scan leaves out.
+    /// The number of low bits that this scan leaves out.
     pub(super) low: u8,
 }
 
-/// Everything before the entropy-coded bytes of a scan.
+/// All information before the entropy-coded bytes of a scan.
 #[derive(Debug)]
 pub(super) struct ScanHeader {
     pub(super) frame: Frame,
     pub(super) color_space: JpegColorSpace,
     pub(super) scan: Vec<ScanComponent>,
     pub(super) progression: Progression,
-    /// The offset at which the scan's entropy-coded bytes begin.
+    /// The offset of the scan's entropy-coded bytes.
     pub(super) data: usize,
     pub(super) tables: CodingTables,
 }
 
-/// Tables that segments before a scan define and later ones may redefine.
+/// Tables that segments before a scan define. Later segments may redefine them.
 #[derive(Debug, Default)]
 pub(super) struct CodingTables {
     /// The number of MCUs between restart markers; 0 if there are none.
@@ -76,14 +76,14 @@ pub(super) struct CodingTables {
     ac: [Option<Spec>; 4],
 }
 
-/// Walks over segments. Every read is checked.
+/// Walks over segments with bounds checks.
 struct Walker<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
 impl<'a> Walker<'a> {
-    /// The next marker, and where its 0xFF lies.
+    /// The next marker, and the offset of its 0xFF.
     fn marker(&mut self) -> Result<(u8, usize), DecodeError> {
         loop {
             while *self.bytes.get(self.at).ok_or_else(|| self.truncated())? != 0xFF {
@@ -146,7 +146,7 @@ impl ScanHeader {
             let (marker, at) = walker.marker()?;
             match marker {
                 0xC4 | 0xDB | 0xDD => tables.read(marker, at, walker.payload(marker)?)?,
-                // DAC matters to arithmetic coding only.
+                // DAC concerns only arithmetic coding.
                 0xCC => drop(walker.payload(marker)?),
                 0xC0..=0xCF => {
                     if frame.is_some() {
@@ -182,7 +182,7 @@ impl ScanHeader {
         }
     }
 
-    /// Goes on to the next scan, from `at` where the last one ended; `false` if the image ends instead.
+    /// Advances to the next scan. `at` is the end of the previous one. Returns `false` if the image ends instead.
     pub(super) fn next_scan(&mut self, bytes: &[u8], at: usize) -> Result<bool, DecodeError> {
         let mut walker = Walker { bytes, at };
         loop {
@@ -204,7 +204,7 @@ impl ScanHeader {
 }
 
 impl CodingTables {
-    /// Takes over what a DHT, DQT or DRI segment at `at` defines.
+    /// Stores the tables or the interval that a DHT, DQT or DRI segment at `at` defines.
     pub(super) fn read(&mut self, marker: u8, at: usize, payload: &[u8]) -> Result<(), DecodeError> {
         let done = match marker {
             0xC4 => read_huffman(payload, &mut self.dc, &mut self.ac),
@@ -216,23 +216,22 @@ impl CodingTables {
         done.ok_or_else(|| corrupt(marker, at, "does not hold what it should"))
     }
 
-    /// The DC code of a component's scan.
+    /// The DC code of a component in a scan.
     pub(super) fn dc(&self, scan: &ScanComponent) -> Result<&Spec, DecodeError> {
         self.dc[scan.dc].as_ref().ok_or_else(|| missing("DC Huffman", scan.dc))
     }
 
-    /// The AC code of a component's scan.
+    /// The AC code of a component in a scan.
     pub(super) fn ac(&self, scan: &ScanComponent) -> Result<&Spec, DecodeError> {
         self.ac[scan.ac].as_ref().ok_or_else(|| missing("AC Huffman", scan.ac))
     }
 
-    /// The quantisation table `index`.
     pub(super) fn quantisation(&self, index: usize) -> Result<&[u16; 64], DecodeError> {
         let table = self.quantisation.get(index).and_then(Option::as_ref);
         table.ok_or_else(|| missing("quantisation", index))
     }
 
-    /// Fills in what a frame of Motion JPEG leaves out: the Huffman tables of annex K.
+    /// Adds the Huffman tables of annex K, which frames of Motion JPEG omit.
     pub(super) fn add_standard(&mut self) {
         for index in 0..2 {
             let (dc, ac) = (&mut self.dc[index], &mut self.ac[index]);
@@ -245,7 +244,7 @@ impl CodingTables {
     }
 }
 
-/// The payloads of the APP1 segments before the first scan, as far as the headers make sense.
+/// The payloads of the APP1 segments before the first scan, up to the first malformed segment.
 pub(super) fn app1_segments(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut walker = Walker { bytes, at: 2 };
     std::iter::from_fn(move || {
@@ -260,8 +259,8 @@ pub(super) fn app1_segments(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Whether the file ends as it should: walks from `at`, in entropy-coded data or between segments, to the end-of-image
-/// marker.
+/// Checks that the file has an end-of-image marker. Walks to it from `at`, which may be in entropy-coded data or
+/// between segments.
 pub(super) fn check_end(bytes: &[u8], at: usize) -> Result<(), DecodeError> {
     let mut walker = Walker { bytes, at };
     loop {
@@ -273,7 +272,7 @@ pub(super) fn check_end(bytes: &[u8], at: usize) -> Result<(), DecodeError> {
     }
 }
 
-/// The error of a file that was cut short.
+/// The error for a truncated file.
 pub(super) fn truncated(bytes: &[u8]) -> DecodeError {
     let length = bytes.len();
     DecodeError::Corrupt(format!("truncated: its {length} bytes end without an end-of-image marker"))
@@ -334,7 +333,7 @@ fn read_frame(marker: u8, payload: &[u8]) -> Result<Frame, &'static str> {
     Ok(Frame { marker, precision, width, height, components })
 }
 
-/// Reads the components of the scan whose SOS segment this is, and which coefficients it codes.
+/// Reads the components and the progression of a scan from the payload of its SOS segment.
 pub(super) fn read_scan(
     payload: &[u8],
     frame: &Frame,
@@ -364,7 +363,7 @@ pub(super) fn read_scan(
     Ok((scan, Progression { first, last, high: bits >> 4, low: bits & 15 }))
 }
 
-/// The meaning of the components by the rules of libjpeg's `default_decompress_parms`.
+/// The colour space, by the rules of libjpeg's `default_decompress_parms`.
 fn color_space(frame: &Frame, jfif: bool, adobe: Option<u8>) -> JpegColorSpace {
     let ids: Vec<u8> = frame.components.iter().map(|component| component.id).collect();
     match (ids.len(), adobe) {
@@ -381,7 +380,7 @@ fn color_space(frame: &Frame, jfif: bool, adobe: Option<u8>) -> JpegColorSpace {
 mod tests {
     use super::*;
 
-    /// Makes a file of these segments after SOI: (marker, payload).
+    /// Makes a file with these segments after SOI, each as (marker, payload).
     fn file(segments: &[(u8, &[u8])]) -> Vec<u8> {
         let mut bytes = vec![0xFF, 0xD8];
         for (marker, payload) in segments {

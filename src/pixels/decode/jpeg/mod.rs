@@ -1,5 +1,11 @@
-//! Decodes only the wanted region of a JPEG: it steps over the entropy-coded data outside, and transforms the blocks
+//! JPEG decoder that decodes only the wanted region: it skips the entropy-coded data outside, and transforms the blocks
 //! inside.
+//!
+//! `scan.rs` decodes sequential scans and `progressive/` progressive ones, both from the unstuffed bytes of `bits.rs`.
+//! These fast decoders only detect damage. A file with damage in its entropy-coded data is decoded again by `conceal/`,
+//! a plain decoder that follows libjpeg's rules (→ `tests/images/decode/`, the fuzz tests).
+//!
+//! `rows.rs` reuses the row positions that an earlier decoding of the same file found.
 
 mod bits;
 mod blocks;
@@ -34,8 +40,8 @@ use super::{Backend, ColorModel, Damaged, Decoded, Plane, Planes, Region};
 use base::error::DecodeError;
 use base::simd::Level;
 
-/// The codes of annex K.3, which most files use for luma, in the form of DHT segments: for DC differences and for AC
-/// coefficients, how many codes there are of each length, and the symbols.
+/// The luma codes of annex K.3, which most files use, in the format of DHT segments: the code of DC differences and
+/// that of AC coefficients. Each is the number of codes of each length, and the symbols.
 pub(super) fn usual_codes() -> [([u8; 16], Vec<u8>); 2] {
     let (dc, ac) = huffman::standard::tables(false);
     [dc, ac].map(huffman::Spec::into_parts)
@@ -46,12 +52,12 @@ pub(super) fn is(bytes: &[u8]) -> bool {
     bytes.starts_with(&[0xFF, 0xD8, 0xFF])
 }
 
-/// Reads the columns and rows of `bytes`, which begin with a JPEG signature.
+/// Reads the width and height of `bytes`, which begin with a JPEG signature.
 pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
     header(bytes).map(|header| (header.width, header.height))
 }
 
-/// Finds the metadata of `bytes`, which begin with a JPEG signature.
+/// Finds the metadata in `bytes`, which begin with a JPEG signature.
 pub(super) fn metadata(bytes: &[u8]) -> Metadata<'_> {
     const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
     let segments = || markers::app1_segments(bytes);
@@ -93,12 +99,12 @@ pub(super) fn header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
     })
 }
 
-/// What is known of where a file's rows of MCUs begin.
+/// Known start positions of a file's rows of MCUs.
 pub(in crate::decode) enum KnownRows<'a> {
     None,
-    /// An index has them all.
+    /// An index has all of them.
     Index(&'a IndexHead<'a>),
-    /// Decoding has shown some, or none, and will show more.
+    /// Those that earlier decoding found, if any. Decoding adds more.
     Found(&'a mut Option<RowStarts>),
 }
 
@@ -110,16 +116,16 @@ const PROGRESSIVE: u8 = 0xC2;
 pub(super) struct Jpeg {
     cache: TableCache,
     entropy: Entropy,
-    /// The rows of MCUs that the latest scan came upon.
+    /// The row starts that the latest scan found.
     rows: Vec<RowStart>,
     progressive: progressive::ProgressiveScratch,
-    /// The components of an image whose planes are made of them.
+    /// Components of an image whose planes are computed from them.
     components: [Plane; 4],
 }
 
 impl Jpeg {
-    /// Decodes the region of the image that `choose` picks into `out`, from where rows of MCUs begin as far as that is
-    /// `known`. Returns damage that is concealed in words.
+    /// Decodes the region of the image that `choose` picks into `out`, starting at row positions that are `known`.
+    /// Returns a description of damage that was concealed.
     pub(super) fn decode(
         &mut self,
         bytes: &[u8],
@@ -135,7 +141,7 @@ impl Jpeg {
         check_size(bytes, &header)?;
         let layout = RegionLayout::of(&header.frame, header.color_space, region)?;
         let file = (bytes, &mut header);
-        // Whatever these do not lead to, the file itself decides.
+        // If the known positions do not lead to the region, decode from the start of the file.
         match &mut known {
             KnownRows::None => {}
             KnownRows::Index(index) => {
@@ -177,7 +183,7 @@ impl Jpeg {
         Ok(Decoded { concealed, ..Decoded::by(Backend::Region)(region) })
     }
 
-    /// Decodes scan after scan until all components are there; nearly always that is one.
+    /// Decodes scans until all components are decoded; nearly always one scan.
     fn decode_region(
         &mut self,
         bytes: &[u8],
@@ -264,8 +270,8 @@ impl Jpeg {
     }
 }
 
-/// Unstuffs the scan that begins at `start` and has this many columns and rows of MCUs, checks its restart markers and
-/// returns where it ends.
+/// Unstuffs the scan that begins at `start` and has this many columns and rows of MCUs, checks its restart markers, and
+/// returns the offset of its end.
 fn unstuff(
     entropy: &mut Entropy,
     bytes: &[u8],
@@ -286,9 +292,9 @@ fn unstuff(
     let mcus = u64::from(columns) * u64::from(rows);
     let expected = (mcus - 1).checked_div(u64::from(restart_interval)).unwrap_or(0) + 1;
     let found = entropy.segments() as u64;
-    // Further markers after the last MCU are passed over, as everything there is.
+    // Further markers after the last MCU are skipped, like all data there.
     if found < expected || (restart_interval == 0 && found > 1) {
-        // A file that is cut short lacks them too, and that is the better error then.
+        // A truncated file lacks them too; then truncation is the better error.
         check_end(bytes, end)?;
         return Err(DecodeError::Corrupt(format!(
             "{found} restart intervals where the header means {expected}"
@@ -297,7 +303,7 @@ fn unstuff(
     Ok(end)
 }
 
-/// Makes the error of a failure in the scan that begins at `start` and has this many columns and rows of MCUs.
+/// Makes the error for a failure in the scan that begins at `start` and has this many columns and rows of MCUs.
 fn damage(bytes: &[u8], start: usize, failure: ScanFailure, (columns, rows): (u32, u32)) -> DecodeError {
     let ScanFailure { fault, mcu, byte } = failure;
     let at = FileOffsets::new(bytes, start).of(byte);
@@ -312,14 +318,14 @@ fn damage(bytes: &[u8], start: usize, failure: ScanFailure, (columns, rows): (u3
     DecodeError::Corrupt(format!("{what}, near byte {at}, in MCU {mcu} of {mcus}"))
 }
 
-/// Makes the error of an image that ends before its components, of which `missing` is one, were coded.
+/// Makes the error for an image that ends before the component `missing` was coded.
 fn incomplete(missing: Option<usize>) -> DecodeError {
     let component = missing.unwrap_or(0);
     DecodeError::Corrupt(format!("the image ends before its component {component} was coded"))
 }
 
-/// Refuses files that are too short for what their header promises, so that it cannot make us allocate for it. Each
-/// block of the image takes at least one bit, in baseline files and in the first scan of progressive ones.
+/// Refuses files that are too short for the image size in their header, which would otherwise cause a large allocation.
+/// Each block of the image takes at least one bit, in baseline files and in the first scan of progressive ones.
 fn check_size(bytes: &[u8], header: &ScanHeader) -> Result<(), DecodeError> {
     let frame = &header.frame;
     let blocks = u64::from(frame.width.div_ceil(8)) * u64::from(frame.height.div_ceil(8));
@@ -333,7 +339,7 @@ fn check_size(bytes: &[u8], header: &ScanHeader) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// Refuses files that no decoder here knows.
+/// Refuses files that no decoder here supports.
 fn refuse_unknown(header: &ScanHeader) -> Result<(), DecodeError> {
     let frame = &header.frame;
     let unsupported = |what: String| Err(DecodeError::Unsupported(what));
@@ -354,19 +360,19 @@ fn refuse_unknown(header: &ScanHeader) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// How the region's blocks lie in the image.
+/// The blocks of the wanted region, in the image and in each component.
 struct RegionLayout {
-    /// The meaning of the planes that come of it.
+    /// The meaning of the resulting planes.
     color: ColorModel,
-    /// Whether these are the components as they are coded; else they are made of them.
+    /// Whether the planes are the coded components; otherwise they are computed from them.
     as_coded: bool,
-    /// The columns and rows of MCUs of interleaved scans.
+    /// The columns and rows of MCUs in interleaved scans.
     columns: u32,
     rows: u32,
     parts: Vec<ComponentPart>,
 }
 
-/// One component's part of the region.
+/// The part of the region in one component.
 struct ComponentPart {
     h: u32,
     v: u32,
@@ -378,25 +384,25 @@ struct ComponentPart {
 }
 
 impl ComponentPart {
-    /// The columns and rows of its blocks in an MCU of this scan, which codes it. The only component of a scan is not
-    /// interleaved: an MCU is one block, whatever the factors say.
+    /// The columns and rows of the component's blocks in an MCU of `scan`, which contains the component. A scan of one
+    /// component is not interleaved: an MCU is one block, regardless of the sampling factors.
     fn factors(&self, scan: &[ScanComponent]) -> (u32, u32) {
         if scan.len() == 1 { (1, 1) } else { (self.h, self.v) }
     }
 
-    /// The columns of blocks of the whole component, without those that only fill MCUs.
+    /// The columns of blocks of the whole component, without blocks that only fill up MCUs.
     fn width(&self) -> usize {
         self.sampling.image_width.div_ceil(self.sampling.step_x).div_ceil(8) as usize
     }
 }
 
 impl RegionLayout {
-    /// Lays out the region of an image whose planes are its components as they are coded; `None` for other images.
+    /// Lays out the region of an image whose planes are the coded components; `None` for other images.
     fn of_coded(frame: &Frame, color_space: JpegColorSpace, region: Region) -> Option<Self> {
         Self::of(frame, color_space, region).ok().filter(|layout| layout.as_coded)
     }
 
-    /// Lays out the region.
+    /// Lays out `region`.
     fn of(frame: &Frame, color_space: JpegColorSpace, region: Region) -> Result<Self, DecodeError> {
         let color = match color_space {
             JpegColorSpace::Gray => ColorModel::Gray,
@@ -417,7 +423,7 @@ impl RegionLayout {
                 )));
             }
             let (step_x, step_y) = (h_max / h, v_max / v);
-            // Kernels know no samples of three pixels, and none of red, green or blue that are no pixels.
+            // The resize kernels do not support samples that span three pixels, nor subsampled red, green or blue.
             let is_known =
                 if color == ColorModel::Rgb { step_x * step_y == 1 } else { step_x != 3 && step_y != 3 };
             as_coded &= is_known;
@@ -433,12 +439,12 @@ impl RegionLayout {
         Ok(Self { color, as_coded, columns, rows, parts })
     }
 
-    /// Says what image the planes of `out` are of.
+    /// Sets the image size and the colour model of `out`.
     fn describe(&self, frame: &Frame, out: &mut Planes) {
         (out.image_width, out.image_height, out.color) = (frame.width, frame.height, self.color);
     }
 
-    /// Shapes planes for the wanted blocks of each component.
+    /// Shapes the planes for the wanted blocks of each component.
     fn shape(&self, planes: &mut [Plane]) {
         for (part, plane) in self.parts.iter().zip(planes) {
             let (columns, rows) = (&part.columns, &part.rows);

@@ -1,37 +1,37 @@
-//! The lookup that decodes blocks and steps over them: it finds AC symbols by twos.
+//! The AC lookup table for decoding and skipping blocks: it finds up to two symbols at once.
 
 use super::huffman::{AC_BITS, MAX_STEP, Spec, span};
 
-/// One or two symbols with their values, ready to be stored, as an entry that the hot loop takes apart by shifts alone.
-/// It has four bytes, because the tables of two components share the first-level cache with the image.
+/// One or two symbols with their values, as a table entry from which the hot loop extracts fields by shifts alone. An
+/// entry has four bytes, because the tables of two components share the first-level cache with the image.
 ///
-/// Bits 0–5 are the number of bits of all symbols; 6–10 how far the first one advances the coefficient index; 11–16 its
-/// value; 17–24 the last one's value without its bits beyond the lookup; 25–31 how far both advance the index. A symbol
-/// alone is both first and last.
+/// Bits 0–5 are the number of bits of all symbols. Bits 6–10 are the distance by which the first symbol advances the
+/// coefficient index, and bits 11–16 its value. Bits 17–24 are the last symbol's value, without bits beyond the lookup.
+/// Bits 25–31 are the distance by which both advance the index. A single symbol is both first and last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Symbols(u32);
 
-/// An end of block advances the index by this much. No other symbols do, so that it is the advance's highest bit.
+/// The advance of an end of block. Other symbols advance by less, so this is the highest bit of the advance.
 const END: u32 = 64;
-/// The advance of an entry that cannot be used, of which [`Symbols::last`] knows no index.
+/// The advance of an unusable entry, for which [`Symbols::last`] returns `None`.
 const NONE: u32 = 127;
-/// The most value bits of a symbol that an entry holds, and of the first one of two.
+/// The most value bits of an entry's last symbol, and of the first one of two.
 const MAX_LAST: u32 = 7;
 const MAX_FIRST: u32 = 5;
 
 impl Symbols {
-    /// The entry in which not even the first symbol is known.
+    /// An entry in which not even the first symbol is known.
     const NONE: Self = Self::alone(0, NONE, 0);
 
-    /// One symbol. It is stored twice in the same place; an end of block stores a zero where there is one, and its
-    /// value outside of the block.
+    /// An entry of one symbol. The decoder stores twice at the same index, the second time the value. For an end of
+    /// block it stores a zero over a zero, and the value outside the block.
     const fn alone(bits: u32, advance: u32, value: i32) -> Self {
         let first = if advance < END { advance } else { 1 };
         Self(bits | first << 6 | (value as u32 & 0xFF) << 17 | advance << 25)
     }
 
-    /// Two symbols, each as it is alone: the fields of both add up, except that the last value is the second's and the
-    /// first value that of the first.
+    /// An entry of two symbols. The fields of both are added, except the values: the first value is the first symbol's,
+    /// the last value the second's.
     const fn two(self, second: Self) -> Self {
         let value = self.0 >> 17 & 63;
         Self((self.0 & 0xFE00_07FF | value << 11) + (second.0 & 0xFFFE_003F))
@@ -43,20 +43,20 @@ impl Symbols {
         self.0
     }
 
-    /// How far the first symbol advances the coefficient index.
+    /// The distance by which the first symbol advances the coefficient index.
     #[inline(always)]
     pub(super) fn first(self) -> usize {
         (self.0 >> 6 & 31) as usize
     }
 
-    /// How far all symbols advance the coefficient index.
+    /// The distance by which all symbols advance the coefficient index.
     #[inline(always)]
     pub(super) fn advance(self) -> usize {
         (self.0 >> 25) as usize
     }
 
-    /// The index of the block's last coefficient, where the symbols end the block by advancing to `next`, which is
-    /// beyond 62. `None` where they are not known, or the first one alone ends it.
+    /// The index of the block's last coefficient, if the symbols end the block by advancing to `next`, which must be
+    /// above 62. `None` if they are not known, or if the first of two ends the block.
     #[inline(always)]
     pub(super) fn last(self, next: usize) -> Option<usize> {
         let last = next.wrapping_sub(END as usize);
@@ -69,7 +69,7 @@ impl Symbols {
         (self.0 << 15) as i32 >> 26
     }
 
-    /// The last symbol's value; `window` begins with the symbols.
+    /// The last symbol's value. `window` begins with the symbols.
     #[inline(always)]
     pub(super) fn last_value(self, window: u64) -> i32 {
         let known = (self.0 << 7) as i32 >> 24;
@@ -78,8 +78,8 @@ impl Symbols {
     }
 }
 
-/// Where the bits beyond the lookup lie in a window, by the number of bits of all symbols: the place of the lowest one,
-/// and 256 times how many there are.
+/// The position of the bits beyond the lookup in a window, by the number of bits of all symbols: the place of the
+/// lowest bit, plus 256 times their number.
 static BEYOND: [u16; 32] = {
     let mut places = [0; 32];
     let mut bits = AC_BITS + 1;
@@ -90,20 +90,20 @@ static BEYOND: [u16; 32] = {
     places
 };
 
-/// The lookup by the next [`AC_BITS`] bits, of symbols that take at most [`MAX_STEP`].
+/// The lookup table by the next [`AC_BITS`] bits, for symbols that take at most [`MAX_STEP`] bits.
 #[derive(Debug)]
 pub(super) struct PairTable(pub(super) [Symbols; 1 << AC_BITS]);
 
 impl PairTable {
-    /// Makes the table. Most files have codes of their own, so that this takes a share of each image's time.
+    /// Builds the table. Most files have their own codes, so this adds to the time of each image.
     pub(super) fn new(spec: &Spec) -> Self {
         let mut firsts = [Symbols::NONE; 1 << AC_BITS];
-        // How many of an entry's bits must be known for its symbol, and how many are left for a second one.
+        // The number of an entry's bits that must be known for its symbol, and the number left for a second one.
         let (mut known, mut left) = ([u8::MAX; 1 << AC_BITS], [0; 1 << AC_BITS]);
         for (code, length, symbol) in spec.codes().take_while(|&(_, length, _)| length <= AC_BITS) {
             let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
             let bits = length + size;
-            // The sign, which is the value's first bit, has to lie in the lookup, too.
+            // The sign, which is the value's first bit, must be inside the lookup too.
             let needed = length + u32::from(size > 0);
             if size > MAX_LAST || bits > MAX_STEP || needed > AC_BITS {
                 continue;
@@ -114,11 +114,11 @@ impl PairTable {
             if advance < END && size <= MAX_FIRST {
                 left[span.clone()].fill(AC_BITS.saturating_sub(bits) as u8);
             }
-            // The bits after the value are dropped; those of the value that are not known count as zeros.
+            // Bits after the value are dropped; unknown bits of the value count as zeros.
             let (after, missing) = (AC_BITS.saturating_sub(bits), bits.saturating_sub(AC_BITS));
             for (rest, first) in firsts[span].iter_mut().enumerate() {
                 let value = (rest >> after << missing) as i32 & ((1 << size) - 1);
-                // Values that begin with a 0 are negative, as `bits::value` says.
+                // Values that begin with a 0 are negative; see `bits::value`.
                 let negative = i32::from(value << 1 >> size == 0) * ((1 << size) - 1);
                 *first = Symbols::alone(bits, advance, value - negative);
             }
@@ -141,9 +141,9 @@ mod tests {
     use super::super::huffman::{AcTable, MAX_AC_SIZE, standard};
     use super::*;
 
-    /// A symbol found step by step.
+    /// A symbol found by the plain algorithm.
     struct Found {
-        /// The length of its code, and with its value.
+        /// The length of its code, and of code and value together.
         length: u32,
         bits: u32,
         advance: u32,
@@ -173,7 +173,7 @@ mod tests {
             let (mut none, mut two) = (0, 0);
             for window in (0..1u64 << 20).map(|top| top << 44 | 0x5A5_A5A5_A5A5) {
                 let symbols = pairs.0[(window >> (64 - AC_BITS)) as usize];
-                // The symbol is known if code and sign lie in the lookup, and all its bits in a step.
+                // The symbol is known if its code and sign are inside the lookup, and all its bits fit in a step.
                 let known = |used: u32, found: &Found, most: u32| {
                     let size = found.bits - found.length;
                     used + found.length + u32::from(size > 0) <= AC_BITS
@@ -197,7 +197,7 @@ mod tests {
                     }
                 };
                 assert_eq!((symbols.bits() & 63, symbols.advance()), (bits, advance as usize));
-                // A value behind an end of block is stored outside of it.
+                // A value after an end of block is stored outside the block.
                 if advance < END {
                     assert_eq!(symbols.last_value(window), last);
                 }
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_block_is_told_by_the_index_that_is_reached() {
-        // Symbols lead from index `k` to the block's last coefficient or, by an end of block, behind it.
+        // Symbols advance from index `k` to the block's last coefficient or, with an end of block, beyond it.
         for k in 0..63 {
             let lead = |symbols: Symbols| symbols.last(k + symbols.advance());
             assert_eq!(lead(Symbols::NONE), None);

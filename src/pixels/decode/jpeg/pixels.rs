@@ -1,12 +1,12 @@
-//! Makes full planes of components that the resize does not take as they are coded: four of them, RGB with fewer
-//! samples, or samples that span three pixels. libjpeg's rules decide which samples a pixel has, and Pillow's which
-//! colours inks have on paper.
+//! Computes full-resolution planes from components that the resize does not support as they are coded: four components,
+//! subsampled RGB, or samples that span three pixels. Upsampling follows libjpeg, and the conversion of CMYK to RGB
+//! follows Pillow.
 
 use crate::decode::header::JpegColorSpace;
 use crate::decode::upsampling::ycc_to_rgb;
 use crate::decode::{Plane, Planes, Region};
 
-/// Fills the planes of `out`, which are shaped for `region`, from these components of the image.
+/// Fills the planes of `out`, which are shaped for `region`, from the image's components.
 pub(super) fn assemble(components: &[Plane], color_space: JpegColorSpace, region: Region, out: &mut Planes) {
     let width = region.width as usize;
     let rows = (region.y..region.y + region.height).enumerate();
@@ -39,8 +39,8 @@ pub(super) fn assemble(components: &[Plane], color_space: JpegColorSpace, region
     }
 }
 
-/// Converts stored cyan, magenta, yellow and black to red, green and blue as Pillow does. It takes them as inverted, as
-/// Adobe's programs store them, and multiplies what ink and black leave of the light.
+/// Converts stored cyan, magenta, yellow and black to red, green and blue, as Pillow does. Stored values are inverted,
+/// as Adobe's programs write them. The result is the product of the light that the ink and the black let through.
 fn on_paper(stored: [u8; 3], black: u8) -> [u8; 3] {
     let light = u32::from(black);
     stored.map(|stored| {

@@ -1,5 +1,5 @@
-//! What has to be known to decode a region of an image by a kernel of our own on a GPU: where its planes will lie, and
-//! which rows of MCUs they are made of. All of it follows from the headers of a packed or an indexed image.
+//! Plans for decoding a region of an image with Foreload's own GPU kernels: the layout of its planes, and the rows of
+//! MCUs that they need. A plan follows from the headers of a packed or an indexed image alone.
 
 pub(in crate::decode) use super::huffman::HuffmanCode;
 pub(in crate::decode) use super::indexed::EntryPoint;
@@ -11,7 +11,7 @@ use crate::decode::{PlaneLayout, PlanesLayout, Region};
 use base::error::DecodeError;
 use std::ops::Range;
 
-/// An image that a kernel of our own can decode, by its headers.
+/// An image that Foreload's own GPU kernels can decode, according to its headers.
 #[derive(Debug)]
 pub struct OwnImage<'a>(OwnForm<'a>);
 
@@ -22,8 +22,8 @@ enum OwnForm<'a> {
 }
 
 impl<'a> OwnImage<'a> {
-    /// Reads the headers of an image and checks them. The rows of MCUs are not looked at. `None` for an image of
-    /// another form, and for one whose JPEG the CPU's decoder has to look at.
+    /// Reads and checks the headers of an image, but not its rows of MCUs. Returns `None` for an image in another
+    /// storage format, and for one that only the CPU's decoder can handle.
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] for a damaged head.
@@ -37,7 +37,7 @@ impl<'a> OwnImage<'a> {
         }
     }
 
-    /// The columns and rows of the image.
+    /// The width and height of the image.
     pub fn size(&self) -> (u32, u32) {
         match &self.0 {
             OwnForm::Packed(image) => image.size(),
@@ -45,11 +45,11 @@ impl<'a> OwnImage<'a> {
         }
     }
 
-    /// Plans to decode `region`, which must not be empty and lie in the image. `None` where the CPU's decoder has to
-    /// look at the image.
+    /// Plans the decoding of `region`, which must not be empty and must be inside the image. Returns `None` if only the
+    /// CPU's decoder can handle the image.
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] for sampling factors that are not packed.
+    /// [`DecodeError::Corrupt`] for sampling factors that packed images do not have.
     pub fn plan(&self, region: Region) -> Result<Option<OwnPlan>, DecodeError> {
         match &self.0 {
             OwnForm::Packed(image) => image.plan(region).map(Some),
@@ -58,35 +58,35 @@ impl<'a> OwnImage<'a> {
     }
 }
 
-/// How a kernel of our own decodes a region of an image.
+/// The plan by which a GPU kernel decodes a region of an image.
 #[derive(Debug, Clone)]
 pub struct OwnPlan {
-    /// Where the planes lie in memory of their own. They hold the wanted blocks.
+    /// The layout of the planes in their own memory. They hold the wanted blocks.
     pub layout: PlanesLayout,
-    /// The bytes of the image that are needed.
+    /// The range of the image's bytes that is needed.
     pub bytes: Range<usize>,
-    /// The components, in the order in which a row of MCUs has them.
+    /// The components, in their order in a row of MCUs.
     pub(in crate::decode) components: Vec<PlannedComponent>,
     pub(in crate::decode) rows: PlannedRows,
 }
 
-/// What is wanted of a component.
+/// The wanted part of a component.
 #[derive(Debug, Clone)]
 pub(in crate::decode) struct PlannedComponent {
-    /// The number of its plane.
+    /// The index of its plane.
     pub(in crate::decode) plane: usize,
-    /// The columns of blocks, with those that only fill MCUs, and the rows of blocks in a row of MCUs.
+    /// The columns of blocks, including those that only fill up MCUs, and the rows of blocks in a row of MCUs.
     pub(in crate::decode) columns: u32,
     pub(in crate::decode) rows: u32,
     /// The wanted columns and rows of blocks.
     pub(in crate::decode) wanted: [Range<u32>; 2],
-    /// The steps of quantisation, row by row of a block.
+    /// The quantisation steps, row by row of a block.
     pub(in crate::decode) steps: [u16; 64],
 }
 
 impl PlannedComponent {
-    /// The part `part` of a component, of which a row of MCUs has so many columns and rows of blocks. The steps are
-    /// those of `table`, which is in coding order.
+    /// Plans `part` of a component. `columns` and `rows` count its blocks in a row of MCUs; `table` has the
+    /// quantisation steps in coding order.
     pub(super) fn new(
         plane: usize,
         part: &ComponentPart,
@@ -99,22 +99,22 @@ impl PlannedComponent {
     }
 }
 
-/// A row of MCUs that is wanted.
+/// A wanted row of MCUs.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::decode) struct PlannedRow {
-    /// Which row of the image it is.
+    /// The index of the row in the image.
     pub(in crate::decode) number: u32,
-    /// Where it begins among [`OwnPlan::bytes`], and how many bytes it has.
+    /// Its offset in [`OwnPlan::bytes`], and its length in bytes.
     pub(in crate::decode) start: u64,
     pub(in crate::decode) length: u32,
 }
 
-/// The rows of MCUs that are wanted.
+/// The wanted rows of MCUs.
 #[derive(Debug, Clone)]
 pub(in crate::decode) enum PlannedRows {
-    /// Those of a packed image, each with the CRC-32C of its bytes.
+    /// Rows of a packed image, each with the CRC-32C of its bytes.
     Packed(Vec<(PlannedRow, u32)>),
-    /// Those of an indexed image, each with the bits and the coefficients before it.
+    /// Rows of an indexed image, each with its entry point: the bits to skip, and the DC coefficients before it.
     Indexed(PlannedScan, Vec<(PlannedRow, EntryPoint)>),
 }
 
@@ -127,12 +127,12 @@ pub(in crate::decode) struct PlannedScan {
     pub(in crate::decode) restart_interval: u32,
     /// The columns of MCUs that hold wanted blocks.
     pub(in crate::decode) wanted: Range<u32>,
-    /// Of each component the code of DC differences and that of AC coefficients.
+    /// The code of DC differences and the code of AC coefficients, for each component.
     pub(in crate::decode) codes: Vec<[HuffmanCode; 2]>,
 }
 
 impl RegionLayout {
-    /// The layout of planes that hold the wanted blocks, up to the edges of the image.
+    /// The layout of planes that hold the wanted blocks, within the edges of the image.
     pub(super) fn planes(&self, frame: &Frame) -> PlanesLayout {
         let planes = self.parts.iter().map(|part| {
             let samples = |blocks: &Range<u32>| 8 * blocks.start..8 * blocks.end;

@@ -1,10 +1,10 @@
-//! Where the rows of MCUs of a JPEG begin, as decoding it once has shown. Another region of the same file is decoded
-//! from its first row on, and each row up to the region's right edge only: what lies before, and to the right, need not
-//! be read to find the next row.
+//! The start positions of a JPEG's rows of MCUs, found while decoding it. Another region of the same file is then
+//! decoded from its first row on, and each row only up to the region's right edge. Data before and to the right need
+//! not be read to find the next row. `src/engine/pipeline/row_memory.rs` keeps the positions from epoch to epoch.
 //!
-//! Rows are known of files with one sequential scan and without restart markers, down to the lowest region that was
-//! decoded; from there on everything is read. The pixels and the errors are those of decoding without them: a row is
-//! known only where everything before it was read without a fault, and only as long as the file has the same bytes.
+//! Positions are known only for files with one sequential scan and without restart markers, down to the lowest region
+//! that was decoded; below it everything is read. Pixels and errors are the same as without them: a position is kept
+//! only if everything before it was read without a fault, and it is used only while the file has the same bytes.
 
 use super::bits::FileOffsets;
 use super::indexed::EntryPoint;
@@ -16,16 +16,16 @@ use base::crc::checksum;
 use base::simd::Level;
 use std::ops::Range;
 
-/// Where rows of MCUs of a file begin, from the first one on.
+/// The start positions of a file's rows of MCUs, beginning with the first row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowStarts {
-    /// The number of the file's bytes and their CRC-32C.
+    /// The length of the file and the CRC-32C of its bytes.
     length: usize,
     crc: u32,
     rows: Vec<PackedEntry>,
 }
 
-/// An entry point in eight bytes: 25 bits of the byte's offset, 3 of the bits to skip, and 12 of each DC coefficient.
+/// An entry point in eight bytes: 25 bits for the byte offset, 3 for the bits to skip, and 12 for each DC coefficient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PackedEntry(u64);
 
@@ -33,7 +33,8 @@ const BYTE_BITS: u32 = 25;
 const DC_BITS: u32 = 12;
 
 impl PackedEntry {
-    /// Packs an entry point; `None` for one of a huge file, or with coefficients that 8-bit samples do not have.
+    /// Packs an entry point. Returns `None` for one in a huge file, or with coefficients that 8-bit samples do not
+    /// have.
     fn new(byte: usize, RowStart { bit, dc }: RowStart) -> Option<Self> {
         let limit = 1 << (DC_BITS - 1);
         if byte >> BYTE_BITS != 0 || dc.iter().any(|dc| !(-limit..limit).contains(dc)) {
@@ -55,19 +56,20 @@ impl PackedEntry {
 }
 
 impl RowStarts {
-    /// The bytes of memory held.
+    /// The bytes of memory in use.
     pub fn held(&self) -> usize {
         size_of::<Self>() + self.rows.capacity() * size_of::<PackedEntry>()
     }
 
-    /// What decoding `file` has shown, of which the entropy-coded data begin at `start`.
+    /// The positions found by decoding `file`, whose entropy-coded data begins at `start`. Returns `None` if there are
+    /// none.
     pub(super) fn found(file: &[u8], start: usize, rows: &[RowStart]) -> Option<Self> {
         let mut found = Self { length: file.len(), crc: checksum(file), rows: Vec::new() };
         found.add(file, start, rows);
         (!found.rows.is_empty()).then_some(found)
     }
 
-    /// Adds rows whose bits are counted from `file[start]` on.
+    /// Adds rows; their bit positions count from `file[start]`.
     fn add(&mut self, file: &[u8], start: usize, rows: &[RowStart]) {
         let mut offsets = FileOffsets::new(file, start);
         self.rows.reserve_exact(rows.len());
@@ -79,18 +81,18 @@ impl RowStarts {
     }
 }
 
-/// Whether the rows of such a file can be known.
+/// Whether row positions can be known for this kind of file.
 pub(super) fn can_be_known(header: &ScanHeader, layout: &RegionLayout) -> bool {
     layout.as_coded && is_sequential_scan(header) && header.tables.restart_interval == 0
 }
 
-/// Whether a file's first scan codes all of it, sequentially.
+/// Whether the file's first scan codes all components, sequentially.
 pub(super) fn is_sequential_scan(header: &ScanHeader) -> bool {
     header.scan.len() == header.frame.components.len() && header.frame.marker != PROGRESSIVE
 }
 
-/// Decodes what `layout` wants of `file` from the rows that are known into `out`, and adds those that this shows.
-/// `None`, with no row known any more, where they are another file's, or a wanted row is damaged.
+/// Decodes the region of `layout` from `file` into `out`, starting at known rows, and adds the rows that decoding
+/// finds. Returns `None`, and clears `rows`, if they are of another file or a wanted row is damaged.
 pub(super) fn decode_from(
     rows: &mut Option<RowStarts>,
     jpeg: &mut Jpeg,
@@ -108,7 +110,7 @@ pub(super) fn decode_from(
         scan.decode(jpeg, (row, start), start.until(next, file), row..row + 1, &mut out.planes)?;
     }
     if wanted.end > last {
-        // From the last row that is known on everything is read.
+        // From the last known row on, read everything.
         let start = known.rows[last as usize].unpack();
         let part = start.byte as usize..file.len();
         scan.decode(jpeg, (last, start), part, wanted.start.max(last)..wanted.end, &mut out.planes)?;
@@ -118,7 +120,7 @@ pub(super) fn decode_from(
     Some(())
 }
 
-/// A file's only scan, which is decoded from entry points on.
+/// The only scan of a file, decoded from entry points.
 pub(super) struct EnteredScan<'a> {
     file: &'a [u8],
     components: Vec<Component>,
@@ -126,14 +128,15 @@ pub(super) struct EnteredScan<'a> {
     mcus: (u32, u32),
     /// The number of MCUs between restart markers; 0 if there are none.
     restart_interval: u32,
-    /// The columns of MCUs that are wanted, and their rows.
+    /// The wanted columns and rows of MCUs.
     columns: Range<u32>,
     pub(super) rows: Range<u32>,
     level: Level,
 }
 
 impl<'a> EnteredScan<'a> {
-    /// What `layout` wants of a file, for which `out` is shaped. `None` where its tables are damaged.
+    /// Prepares the decoding of the region of `layout`, and shapes `out` for it. Returns `None` if the file's tables
+    /// are damaged.
     pub(super) fn new(
         jpeg: &mut Jpeg,
         (file, header): (&'a [u8], &mut ScanHeader),
@@ -156,8 +159,8 @@ impl<'a> EnteredScan<'a> {
         })
     }
 
-    /// Decodes the wanted blocks of some `rows` from the start of an earlier row, or of the first, on. `None` where
-    /// that `part` of the file's bytes does not hold them.
+    /// Decodes the wanted blocks of `rows`, reading from `entry`, the start of `row`, which is their first row or an
+    /// earlier one. Returns `None` if the bytes `part` of the file do not contain them.
     pub(super) fn decode(
         &self,
         jpeg: &mut Jpeg,

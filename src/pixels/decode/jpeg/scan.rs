@@ -1,4 +1,4 @@
-//! Huffman decoding of a baseline scan. It transforms the blocks of the wanted region and steps over the rest.
+//! Huffman decoding of a sequential scan: transforms the blocks of the wanted region and skips the others.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) struct Component {
     pub(super) rows: Range<u32>,
 }
 
-/// A scan, and what to decode of it.
+/// A scan, and the part of it to decode.
 pub(super) struct Scan<'a> {
     pub(super) entropy: &'a Entropy,
     pub(super) components: &'a [Component],
@@ -43,25 +43,25 @@ pub(super) struct Scan<'a> {
     pub(super) start: ScanStart,
 }
 
-/// Where a scan's entropy-coded bytes begin, by default with the first MCU.
+/// The start of a scan's entropy-coded bytes; by default the first MCU.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ScanStart {
-    /// The number of the first MCU, which is at or before all that are wanted.
+    /// The index of the first MCU, which is at or before all wanted ones.
     pub(super) mcu: u64,
-    /// The number of the first byte's bits before it.
+    /// The number of bits of the first byte that precede this MCU.
     pub(super) skip: u32,
-    /// The DC coefficients of the blocks before it, component by component.
+    /// The DC coefficients of the blocks before it, by component.
     pub(super) dc: [i32; 4],
 }
 
 /// A fault in the entropy-coded data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScanFault {
-    /// There are bits that no Huffman code begins with.
+    /// Bits with which no Huffman code begins.
     BadCode,
-    /// A run of zeros goes beyond the block's end.
+    /// A run of zeros exceeds the block.
     BlockOverrun,
-    /// A coefficient is larger than 8-bit samples can have.
+    /// A coefficient is larger than 8-bit samples allow.
     OutOfRange,
     /// The data ends, or a restart marker comes, too early.
     OutOfData,
@@ -75,27 +75,28 @@ impl From<OutOfRange> for ScanFault {
     }
 }
 
-/// A fault, and where it was seen.
+/// A fault and its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ScanFailure {
     pub(super) fault: ScanFault,
-    /// The number of the MCU.
+    /// The index of the MCU.
     pub(super) mcu: u64,
     /// The number of unstuffed bytes before the fault.
     pub(super) byte: usize,
 }
 
-/// Where a row of MCUs begins, as decoding a scan without restart markers comes upon it.
+/// The start of a row of MCUs, found while decoding a scan without restart markers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowStart {
-    /// The number of unstuffed bits before it, from the scan's first byte that was unstuffed on.
+    /// The number of unstuffed bits before it, counted from the first unstuffed byte of the scan.
     pub(super) bit: usize,
-    /// The DC coefficients of the blocks before it, component by component.
+    /// The DC coefficients of the blocks before it, by component.
     pub(super) dc: [i32; 4],
 }
 
-/// Decodes the wanted blocks into their components' planes, which begin with the first wanted block. Leaves in `rows`
-/// where each row of MCUs begins that was come upon, which are all from the first MCU on where nothing is jumped over.
+/// Decodes the wanted blocks into their components' planes, which begin with the first wanted block. Stores in `rows`
+/// the start of each row of MCUs that decoding reaches. These are all rows from the start of the scan on, unless a
+/// restart marker allows a jump.
 pub(super) fn decode(
     scan: &Scan,
     planes: &mut [Plane],
@@ -103,10 +104,11 @@ pub(super) fn decode(
     level: Level,
 ) -> Result<(), ScanFailure> {
     rows.clear();
-    // Blocks wait to be transformed, so that a coefficient out of range is seen one block late. AVX-512 has two wait: a
-    // scan that fails there is decoded once more, so that all levels name the same place.
+    // Blocks are transformed after the next one is read, so a coefficient out of range is detected one block late. With
+    // AVX-512, which transforms pairs, it is detected even later. A scan that fails there is decoded again with AVX2,
+    // so that all levels report the same position.
     match level {
-        // SAFETY: the level says that the processor has these instructions.
+        // SAFETY: the level guarantees that the processor has these instructions.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe {
             decode_avx512(scan, planes, rows).or_else(|_| decode(scan, planes, rows, Level::Avx2))
@@ -147,11 +149,11 @@ fn decode_with<B: BlockSink>(
     let mut bits = scan.entropy.reader(0).ok_or(ScanFailure { fault: ScanFault::OutOfData, mcu, byte: 0 })?;
     bits.refill();
     bits.consume(skip);
-    // All that must be known to decode on from an MCU boundary are the reader and the components' last DC coefficients.
-    // They are two variables, because together the array would keep the reader out of registers.
+    // The state at an MCU boundary consists of the reader and the components' last DC coefficients. They are two
+    // variables, because a common struct with the array would keep the reader out of registers.
     let (mut bits, mut dc) = (bits, dc);
     while mcu < end {
-        // The next MCU that is wanted tells how far restart markers let us jump.
+        // Restart markers allow a jump to the segment of the next wanted MCU.
         let (row, column) = ((mcu / width) as u32, (mcu % width) as u32);
         let wanted = if row < rows.start {
             (rows.start, columns.start)
@@ -189,7 +191,7 @@ fn decode_with<B: BlockSink>(
             }
         }
         mcu += u64::from(run);
-        // Behind the last interval libjpeg lets anything pass, too.
+        // Like libjpeg, accept any data after the last interval.
         if mcu == segment_end && mcu < u64::from(scan.rows) * width && !bits.only_padding() {
             return Err(ScanFailure { fault: ScanFault::LeftOver, mcu, byte: bits.consumed_bytes() });
         }
@@ -230,7 +232,7 @@ fn decode_mcu<B: BlockSink>(
     Ok(())
 }
 
-/// Steps over an MCU.
+/// Skips an MCU.
 #[inline(always)]
 pub(super) fn skip_mcu(
     bits: &mut BitReader,
@@ -245,7 +247,7 @@ pub(super) fn skip_mcu(
     Ok(())
 }
 
-/// Reads a DC difference, which is at most 16 bits in the plain case; the window must hold 56 bits.
+/// Reads a DC difference, which takes at most 16 bits in the plain case. The window must have 56 bits.
 #[inline(always)]
 pub(super) fn read_difference(bits: &mut BitReader, table: &DcTable) -> Result<i32, ScanFault> {
     let entry = table.fast[(bits.window >> (64 - DC_BITS)) as usize];
@@ -257,7 +259,7 @@ pub(super) fn read_difference(bits: &mut BitReader, table: &DcTable) -> Result<i
     Ok(difference)
 }
 
-/// Reads the DC difference and adds it to `dc`.
+/// Reads a DC difference and adds it to `dc`.
 #[inline(always)]
 fn read_dc(bits: &mut BitReader, component: &Component, dc: &mut i32) -> Result<(), ScanFault> {
     *dc += read_difference(bits, &component.dc)?;
@@ -267,9 +269,9 @@ fn read_dc(bits: &mut BitReader, component: &Component, dc: &mut i32) -> Result<
     Ok(())
 }
 
-/// Reads a symbol and its value whatever their length, for what the lookups leave out. Leaves 56 bits in the window.
+/// Reads a symbol and its value of any length, if the lookup tables do not cover it. Leaves 56 bits in the window.
 ///
-/// This is inlined, like all functions that take a reader by reference: a call would force it out of registers
+/// All functions that take a reader by reference are inlined: a call would force the reader out of registers
 /// everywhere.
 #[inline(always)]
 pub(super) fn read_long(
@@ -290,7 +292,7 @@ pub(super) fn read_long(
 }
 
 /// Reads a block's coefficients into `block`, which must be zero, in the order of `B`. Returns the index of the last
-/// one in coding order.
+/// coefficient in coding order.
 #[inline(always)]
 pub(super) fn decode_block<B: CoefficientOrder>(
     bits: &mut BitReader,
@@ -305,11 +307,11 @@ pub(super) fn decode_block<B: CoefficientOrder>(
     let mut k = 0;
     loop {
         bits.refill();
-        // The window holds three lookups of at most 18 bits.
+        // The window has bits for three lookups of at most 18 bits.
         for _ in 0..3 {
             let symbols = pairs.0[(bits.window >> (64 - AC_BITS)) as usize];
             let next = k + symbols.advance();
-            // Coefficients outside of the block go to a place of their own, so that all can be stored before any is
+            // Coefficients outside the block are stored in unused places, so that all can be stored before any index is
             // checked.
             block.0[B::index(k + symbols.first())] = symbols.first_value() as i16;
             block.0[B::index(next)] = symbols.last_value(bits.window) as i16;
@@ -318,7 +320,7 @@ pub(super) fn decode_block<B: CoefficientOrder>(
                     bits.consume(symbols.bits());
                     return Ok(last);
                 }
-                // This is a long code, or the first of two symbols may end the block.
+                // A long code, or a pair whose first symbol may end the block.
                 let (ends, value) = read_symbol(bits, ac, &mut k)?;
                 if value != 0 {
                     block.0[B::index(k)] = value as i16;
@@ -334,8 +336,8 @@ pub(super) fn decode_block<B: CoefficientOrder>(
     }
 }
 
-/// Reads the symbol after coefficient `k`. Returns whether it ends the block, and its value. If it does not, the window
-/// may need a refill.
+/// Reads the symbol after coefficient `k`. Returns whether it ends the block, and its value. If it does not end the
+/// block, the window may need a refill.
 #[inline(always)]
 fn read_symbol(bits: &mut BitReader, table: &AcTable, k: &mut usize) -> Result<(bool, i32), ScanFault> {
     bits.refill();
@@ -368,7 +370,7 @@ fn read_symbol(bits: &mut BitReader, table: &AcTable, k: &mut usize) -> Result<(
     }
 }
 
-/// Reads a block's DC difference and steps over the rest.
+/// Reads a block's DC difference and skips its other coefficients.
 #[inline(always)]
 fn skip_block(bits: &mut BitReader, component: &Component, dc: &mut i32) -> Result<(), ScanFault> {
     bits.refill();
@@ -377,7 +379,7 @@ fn skip_block(bits: &mut BitReader, component: &Component, dc: &mut i32) -> Resu
     let (ac, pairs): (&AcTable, &PairTable) = (&component.ac, &component.pairs);
     let mut k = 0;
     loop {
-        // As in `decode_block`, whose faults are seen here, too.
+        // As in `decode_block`; the same faults are detected.
         for _ in 0..3 {
             let symbols = pairs.0[(bits.window >> (64 - AC_BITS)) as usize];
             let next = k + symbols.advance();

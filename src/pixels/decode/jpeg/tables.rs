@@ -1,4 +1,4 @@
-//! The tables of the Huffman codes that were seen last.
+//! A cache of lookup tables for recently seen Huffman codes.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use super::huffman::{AcTable, DcTable, MAX_AC_SIZE, Spec};
 use super::pairs::PairTable;
 use base::error::DecodeError;
 
-/// The tables made last. Files with the codes of the standard's annex K share theirs. Nearly all photographs of
-/// ImageNet have codes of their own: their tables are built anew and push the oldest out.
+/// The most recently built tables. Files with the codes of annex K share them. Nearly all photographs of ImageNet have
+/// their own codes: their tables are built for each file and evict the oldest.
 #[derive(Debug, Default)]
 pub(super) struct TableCache {
     dc: Recent<DcTable>,

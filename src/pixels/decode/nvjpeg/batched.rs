@@ -1,8 +1,8 @@
-//! Decoding of many images in one call, by the decoding engine or by the CUDA kernels that decode Huffman codes too.
+//! Decoding of many images in one call, by the decoding engine, or by the CUDA kernels that also decode Huffman codes.
 //!
-//! The two are called in different ways. Calls with parameters, and so with regions, are for the engine's backend alone
-//! (nvJPEG guide, 2.3.3.4; all others answer status 9 in 12.4 and 13.3, though they call every such file supported).
-//! The kernels decode whole images.
+//! The two need different functions of nvJPEG. Calls with parameters, which regions require, work only on the engine's
+//! backend (nvJPEG guide, 2.3.3.4; the other backends return status 9 in 12.4 and 13.3, although they report every such
+//! file as supported). The kernels decode whole images.
 
 use nvjpeg_sys::safe::{
     Backend, Batch, BitStream, ChromaSubsampling, Handle, Image, OutputFormat, State, image,
@@ -15,7 +15,7 @@ use crate::decode::ColorModel;
 use crate::gpu::{Event, GpuDevice, Stream};
 use base::error::{DecodeError, Result};
 
-/// All images of a call have the same output format, so gray ones go in a call of their own.
+/// All images of a call have the same output format, so grey images need a separate call.
 const FORMATS: [(ColorModel, OutputFormat); 2] =
     [(ColorModel::YCbCr, OutputFormat::NVJPEG_OUTPUT_YUV), (ColorModel::Gray, OutputFormat::NVJPEG_OUTPUT_Y)];
 
@@ -25,34 +25,34 @@ pub(super) struct Batched {
     // The callers, which must be dropped before the handle.
     callers: Vec<Caller>,
     parsed: BitStream,
-    /// An event that is passed when a stream has done what it had queued.
+    /// Passed when a stream has done the work that it had queued.
     idle: Event,
     handle: Handle,
 }
 
-/// Makes the calls of one output format.
+/// The state for calls with one output format.
 struct Caller {
     color: ColorModel,
     format: OutputFormat,
     state: State,
     params: Batch,
-    /// An event that is passed when the last call is done.
+    /// Passed when the last call is done.
     done: Event,
-    // The indices of the images of the call in preparation.
+    // The images of the call in preparation; `indices` are their positions in the requests.
     indices: Vec<usize>,
     files: Vec<*const u8>,
     lengths: Vec<usize>,
     images: Vec<Image>,
 }
 
-// SAFETY: the pointers are of the call in preparation, which one thread makes from beginning to end.
+// SAFETY: the pointers belong to the call in preparation, which one thread makes from beginning to end.
 unsafe impl Send for Caller {}
 
 impl Batched {
     /// Makes the decoder of `backend` for batches of up to `batch` images.
     ///
     /// # Errors
-    /// If the GPU or the library does not have it.
+    /// Fails if the GPU or the library lacks the backend.
     pub(super) fn new(
         library: &Library,
         device: &GpuDevice,
@@ -71,9 +71,8 @@ impl Batched {
         for (color, format) in FORMATS {
             let mut state = State::new(&handle)?;
             if backend == NvJpegBackend::Hardware && color == ColorModel::YCbCr {
-                // This is a hint, which older libraries do not take. Whatever size it states, the engine is faster
-                // after it (nvImageCodec, extensions/nvjpeg/hw_decoder.cpp); memory still grows with the images that
-                // come.
+                // A hint, which older libraries do not support. Whatever size it states, the engine is faster after it
+                // (nvImageCodec, extensions/nvjpeg/hw_decoder.cpp); memory still grows with the images.
                 let css = ChromaSubsampling::NVJPEG_CSS_444;
                 let most = batch.clamp(1, backend.most_of_call());
                 let _ = state.preallocate(most, (1, 1), css, format);
@@ -93,18 +92,18 @@ impl Batched {
         Ok(Self { backend, callers, parsed, idle: Event::new(device)?, handle })
     }
 
-    /// The number of the GPU's engines, and of the cores of each.
+    /// The number of the GPU's engines, and of cores per engine.
     pub(super) fn engines(&self) -> nvjpeg_sys::Result<(u32, u32)> {
         self.handle.engines()
     }
 
-    /// Whether nothing is under way.
+    /// Whether no work is in flight.
     pub(super) fn is_idle(&self) -> Result<bool> {
         self.callers.iter().try_fold(true, |idle, caller| Ok(idle && caller.done.is_done()?))
     }
 
-    /// Decodes the images that `outcomes` does not refuse yet, and returns whether something failed and was tried in
-    /// parts. `begins` is recorded when all is parsed and only the work itself is left.
+    /// Decodes the images that `outcomes` does not refuse yet. Returns whether a call failed and was repeated in parts.
+    /// `begins` is recorded when everything is parsed and only the decoding remains.
     pub(super) fn decode(
         &mut self,
         stream: &Stream,
@@ -117,9 +116,9 @@ impl Batched {
             caller.prepare(handle, parsed, *backend, requests, outcomes)?;
         }
         if *backend == NvJpegBackend::Hardware {
-            // The engine does not wait for what the stream has queued before: it writes when it is called (seen on H100
-            // with nvJPEG 12.3 to 13.2; torchcodec pull request 1634). So what is queued must be done first. This is
-            // waited for once, before the calls of both kinds.
+            // The engine does not wait for work that the stream has queued before: it writes as soon as it is called
+            // (seen on H100 with nvJPEG 12.3 to 13.2; torchcodec pull request 1634). So wait for that work here, once
+            // before the calls of both formats.
             sleep_until_idle(idle, stream)?;
         }
         begins.map_or(Ok(()), |begins| begins.record(stream))?;
@@ -131,14 +130,14 @@ impl Batched {
     }
 }
 
-/// Sleeps until `stream` has done what it has queued, while `Stream::synchronize` may spin.
+/// Sleeps until `stream` has done the work that it has queued; `Stream::synchronize` may spin.
 fn sleep_until_idle(idle: &Event, stream: &Stream) -> Result<()> {
     idle.record(stream)?;
     idle.synchronize()
 }
 
 impl Caller {
-    /// Gathers the images of this format that the backend takes.
+    /// Collects the images of this format that the backend supports.
     fn prepare(
         &mut self,
         handle: &Handle,
@@ -147,7 +146,7 @@ impl Caller {
         requests: &[Request<'_>],
         outcomes: &mut [ImageOutcome],
     ) -> Result<()> {
-        // The last call uses the state and the parameters until it is done.
+        // The previous call uses the state and the parameters until it is done.
         self.done.synchronize()?;
         self.indices.clear();
         self.files.clear();
@@ -158,9 +157,9 @@ impl Caller {
                 continue;
             }
             let mut take = || {
-                // The whole file is parsed, not only its head: what lies behind the coded data has brought engines to a
-                // halt (DALI pull request 3113). SAFETY: nothing is decoded from what was parsed; the next file takes
-                // its place.
+                // SAFETY: nothing is decoded from the parsed data, and the next file replaces it. The whole file is
+                // parsed, not only its head: data after the coded data has brought engines to a halt (DALI pull request
+                // 3113).
                 unsafe { parsed.parse(request.bytes) }?;
                 if backend != NvJpegBackend::Hardware {
                     return Ok(region(request).is_none() && handle.takes_whole(parsed)?);
@@ -187,9 +186,9 @@ impl Caller {
         Ok(())
     }
 
-    /// Decodes all images, in as many calls as the backend wants, and returns whether one failed. nvJPEG does not say
-    /// which image of a call is to blame for a failure. So if a call fails, its halves are tried, and theirs. Halves so
-    /// small that the kernels would leave the Huffman codes to the host are not tried: their images are refused
+    /// Decodes all images in as many calls as the backend needs, and returns whether one failed. nvJPEG does not report
+    /// which image of a call caused a failure. So if a call fails, it is repeated in halves, recursively. Halves so
+    /// small that the kernels would leave the Huffman codes to the host are not tried; their images are refused
     /// together.
     fn decode(
         &mut self,
@@ -213,7 +212,7 @@ impl Caller {
                 continue;
             };
             failed = true;
-            // The state is free after this, and an error of the GPU itself shows here.
+            // After this the state is free; an error of the GPU itself shows here.
             sleep_until_idle(idle, stream)?;
             let middle = start + (end - start) / 2;
             if middle - start < least {
@@ -239,12 +238,12 @@ impl Caller {
         let images = &mut self.images[range.clone()];
         let (files, lengths) = (&self.files[range.clone()], &self.lengths[range]);
         // SAFETY: the caller of the decoder keeps files and targets until the stream has passed; targets have room for
-        // the layout, which is what the parameters ask for, or the whole image; the last batch of this state is done.
+        // the layout that the parameters request, or for the whole image; the last batch of this state is done.
         unsafe { self.state.decode_batch(files, lengths, images, params, stream.handle()) }
     }
 }
 
-/// The memory that a request's planes go to.
+/// The destination of a request's planes.
 pub(super) fn target(request: &Request<'_>) -> Image {
     let count = request.layout.used().len();
     let planes = request.planes.map(|plane| (plane.ptr, plane.stride));

@@ -1,4 +1,4 @@
-//! The decoder: all backends that the GPU has, and the images in flight on them.
+//! The nvJPEG decoder: all backends of a GPU, and the images in flight on them.
 
 use super::batched::Batched;
 use super::memory::WorkingMemory;
@@ -8,8 +8,8 @@ use crate::gpu::{Event, GpuDevice, Stream};
 use base::error::{DecodeError, Error, Result};
 use nvjpeg_sys::sys::nvjpegStatus_t as Status;
 
-/// The outcome for an image: it is queued or refused. [`Error::Decode`] is about the file, and repeats when it is tried
-/// again; [`Error::Unavailable`] is about the backend, which may lack memory, say.
+/// The outcome for an image: queued or refused. [`Error::Decode`] concerns the file and recurs if the image is tried
+/// again. [`Error::Unavailable`] concerns the backend, which may for example lack memory.
 pub type ImageOutcome = Result<()>;
 
 /// The outcomes of a call.
@@ -17,14 +17,14 @@ pub type ImageOutcome = Result<()>;
 pub struct Verdict {
     /// The outcome for each image, in order.
     pub outcomes: Vec<ImageOutcome>,
-    /// Whether something failed and was tried in parts; if so, its duration does not tell how long images take.
+    /// Whether a call failed and was repeated in parts. If so, its duration is no measure of the time per image.
     pub in_parts: bool,
 }
 
-/// Decodes JPEGs on a GPU. It owns all that nvJPEG keeps for images in flight, and is lent to one lane at a time.
+/// Decodes JPEGs on a GPU. It owns the state that nvJPEG needs for images in flight, and is leased to one lane (a
+/// thread with its own stream) at a time.
 ///
-/// It takes working memory from the device and page-locked memory from the host as larger images or batches come, and
-/// keeps it.
+/// It allocates device and page-locked memory when larger images or batches arrive, and keeps it.
 pub struct NvJpegDecoder {
     device: GpuDevice,
     library: Library,
@@ -33,21 +33,21 @@ pub struct NvJpegDecoder {
     memory: WorkingMemory,
 }
 
-/// The backends of a decoder. Each is made by [`NvJpegDecoder::make`] or on first use, since that takes the library
-/// long and not every loader uses all of them.
+/// The backends of a decoder. Each is made by [`NvJpegDecoder::make`] or on first use, because nvJPEG takes long to
+/// make one and not every loader uses all of them.
 #[derive(Default)]
 struct Backends {
     hardware: MadeBackend<Batched>,
     cuda_batched: MadeBackend<Batched>,
     cuda: MadeBackend<Phased>,
-    /// The streams that were used.
+    /// All streams that were used.
     streams: Vec<Stream>,
 }
 
-/// A backend once it is made, or why there is none on this GPU.
+/// A backend after it was made, or why this GPU has none; `None` before.
 type MadeBackend<T> = Option<Result<T, String>>;
 
-/// The reason why a backend could not be made.
+/// Why a backend could not be made.
 pub(super) enum NotMade {
     Library(nvjpeg_sys::Error),
     Driver(Error),
@@ -72,7 +72,7 @@ impl std::fmt::Debug for NvJpegDecoder {
 }
 
 impl NvJpegDecoder {
-    /// Makes a decoder for batches of up to `batch` images; larger batches take more memory.
+    /// Makes a decoder for batches of up to `batch` images; larger batches need more memory.
     ///
     /// # Errors
     /// [`Error::Gpu`] if the GPU fails.
@@ -82,8 +82,8 @@ impl NvJpegDecoder {
         Ok(Self { device: device.clone(), library: library.clone(), batch, backends, memory })
     }
 
-    /// Forgets the streams and lets freed memory be used again; all work must be done. The decoder can then go on with
-    /// other streams, also after these have ended.
+    /// Forgets the streams and makes freed memory available again; all work must be done. Afterwards the decoder can
+    /// use other streams, even if the old ones no longer exist.
     ///
     /// # Errors
     /// [`Error::Gpu`].
@@ -97,22 +97,29 @@ impl NvJpegDecoder {
         Ok(())
     }
 
-    /// Queues the decoding of images on `stream`. If it succeeds, work that is queued on the stream from then on finds
-    /// the planes in the requests' memory. Several streams may be used in turn.
+    /// Queues the decoding of images on `stream`. If it succeeds, work that is queued on the stream afterwards finds
+    /// the planes in the requests' memory. Several streams may be used alternately.
     ///
-    /// The caller keeps files and memory until the stream has passed; memory may be freed in the stream's order. The
-    /// host sleeps here until earlier work is done: the last call on the same backend and of the same kind; with
-    /// [`NvJpegBackend::Hardware`] all that `stream` has queued before, since the engine does not wait, and all of its
-    /// own calls but the last one; and after a failure the whole stream. Calls on other backends are not waited for.
-    /// `begins` is recorded on `stream` when all is parsed and the first call comes.
+    /// The caller must keep files and memory until the stream has passed; memory may be freed in the stream's order.
+    /// `begins` is recorded on `stream` when everything is parsed and the first call starts.
     ///
-    /// An image is refused if the backend does not take it or finds it damaged. The next backend is tried then, at last
-    /// the CPU, whose word on damage is final. A file that does not end with an end-of-image marker is refused at once,
-    /// since a GPU decoder may fill in what is missing. All images are refused if the backend cannot be made. Unless
-    /// this GPU or nvJPEG has no such backend, that is tried again with the next call.
+    /// The host sleeps here until earlier work is done:
+    ///
+    /// - the previous call on the same backend and of the same kind;
+    /// - with [`NvJpegBackend::Hardware`], all work that `stream` has queued before, because the engine does not wait,
+    ///   and all of this call's own work except its last call;
+    /// - after a failure, the whole stream.
+    ///
+    /// Calls on other backends are not waited for.
+    ///
+    /// An image is refused if the backend does not support it or finds it damaged. The caller then tries the next
+    /// backend and finally the CPU, whose result for damaged files is final. A file that does not end with an
+    /// end-of-image marker is refused at once, because a GPU decoder may fill in missing parts. All images are refused
+    /// if the backend cannot be made. The next call tries to make it again, unless this GPU or nvJPEG lacks the
+    /// backend.
     ///
     /// # Errors
-    /// [`Error::Gpu`] if the GPU failed; nothing is known of any image then.
+    /// [`Error::Gpu`] if the GPU failed; the state of all images is then unknown.
     pub fn decode(
         &mut self,
         stream: &Stream,
@@ -124,7 +131,7 @@ impl NvJpegDecoder {
         let mut verdict = Verdict { outcomes, in_parts: false };
         match self.make(backend) {
             Ok(()) => {}
-            // If the GPU is lost, its next call says so.
+            // If the GPU is lost, its next call reports that.
             Err(error @ (Error::Unavailable(_) | Error::Gpu { .. })) => {
                 refuse_all(&mut verdict.outcomes, &format!("nvJPEG's {}: {error}", backend.name()));
                 return Ok(verdict);
@@ -150,11 +157,11 @@ impl NvJpegDecoder {
         Ok(verdict)
     }
 
-    /// Makes a backend if it has not been made yet.
+    /// Makes a backend if it does not exist yet.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if nvJPEG cannot make it, [`Error::Gpu`] if the GPU fails. Unless this GPU has no such
-    /// backend, the next call tries again.
+    /// [`Error::Unavailable`] if nvJPEG cannot make it, [`Error::Gpu`] if the GPU fails. The next call tries again,
+    /// unless this GPU lacks the backend.
     pub fn make(&mut self, backend: NvJpegBackend) -> Result<()> {
         let _bound = self.device.bind()?;
         let (library, device, memory) = (&self.library, &self.device, &self.memory);
@@ -167,7 +174,7 @@ impl NvJpegDecoder {
         }
     }
 
-    /// Whether this GPU or this nvJPEG has no such backend, as [`NvJpegDecoder::make`] has found out.
+    /// Whether this GPU or this nvJPEG lacks the backend, as [`NvJpegDecoder::make`] has found.
     pub(super) fn is_without(&mut self, backend: NvJpegBackend) -> bool {
         let Some(backends) = &mut self.backends else { return false };
         match backend {
@@ -176,7 +183,7 @@ impl NvJpegDecoder {
         }
     }
 
-    /// The number of the GPU's decoding engines and of the cores of each, or why none is used.
+    /// The number of the GPU's decoding engines and of cores per engine, or why none is used.
     ///
     /// # Errors
     /// [`Error::Gpu`].
@@ -193,7 +200,7 @@ impl NvJpegDecoder {
         }
     }
 
-    /// How often working memory was allocated since the decoder was made.
+    /// The number of allocations of working memory since the decoder was made.
     pub fn allocations(&self) -> u64 {
         self.memory.allocations()
     }
@@ -207,7 +214,7 @@ impl Drop for NvJpegDecoder {
         let done =
             backends.iter().flat_map(|backends| &backends.streams).all(|stream| stream.synchronize().is_ok());
         if bound.is_err() || !done {
-            // The GPU is lost, so it is unknown what of this it still uses.
+            // The GPU is lost and may still use any of this memory.
             std::mem::forget((backends, self.memory.clone()));
         }
     }
@@ -225,13 +232,13 @@ impl Backends {
         cuda.is_idle()
     }
 
-    /// The field of a backend for batches.
+    /// The field of a batched backend.
     fn batched(&mut self, backend: NvJpegBackend) -> &mut MadeBackend<Batched> {
         if backend == NvJpegBackend::Hardware { &mut self.hardware } else { &mut self.cuda_batched }
     }
 }
 
-/// Fills an empty field with what `make` makes.
+/// Fills an empty field with the result of `make`.
 fn fill<T>(
     place: &mut MadeBackend<T>,
     backend: NvJpegBackend,
@@ -241,7 +248,7 @@ fn fill<T>(
         *place = Some(match make() {
             Ok(made) => Ok(made),
             Err(NotMade::Library(error)) if is_final(error) => Err(explain(backend, error)),
-            // This may be for want of memory, of which there may be enough the next time.
+            // Memory may be short now and sufficient next time.
             Err(NotMade::Library(error)) => return Err(Error::Unavailable(explain(backend, error))),
             Err(NotMade::Driver(error)) => return Err(error),
         });
@@ -252,7 +259,7 @@ fn fill<T>(
     }
 }
 
-/// Whether this GPU or this nvJPEG does not have what was to be made.
+/// Whether this GPU or this nvJPEG lacks the requested object.
 fn is_final(error: nvjpeg_sys::Error) -> bool {
     let Some(status) = error.status else { return true };
     matches!(
@@ -267,7 +274,7 @@ fn dropped() -> Error {
     Error::Internal("a decoder that was dropped".into())
 }
 
-/// The reason why a backend could not be made, with what is missing if that can be seen.
+/// The reason why a backend could not be made, and what is missing if that can be determined.
 fn explain(backend: NvJpegBackend, error: nvjpeg_sys::Error) -> String {
     let reason = error.to_string();
     let is_short = error.status == Some(Status::NVJPEG_STATUS_ALLOCATOR_FAILURE);
@@ -280,7 +287,7 @@ fn explain(backend: NvJpegBackend, error: nvjpeg_sys::Error) -> String {
     )
 }
 
-/// Checks what can be seen of a request without decoding it.
+/// Checks the properties of a request that need no decoding.
 fn check(request: &Request<'_>) -> ImageOutcome {
     let refuse = |what: &str| Err(DecodeError::Unsupported(what.into()).into());
     if !request.bytes.ends_with(&[0xFF, 0xD9]) {
@@ -294,14 +301,14 @@ fn check(request: &Request<'_>) -> ImageOutcome {
     Ok(())
 }
 
-/// Refuses all images that are not refused yet because of the backend.
+/// Refuses all images that are not refused yet, because of the backend.
 fn refuse_all(outcomes: &mut [ImageOutcome], why: &str) {
     for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
         *outcome = Err(Error::Unavailable(why.to_owned()));
     }
 }
 
-/// Turns nvJPEG's error into what it means for an image.
+/// Converts nvJPEG's error to the outcome for an image.
 pub(super) fn refusal(error: nvjpeg_sys::Error) -> Error {
     match error.status {
         Some(Status::NVJPEG_STATUS_BAD_JPEG | Status::NVJPEG_STATUS_INCOMPLETE_BITSTREAM) => {
@@ -312,7 +319,7 @@ pub(super) fn refusal(error: nvjpeg_sys::Error) -> Error {
     }
 }
 
-/// The rectangle to ask for; `None` for the whole image.
+/// The rectangle to request; `None` for the whole image.
 pub(super) fn region(request: &Request<'_>) -> Option<(u32, u32, u32, u32)> {
     let decoded = request.layout.decoded;
     (decoded != request.header.whole()).then_some((decoded.x, decoded.y, decoded.width, decoded.height))

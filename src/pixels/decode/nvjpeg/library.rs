@@ -1,4 +1,4 @@
-//! The library nvJPEG as this process found it.
+//! The nvJPEG library of this process.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,18 +8,18 @@ use nvjpeg_sys::{Search, Version};
 use crate::gpu;
 use base::error::{Error, Result};
 
-/// The library that [`Library::load`] found, and where else it looks.
+/// The library that [`Library::load`] found, and the additional directories that it searches.
 static FOUND: Mutex<(Option<Library>, Vec<PathBuf>)> = Mutex::new((None, Vec::new()));
 
-/// The loaded library nvJPEG. Clones are the same library.
+/// The loaded nvJPEG library. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Library(Arc<nvjpeg_sys::Library>);
 
 impl Library {
-    /// Loads nvJPEG, or returns what was loaded before.
+    /// Loads nvJPEG, or returns the library that is already loaded.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] with a sentence that says what to install.
+    /// [`Error::Unavailable`], with a sentence that says what to install.
     pub fn load() -> Result<Self> {
         let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(library) = &found.0 {
@@ -33,7 +33,7 @@ impl Library {
         Ok(library)
     }
 
-    /// Makes [`Library::load`] look in these directories of Python packages too (`sys.path`).
+    /// Makes [`Library::load`] also search these directories of Python packages (`sys.path`).
     pub fn look_in(packages: Vec<PathBuf>) {
         FOUND.lock().unwrap_or_else(PoisonError::into_inner).1 = packages;
     }

@@ -1,7 +1,7 @@
-//! nvJPEG's working memory, in blocks that are kept, so that nothing is allocated once all sizes have occurred.
+//! nvJPEG's working memory: blocks that are kept, so that nothing is allocated after all sizes have occurred.
 //!
-//! nvJPEG grows its buffers by freeing and allocating, and may free a buffer that its stream still uses. So what it
-//! frees is *retired*, and used again only when the decoder knows that all its streams are done.
+//! nvJPEG grows its buffers by freeing and allocating, and may free a buffer that its stream still uses. So freed
+//! blocks are *retired*, and reused only after the decoder has found that all its streams are done.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use nvjpeg_sys::safe::Allocator;
 use crate::gpu::{DeviceBuffer, GpuDevice, MemoryPool, PinnedBuffer, Stream};
 use base::error::Result;
 
-/// Blocks are a power of two of at least this many bytes, so that buffers which grow rarely ask for another one.
+/// The smallest block. Sizes are powers of two, so that growing buffers rarely need another block.
 const SMALLEST: usize = 64 << 10;
 
 /// The blocks of one kind of memory.
@@ -19,7 +19,7 @@ struct MemoryBlocks<B> {
     used: HashMap<u64, MemoryBlock<B>>,
     retired: Vec<MemoryBlock<B>>,
     free: Vec<MemoryBlock<B>>,
-    /// The number of blocks that were ever made.
+    /// The number of blocks made so far.
     made: u64,
 }
 
@@ -34,7 +34,8 @@ impl<B> MemoryBlocks<B> {
         Self { used: HashMap::new(), retired: Vec::new(), free: Vec::new(), made: 0 }
     }
 
-    /// Takes a block of at least `bytes`, made by `make` if none is free: (address, memory).
+    /// Takes a block of at least `bytes` and returns its address. If none is free, `make` allocates one: (address,
+    /// memory).
     fn take(&mut self, bytes: usize, make: impl FnOnce(usize) -> Option<(u64, B)>) -> Option<u64> {
         let wanted = bytes.max(SMALLEST).checked_next_power_of_two()?;
         let fits = |block: &MemoryBlock<B>| block.bytes >= wanted && block.bytes / 4 <= wanted;
@@ -61,14 +62,14 @@ impl<B> MemoryBlocks<B> {
     }
 }
 
-/// The working memory of one decoder. Clones are the same memory.
+/// The working memory of one decoder. Clones share the memory.
 #[derive(Clone)]
 pub(super) struct WorkingMemory(Arc<WorkingMemoryInner>);
 
 struct WorkingMemoryInner {
     device: GpuDevice,
     pool: MemoryPool,
-    /// The stream that memory is allocated on. Memory is handed out once it is there, whatever the stream that uses it.
+    /// The stream for allocations. Memory is handed out after its allocation is done, for use on any stream.
     stream: Stream,
     of_device: Mutex<MemoryBlocks<DeviceBuffer>>,
     of_host: Mutex<MemoryBlocks<PinnedBuffer>>,
@@ -89,13 +90,13 @@ impl WorkingMemory {
         })))
     }
 
-    /// Lets memory that was freed be used again. All work of the decoder must be done.
+    /// Makes freed memory available again. All work of the decoder must be done.
     pub(super) fn recycle(&self) {
         lock(&self.0.of_device).recycle();
         lock(&self.0.of_host).recycle();
     }
 
-    /// The number of allocations so far, of device and host memory.
+    /// The number of allocations so far, of device and host memory together.
     pub(super) fn allocations(&self) -> u64 {
         lock(&self.0.of_device).made + lock(&self.0.of_host).made
     }
@@ -111,8 +112,8 @@ impl WorkingMemory {
 
 struct OfDevice(WorkingMemory);
 
-// SAFETY: blocks come from the device's pool, are handed to one user at a time, and only after the allocation is done,
-// so that the decoding engine, which does not wait for its stream, may write them.
+// SAFETY: blocks come from the device's pool, have one user at a time, and are handed out only after the allocation is
+// done, so that the decoding engine, which does not wait for its stream, may write them.
 unsafe impl Allocator for OfDevice {
     fn allocate(&self, bytes: usize, _stream: u64) -> Option<u64> {
         let WorkingMemoryInner { pool, stream, of_device, .. } = &*self.0.0;
@@ -130,7 +131,7 @@ unsafe impl Allocator for OfDevice {
 
 struct OfHost(WorkingMemory);
 
-// SAFETY: blocks are registered with the driver as long as they live and handed to one user at a time.
+// SAFETY: blocks are registered with the driver as long as they live, and have one user at a time.
 unsafe impl Allocator for OfHost {
     fn allocate(&self, bytes: usize, _stream: u64) -> Option<u64> {
         let WorkingMemoryInner { device, of_host, .. } = &*self.0.0;

@@ -1,6 +1,8 @@
-//! Decoding of JPEGs by the GPU: which of nvJPEG's backends serves an image, and where its planes will lie.
+//! JPEG decoding with nvJPEG: the choice of its backend for an image, and the layout of the planes.
 //!
-//! The decoding engine comes first where the GPU has one, then CUDA kernels; what both refuse is left to the CPU.
+//! The decoding engine is tried first if the GPU has one, then CUDA kernels. An image that all backends refuse is
+//! decoded by the CPU, whose result is final. nvJPEG's success is not trusted: a probe tries every backend on known
+//! images (`trial.rs`), and the pipeline checks that every line of the planes was written (`pipeline/cuda/check.rs`).
 
 mod batched;
 mod decoder;
@@ -18,14 +20,14 @@ use super::{ColorModel, JpegHeader, PlanesLayout, Process, Region};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// One of nvJPEG's backends. The first that serves an image is the fastest.
+/// A backend of nvJPEG. The first one that can decode an image is the fastest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NvJpegBackend {
-    /// The GPU's fixed-function engine: baseline files of one scan.
+    /// The GPU's fixed-function engine, for baseline files of one scan.
     Hardware,
-    /// CUDA kernels that decode many images in one call, Huffman codes included: whole baseline files of one scan.
+    /// CUDA kernels that decode many images in one call, including the Huffman codes: whole baseline files of one scan.
     CudaBatched,
-    /// CUDA kernels that decode image by image, also progressive files. The CPU decodes the Huffman codes, except those
+    /// CUDA kernels that decode image by image, progressive files too. The CPU decodes the Huffman codes, except those
     /// of huge baseline images; see [`by_host`].
     Cuda,
 }
@@ -43,10 +45,10 @@ impl NvJpegBackend {
         }
     }
 
-    /// The fewest images, colour or gray, that are given to the backend in a call. [`NvJpegBackend::CudaBatched`] gets
-    /// that many of a kind or none, unless no other backend may decode them: it leaves the Huffman codes of fewer
-    /// images to one core of the CPU. (Comment on `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h: "bigger than 50"; with
-    /// nvJPEG 13.0 on an H200 there was no such step.)
+    /// The fewest images, all colour or all grey, that the backend gets in a call. [`NvJpegBackend::CudaBatched`] gets
+    /// at least that many or none, unless no other backend may decode them. With fewer images it leaves the Huffman
+    /// codes to one core of the CPU. (Comment on `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h: "bigger than 50"; with nvJPEG
+    /// 13.0 on an H200 no such threshold was measurable.)
     pub const fn least_of_call(self) -> usize {
         match self {
             Self::CudaBatched => 51,
@@ -54,16 +56,21 @@ impl NvJpegBackend {
         }
     }
 
-    /// Whether this many images, all colour or all gray, may be given to the backend in a call.
+    /// Whether the backend accepts a call with this many images, all colour or all grey.
     pub const fn takes_call_of(self, images: usize) -> bool {
         images >= self.least_of_call()
     }
 
-    /// The most images, colour or gray, that are given to the backend in a call; more are divided evenly. The engine's
-    /// calls keep the host busy while they last. Three threads that do nothing else have of an H200 (nvJPEG 13.0,
-    /// `rates HARDWARE` in `benches/results/gpu-probe.jsonl`) 23 600 photographs/s in calls of 32, at 99 µs of CPU
-    /// each; 24 600 in calls of 64, at 105; 14 300 in calls of 128, at 201; and 16 800 in calls of 256, at 177. What
-    /// limit would be best for the kernels is not known.
+    /// The most images, all colour or all grey, that the backend gets in a call; more are divided evenly. A call of the
+    /// engine occupies a host thread until it returns. The best limit for the kernels is unknown.
+    ///
+    /// The engine's limit was measured on an H200 with nvJPEG 13.0 and three threads that do nothing else
+    /// (`rates HARDWARE` in `benches/results/gpu-probe.jsonl`). In photographs/s, and CPU time for each:
+    ///
+    /// - calls of 32: 23 600, 99 µs
+    /// - calls of 64: 24 600, 105 µs
+    /// - calls of 128: 14 300, 201 µs
+    /// - calls of 256: 16 800, 177 µs
     pub(super) const fn most_of_call(self) -> usize {
         match self {
             Self::Hardware => 64,
@@ -71,33 +78,33 @@ impl NvJpegBackend {
         }
     }
 
-    /// The most that the backend can be able to do.
+    /// The highest ability that the backend may have.
     pub fn best(self) -> Ability {
         if self == Self::CudaBatched { Ability::Whole } else { Ability::Region }
     }
 }
 
-/// From this many pixels on, kernels decode the Huffman codes of one image faster than a core of the CPU (the threshold
-/// of nvImageCodec and DALI, `hybrid_huffman_threshold`).
+/// With more pixels than this, kernels decode the Huffman codes of one image faster than a core of the CPU (the
+/// threshold of nvImageCodec and DALI, `hybrid_huffman_threshold`).
 const HUGE: u64 = 1_000_000;
 
 /// Whether [`NvJpegBackend::Cuda`] leaves an image's Huffman codes to the CPU. All codes of a file are decoded,
-/// whatever region is wanted, and the kernels can only decode those of one scan.
+/// regardless of the region, and the kernels support only files of one scan.
 pub fn by_host(header: &JpegHeader) -> bool {
     let pixels = u64::from(header.width) * u64::from(header.height);
     pixels <= HUGE || header.process != Process::Baseline || !header.interleaved
 }
 
-/// The chroma subsampling of an image, as far as a GPU decoder knows it.
+/// The chroma subsamplings that GPU decoders support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Subsampling {
-    /// 4:4:4, with as many chroma samples as pixels.
+    /// 4:4:4: as many chroma samples as pixels.
     S444,
-    /// 4:2:2, with half the columns.
+    /// 4:2:2: half the columns.
     S422,
-    /// 4:2:0, with half the columns and half the rows.
+    /// 4:2:0: half the columns and half the rows.
     S420,
-    /// 4:4:0, with half the rows.
+    /// 4:4:0: half the rows.
     S440,
     /// No chroma.
     Gray,
@@ -107,7 +114,7 @@ impl Subsampling {
     /// All kinds of subsampling.
     pub const ALL: [Self; 5] = [Self::S444, Self::S422, Self::S420, Self::S440, Self::Gray];
 
-    /// The subsampling of a file; `None` for any other kind.
+    /// The subsampling of a file; `None` for an unsupported one.
     pub fn of(header: &JpegHeader) -> Option<Self> {
         match header.color()? {
             ColorModel::Gray => Some(Self::Gray),
@@ -147,79 +154,79 @@ impl Subsampling {
     }
 }
 
-/// What one backend can do with one kind of sampling.
+/// The ability of a backend for one subsampling.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ability {
-    /// It can do nothing; the next backend is tried.
+    /// Cannot decode; the next backend is tried.
     #[default]
     None,
-    /// It can decode whole images.
+    /// Decodes whole images.
     Whole,
-    /// It can decode whole images, or a region of one.
+    /// Decodes whole images, or a region of one.
     Region,
 }
 
-/// What a GPU and its nvJPEG can decode. [`Abilities::probe`] finds it out once; then it is shared freely.
+/// The abilities of a GPU and its nvJPEG. [`Abilities::probe`] determines them once; clones are cheap.
 #[derive(Debug, Clone, Default)]
 pub struct Abilities {
     table: AbilityTable,
-    /// The reasons why a backend cannot do more with a subsampling.
+    /// Why a backend is not more capable, by backend and subsampling.
     notes: Arc<[[Option<String>; Subsampling::ALL.len()]; NvJpegBackend::ALL.len()]>,
-    /// The number of decoding engines, and of the cores of each.
+    /// The number of decoding engines, and of cores per engine.
     engines: Option<(u32, u32)>,
-    /// The first backend whose trial failed although it may succeed another time, and why.
+    /// The first backend whose trial failed but may succeed another time, and the reason.
     failed: Option<(NvJpegBackend, String)>,
 }
 
-/// What each backend can do with each subsampling: with images of any size, and with images whose chroma has no samples
-/// that lie half outside.
+/// The ability of each backend for each subsampling: for images of any size, and for images without chroma samples that
+/// are partly outside.
 #[derive(Debug, Clone, Copy, Default)]
 struct AbilityTable([[(Ability, Ability); Subsampling::ALL.len()]; NvJpegBackend::ALL.len()]);
 
 impl Abilities {
-    /// Notes what `backend` can do with `sampling`.
+    /// Sets the ability of `backend` for `sampling`.
     pub fn set(&mut self, backend: NvJpegBackend, sampling: Subsampling, ability: Ability) {
         self.table.0[backend as usize][sampling as usize] = (ability, ability);
     }
 
-    /// Notes what `backend` can do with images whose size is a multiple of what a chroma sample spans.
+    /// Sets the ability of `backend` for images whose size is a multiple of the pixels that a chroma sample spans.
     pub fn set_even(&mut self, backend: NvJpegBackend, sampling: Subsampling, ability: Ability) {
         self.table.0[backend as usize][sampling as usize].1 = ability;
     }
 
-    /// Notes why `backend` cannot do more with `sampling`.
+    /// Records why `backend` is not more capable with `sampling`.
     fn note(&mut self, backend: NvJpegBackend, sampling: Subsampling, reason: Option<String>) {
         Arc::make_mut(&mut self.notes)[backend as usize][sampling as usize] = reason;
     }
 
-    /// What `backend` can do with `sampling`, whatever the size.
+    /// The ability of `backend` for `sampling` and images of any size.
     pub fn get(&self, backend: NvJpegBackend, sampling: Subsampling) -> Ability {
         self.table.0[backend as usize][sampling as usize].0
     }
 
-    /// Whether `backend` decodes some kind of image.
+    /// Whether `backend` can decode at least one kind of image.
     pub fn serves(&self, backend: NvJpegBackend) -> bool {
         let mut samplings = Subsampling::ALL.into_iter();
         samplings.any(|sampling| self.get_even(backend, sampling) != Ability::None)
     }
 
-    /// What `backend` can do with `sampling` where chroma has no samples that lie half outside.
+    /// The ability of `backend` for `sampling` and images without chroma samples that are partly outside.
     pub fn get_even(&self, backend: NvJpegBackend, sampling: Subsampling) -> Ability {
         self.table.0[backend as usize][sampling as usize].1
     }
 
-    /// The number of the GPU's decoding engines and of the cores of each, if nvJPEG says.
+    /// The number of the GPU's decoding engines, and of cores per engine, if nvJPEG reports them.
     pub fn engines(&self) -> Option<(u32, u32)> {
         self.engines
     }
 
-    /// The backend whose trial failed for a reason that does not say what it can do, such as a lack of memory, and that
+    /// The backend whose trial failed for a reason other than its abilities, for example a lack of memory, and that
     /// reason.
     pub fn failed(&self) -> Option<&(NvJpegBackend, String)> {
         self.failed.as_ref()
     }
 
-    /// Describes in a line what a backend can do, and why it cannot do more.
+    /// Describes in one line the abilities of a backend, and why it is not more capable.
     pub fn describe(&self, backend: NvJpegBackend) -> String {
         let mut text = String::new();
         for sampling in Subsampling::ALL {
@@ -241,13 +248,14 @@ impl Abilities {
         text
     }
 
-    /// The backends that serve an image, in the order in which they are tried. The CPU decodes it if there are none.
+    /// The backends that can decode an image, in the order in which they are tried. If there are none, the CPU decodes
+    /// it.
     pub fn backends(&self, header: &JpegHeader) -> impl Iterator<Item = NvJpegBackend> + use<> {
         let (table, header) = (self.table, *header);
         NvJpegBackend::ALL.into_iter().filter(move |&backend| table.of(&header, backend) != Ability::None)
     }
 
-    /// The layout of an image's planes if `backend` decodes at least `region` of it; `None` if it cannot.
+    /// The layout of an image's planes when `backend` decodes at least `region`; `None` if it cannot.
     pub fn layout(
         &self,
         header: &JpegHeader,
@@ -265,7 +273,7 @@ impl Abilities {
 impl AbilityTable {
     fn of(&self, header: &JpegHeader, backend: NvJpegBackend) -> Ability {
         let known = match (header.process, backend) {
-            // The engine and the batched kernels need files of one scan: they would have to see the others, too.
+            // The engine and the batched kernels need files of one scan, because they do not process further scans.
             (Process::Baseline, _) => header.interleaved || backend == NvJpegBackend::Cuda,
             (Process::Progressive, NvJpegBackend::Cuda) => true,
             _ => false,
@@ -282,7 +290,7 @@ impl AbilityTable {
     }
 }
 
-/// The device memory that a plane of a [`PlaneLayout`](crate::decode::layout::PlaneLayout) is written to.
+/// The device memory for a plane of a [`PlaneLayout`](crate::decode::layout::PlaneLayout).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlaneTarget {
     /// The device address of the first stored sample.
@@ -294,7 +302,7 @@ pub struct PlaneTarget {
 /// One image to decode.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The bytes of the file. nvJPEG's guide does not say whether it saves a copy if they are page-locked.
+    /// The bytes of the file. nvJPEG's guide does not say whether page-locked bytes save a copy.
     pub bytes: &'a [u8],
     /// The headers, from [`super::parse_header`].
     pub header: &'a JpegHeader,

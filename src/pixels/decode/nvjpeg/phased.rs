@@ -1,5 +1,5 @@
-//! Decoding image by image: the CPU decodes the Huffman codes, CUDA kernels do the rest. Kernels decode all of huge
-//! baseline images.
+//! Decoding image by image: the CPU decodes the Huffman codes, CUDA kernels do the rest. For huge baseline images the
+//! kernels also decode the codes.
 
 use nvjpeg_sys::safe::{
     Backend, BitStream, Decoder, DeviceBuffer, Handle, OutputFormat, Params, PinnedBuffer, State,
@@ -13,20 +13,20 @@ use crate::decode::ColorModel;
 use crate::gpu::{Event, GpuDevice, Stream};
 use base::error::{DecodeError, Result};
 
-/// nvJPEG's decoder whose phases are called one by one.
+/// nvJPEG's decoder with separately called phases.
 pub(super) struct Phased {
-    // The memory of two images. The fields are dropped in this order.
+    // The state of two images. The fields are dropped in this order.
     pages: [Page; 2],
-    /// The index of the page that was used last.
+    /// The index of the most recently used page.
     latest: usize,
     by_cpu: Decoder,
     by_gpu: Decoder,
 }
 
-/// What one image needs while it is in flight. There are two of them, so that the CPU decodes the codes of one image
-/// while those of the other are copied.
+/// The state of one image in flight. There are two, so that the CPU decodes the codes of one image while those of the
+/// other are copied.
 struct Page {
-    /// An event that is passed when the image is done.
+    /// Passed when the image is done.
     done: Event,
     by_cpu: State,
     by_gpu: State,
@@ -76,7 +76,7 @@ impl Phased {
         for (request, outcome) in requests.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_ok()) {
             self.latest = (self.latest + 1) % self.pages.len();
             let page = &mut self.pages[self.latest];
-            // The copy of two images ago reads this page's page-locked buffer.
+            // The copy for the image before the previous one reads this page's page-locked buffer.
             page.done.synchronize()?;
             match page.decode([&self.by_cpu, &self.by_gpu], stream, request) {
                 Ok(true) => {}
@@ -84,7 +84,7 @@ impl Phased {
                     *outcome = Err(DecodeError::Unsupported("JPEG, for nvJPEG's cuda".into()).into())
                 }
                 Err(error) => {
-                    // What was queued of the image is done by then; an error of the GPU itself shows here.
+                    // Wait until the work that was queued for the image is done; an error of the GPU itself shows here.
                     page.done.record(stream)?;
                     page.done.synchronize()?;
                     *outcome = Err(refusal(error));
@@ -97,7 +97,7 @@ impl Phased {
 }
 
 impl Page {
-    /// Queues an image; returns `false` if no decoder takes it.
+    /// Queues an image. Returns `false` if no decoder supports it.
     fn decode(
         &mut self,
         [by_cpu, by_gpu]: [&Decoder; 2],
@@ -109,7 +109,8 @@ impl Page {
             _ => OutputFormat::NVJPEG_OUTPUT_YUV,
         })?;
         self.params.set_region(region(request))?;
-        // SAFETY: the caller of the decoder keeps the file until the stream has passed; then the page parses another.
+        // SAFETY: the caller of the decoder keeps the file until the stream has passed; after that the page parses
+        // another.
         unsafe { self.parsed.parse(request.bytes) }?;
         let huge = !by_host(request.header) && by_gpu.takes(&self.parsed, &self.params)?;
         if !huge && !by_cpu.takes(&self.parsed, &self.params)? {
@@ -117,8 +118,8 @@ impl Page {
         }
         let (decoder, state) = if huge { (by_gpu, &mut self.by_gpu) } else { (by_cpu, &mut self.by_cpu) };
         let mut image = target(request);
-        // SAFETY: the buffers live as long as the states; what used them before is done, as `done` says; the caller
-        // keeps file and target, which has room for the layout, which is what the parameters ask for.
+        // SAFETY: the buffers live as long as the states; `done` shows that their previous use is done; the caller
+        // keeps the file and the target, which has room for the layout that the parameters request.
         unsafe {
             state.attach_pinned(&self.pinned)?;
             state.attach_device(&self.device)?;

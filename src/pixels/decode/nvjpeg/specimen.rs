@@ -1,5 +1,5 @@
-//! Small baseline files for trials, whose samples are known without a decoder. They have what photographs have: odd
-//! sizes, the Huffman codes that most files use, coefficients behind runs of zeros.
+//! Small baseline files with known samples, for trials. Like photographs they have odd sizes, the most common Huffman
+//! codes, and coefficients after runs of zeros.
 
 use std::f64::consts::{PI, SQRT_2};
 use std::sync::LazyLock;
@@ -8,14 +8,14 @@ use super::Subsampling;
 use crate::decode::PlanesLayout;
 use crate::decode::jpeg::usual_codes;
 
-/// The grey levels that a decoder may be off by its own way of rounding.
+/// The largest deviation in grey levels, which allows for a decoder's rounding.
 const TOLERANCE: f64 = 1.5;
 
-/// The quantisation step of all coefficients. With it, the DC coefficient of a block is the mean of its samples less
+/// The quantisation step of all coefficients. With it, the DC coefficient of a block is the mean of its samples minus
 /// 128.
 const STEP: u8 = 8;
 
-/// Whether planes hold the samples of a specimen.
+/// Whether planes have the samples of a specimen.
 pub(super) fn is_right(layout: &PlanesLayout, samples: &[u8]) -> bool {
     layout.used().iter().enumerate().all(|(component, plane)| {
         (0..plane.height).all(|y| {
@@ -37,7 +37,7 @@ pub(super) fn is_right(layout: &PlanesLayout, samples: &[u8]) -> bool {
 struct SpecimenBlock {
     /// The mean of the block's samples.
     level: i32,
-    /// The coefficient of one horizontal half wave and of one in both directions: places 1 and 4 of the zigzag.
+    /// The coefficients of one horizontal half wave, and of one in both directions: places 1 and 4 of the zigzag.
     wave: i32,
     bump: i32,
 }
@@ -52,7 +52,7 @@ impl SpecimenBlock {
         }
     }
 
-    /// Computes a sample by the inverse transform (ITU T.81, A.3.3).
+    /// Computes a sample with the inverse DCT (ITU T.81, A.3.3).
     fn sample(&self, x: u32, y: u32) -> f64 {
         let cosine = |at: u32| COSINES[at as usize];
         let step = f64::from(STEP) / 4.0;
@@ -62,11 +62,11 @@ impl SpecimenBlock {
     }
 }
 
-/// The cosines of (2x + 1) π / 16, which are needed for every sample.
+/// The cosines of (2x + 1) π / 16, which every sample needs.
 static COSINES: LazyLock<[f64; 8]> =
     LazyLock::new(|| std::array::from_fn(|x| ((2 * x + 1) as f64 * PI / 16.0).cos()));
 
-/// Makes a file of this size.
+/// Makes a specimen file of this size.
 pub(super) fn file(sampling: Subsampling, (width, height): (u32, u32)) -> Vec<u8> {
     let (h, v) = sampling.steps();
     let components: u8 = if sampling == Subsampling::Gray { 1 } else { 3 };
@@ -120,7 +120,7 @@ pub(super) fn file(sampling: Subsampling, (width, height): (u32, u32)) -> Vec<u8
 struct Code([(u32, u32); 256]);
 
 impl Code {
-    /// Makes the codes as ITU T.81, C.2 says.
+    /// Builds the codes as specified in ITU T.81, C.2.
     fn new((lengths, symbols): &([u8; 16], Vec<u8>)) -> Self {
         let (mut codes, mut next, mut symbols) = ([(0, 0); 256], 0, symbols.iter());
         for (length, &count) in (1..).zip(lengths) {
@@ -134,7 +134,7 @@ impl Code {
     }
 }
 
-/// Writes entropy-coded bytes.
+/// A writer for entropy-coded bytes.
 struct BitWriter {
     dc: Code,
     ac: Code,
@@ -144,7 +144,7 @@ struct BitWriter {
 }
 
 impl BitWriter {
-    /// Writes a block behind a block of the level `last` (ITU T.81, F.1.2).
+    /// Writes a block that follows a block of the level `last` (ITU T.81, F.1.2).
     fn block(&mut self, block: &SpecimenBlock, last: i32) {
         let difference = block.level - last;
         let (code, length) = self.dc.0[size(difference) as usize];

@@ -1,9 +1,9 @@
-//! Finds out by trying what a GPU can do: small images whose samples are known are decoded by every backend, whole and
-//! in part.
+//! Determines the abilities of a GPU by trial: every backend decodes small images with known samples, whole and in
+//! part.
 //!
-//! The library is also asked for every image whether it supports it. But a region that lands a few samples beside where
-//! it should, or planes in another order, would go unnoticed into every batch; and what is true of one GPU and version
-//! of nvJPEG need not be true of another.
+//! nvJPEG is also asked for every image whether it supports it. But its answer does not cover a region that is shifted
+//! by a few samples, or planes in the wrong order; these would enter every batch unnoticed. Results for one GPU and
+//! version of nvJPEG may not hold for others.
 
 use super::specimen::{self, is_right};
 use super::{Abilities, Ability, Library, NvJpegBackend, NvJpegDecoder, PlaneTarget, Request, Subsampling};
@@ -11,27 +11,28 @@ use crate::decode::{JpegHeader, PlanesLayout, Region, parse_header};
 use crate::gpu::{GpuDevice, InFlight, MemoryPool, PinnedBuffer, Stream};
 use base::error::{Error, Result};
 
-/// The size of the images: not a multiple of anything, as the sizes of photographs are, and not smaller than what
-/// decoding engines take.
+/// The size of the images: like sizes of photographs no multiple of MCUs, and not below the minimum of decoding
+/// engines.
 const RAGGED: (u32, u32) = (203, 157);
 
-/// The size rounded up to whole chroma samples, for a backend that is right unless one lies half outside.
+/// The size rounded up to whole chroma samples, for a backend that fails only if one is partly outside.
 fn even(sampling: Subsampling) -> (u32, u32) {
     let ((width, height), (step_x, step_y)) = (RAGGED, sampling.steps());
     (width.next_multiple_of(step_x), height.next_multiple_of(step_y))
 }
 
-/// The images of a trial on the CUDA backend, which takes them one after another.
+/// The number of images of a trial on the CUDA backend, which decodes them one after another.
 const FEW: usize = 4;
 
-/// The result of a trial; the error says why the backend cannot do it.
+/// The result of a trial; the error says why the backend fails it.
 type TrialResult = Result<(), String>;
 
 impl Abilities {
-    /// Finds out what nvJPEG can do on this GPU. It takes as long as making decoders does, and leaves nothing behind.
+    /// Determines the abilities of nvJPEG on this GPU. It takes as long as making decoders, and frees all that it
+    /// makes.
     ///
     /// # Errors
-    /// If nvJPEG cannot work with the GPU at all, or the GPU fails.
+    /// Fails if nvJPEG cannot use the GPU at all, or if the GPU fails.
     pub fn probe(library: &Library, device: &GpuDevice) -> Result<Self> {
         let mut decoder =
             NvJpegDecoder::new(library, device, NvJpegBackend::CudaBatched.least_of_call() + 1)?;
@@ -49,7 +50,7 @@ impl Abilities {
         for backend in NvJpegBackend::ALL {
             match examiner.decoder.make(backend) {
                 Ok(()) => backends.push(backend),
-                // The last backend is needed, since without it nothing of nvJPEG works; the others are optional.
+                // The last backend is required, because nothing of nvJPEG works without it; the others are optional.
                 Err(Error::Unavailable(reason)) if backend != NvJpegBackend::Cuda => {
                     if !examiner.decoder.is_without(backend) {
                         examiner.failures[backend as usize] = Some(reason.clone());
@@ -66,7 +67,7 @@ impl Abilities {
         {
             let (ability, reason) = examiner.ability(backend, sampling, RAGGED)?;
             abilities.set(backend, sampling, ability);
-            // If each chroma sample is of one pixel, none lies half outside.
+            // With one pixel per chroma sample, none is partly outside.
             if ability < backend.best() && even(sampling) != RAGGED {
                 let (even, _) = examiner.ability(backend, sampling, even(sampling))?;
                 abilities.set_even(backend, sampling, even.max(ability));
@@ -86,14 +87,14 @@ struct Examiner {
     stream: Stream,
     pool: MemoryPool,
     device: GpuDevice,
-    /// Why each backend failed last, if that does not say what it can do.
+    /// The latest failure of each backend that does not concern its abilities.
     failures: [Option<String>; NvJpegBackend::ALL.len()],
-    /// The number of images that the engines decode side by side.
+    /// The number of images that the engines decode in parallel.
     cores: usize,
 }
 
 impl Examiner {
-    /// What a backend can do with images of this kind, and why it cannot do more.
+    /// The ability of a backend for images of this kind, and why it is not more capable.
     fn ability(
         &mut self,
         backend: NvJpegBackend,
@@ -115,7 +116,7 @@ impl Examiner {
         }
     }
 
-    /// Whether a batch of the image's regions is decoded right.
+    /// Whether the backend decodes a batch of the image's regions correctly.
     fn agrees(
         &mut self,
         backend: NvJpegBackend,
@@ -132,10 +133,10 @@ impl Examiner {
             NvJpegBackend::CudaBatched => backend.least_of_call() + 1,
             NvJpegBackend::Cuda => FEW,
         };
-        // There is room for the whole image, in case a decoder ignores the region.
+        // Room for the whole image, in case a decoder ignores the region.
         let room = layout(&header.whole())?.bytes.next_multiple_of(256) as usize;
         let memory = self.pool.allocate(&self.stream, count * room)?;
-        // The memory is filled first, so that what a decoder leaves out does not look right by chance.
+        // Fill the memory first, so that samples that a decoder does not write cannot be right by chance.
         let mut flight = InFlight::new(&self.stream)?;
         flight.fill(memory.whole(), 0)?;
         let mut bytes = PinnedBuffer::new(&self.device, file.len())?;
@@ -149,9 +150,9 @@ impl Examiner {
                 Request { bytes: &bytes, header, layout: layout(index), planes }
             })
             .collect();
-        // Failures are what is looked for; none of them may prevent the next trial.
+        // A failure is a result of the trial and must not prevent the next one.
         let verdict = self.decoder.decode(&self.stream, backend, None, &requests);
-        // Whatever the result is, work that was queued reads and writes what is freed here.
+        // Even after a failure, queued work accesses the memory that is freed here.
         self.stream.synchronize()?;
         if let Some(error) = verdict?.outcomes.into_iter().find_map(Result::err) {
             if let Error::Unavailable(why) = &error {
@@ -170,7 +171,7 @@ impl Examiner {
     }
 }
 
-/// Parts of an image: inside, and to its right and lower edges.
+/// Two parts of an image: inside, and at its right and lower edges.
 fn regions((width, height): (u32, u32)) -> [Region; 2] {
     [
         Region { x: 37, y: 41, width: 50, height: 30 },

@@ -1,4 +1,4 @@
-//! One request for the bytes of a sample, and whether its answer is what was indexed.
+//! One request for the bytes of a sample, and the check that its answer matches the index.
 
 use super::{RangedShared, SILENCE};
 use crate::io::files::RemoteFile;
@@ -20,16 +20,16 @@ pub(super) struct Wanted {
     pub(super) stamp: Option<Stamp>,
 }
 
-/// Why the bytes did not come.
+/// Why a request gave no bytes.
 #[derive(Debug)]
 pub(super) enum RangeFailure {
     /// The same request may succeed later.
     Passing(HttpFailure),
-    /// It was made as often as it should be, or can never succeed.
+    /// All retries are used up, or the request can never succeed.
     GaveUp(GaveUp),
-    /// The shard has another version than was known; the difference in words.
+    /// The shard's version differs from the known one; the text describes how.
     Moved(String),
-    /// The file is not what was indexed; how, in words.
+    /// The file differs from the indexed one; the text describes how.
     Changed(String),
     Other(Error),
 }
@@ -45,17 +45,17 @@ impl From<HttpFailure> for RangeFailure {
 }
 
 impl RangeFailure {
-    /// The failure of a request that was not answered in time.
+    /// Returns the failure of a request that was not answered in time.
     pub(super) fn late(allowed: Duration) -> Self {
         Self::Passing(HttpFailure::Late(allowed))
     }
 
-    /// Whether time ran out.
+    /// Returns whether the request timed out.
     pub(super) fn is_late(&self) -> bool {
         matches!(self, Self::Passing(HttpFailure::Late(_) | HttpFailure::Stalled(_)))
     }
 
-    /// The error of reading `extent` of the file that is called so.
+    /// Returns the error of reading `extent` of the file named `path`.
     pub(super) fn into_error(self, path: &Path, extent: Extent) -> Error {
         let read = || format!("read {} bytes at {} of", extent.length, extent.offset);
         match self {
@@ -70,7 +70,7 @@ impl RangeFailure {
 }
 
 impl Wanted {
-    /// What is asked of the server.
+    /// Returns the request to the server: a range of a shard, or the whole file.
     pub(super) fn ask(&self) -> Ask {
         let Extent { offset, length, .. } = self.extent;
         match self.stamp {
@@ -79,7 +79,7 @@ impl Wanted {
         }
     }
 
-    /// Checks what an answer says of itself, before its bytes are taken. Returns the stamp of a whole file.
+    /// Checks the status and headers of an answer, before its bytes are taken. Returns the stamp of a whole file.
     pub(super) fn check(
         &self,
         status: StatusCode,
@@ -139,7 +139,7 @@ impl Wanted {
 }
 
 impl RangedShared {
-    /// Makes one request, and takes its bytes into `room`. Returns the stamp of a whole file.
+    /// Makes one request, and reads its bytes into `room`. Returns the stamp of a whole file.
     pub(super) async fn attempt(
         &self,
         file: &RemoteFile,
@@ -163,7 +163,7 @@ impl RangedShared {
         }
     }
 
-    /// Takes the body of an answer into `room`, which must become full.
+    /// Reads the body of an answer into `room`, which it must fill.
     async fn take(
         &self,
         answer: &mut HttpAnswer<'_>,

@@ -1,4 +1,4 @@
-//! One sample, by a thread that waits for it.
+//! Reads one sample from a server, on the calling thread.
 
 use super::MOST_MOVES;
 use super::attempt::{RangeFailure, Wanted};
@@ -8,7 +8,7 @@ use data::dataset::Extent;
 use data::http::{HttpFailure, Retries};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Reads the bytes of `extent`, which are of `file`, and counts the requests that are made again.
+/// Reads the bytes of `extent`, which is in `file`. Adds the number of repeated requests to `again`.
 pub(in crate::io) fn read_blocking(
     files: &dyn Files,
     file: &RemoteFile,
@@ -45,10 +45,11 @@ pub(in crate::io) fn read_blocking(
     }
 }
 
-/// One answer, and whether it is what was wanted. What the server does not answer at all is an error.
+/// Makes one request and checks its answer. An outer error ends the read; an inner failure may allow another attempt.
 fn read_once(file: &RemoteFile, wanted: Wanted) -> Result<Result<Vec<u8>, RangeFailure>> {
     let length = wanted.extent.length as usize;
-    // A server that does not know ranges would send the whole shard. Of a whole file, all shows how it has changed.
+    // Bound the answer for a shard, because a server without support for ranges would send all of it. Read a whole file
+    // to its end, so that the error can give its new size.
     let most = u64::from(if wanted.stamp.is_some() { wanted.extent.length } else { u32::MAX });
     let found = match file.ranges.fetch(&file.name, wanted.ask(), most, &|_| Ok(()))? {
         Ok(found) => found,

@@ -1,9 +1,9 @@
-//! A reader of files on servers: each read is a request for a range, whose bytes go straight into the slot as they
-//! come.
+//! A reader of files on servers. Each read is a request for a range, whose bytes go straight into the slot as they
+//! arrive.
 //!
-//! The thread that waits drives all requests itself, on a runtime of its own, so that no other thread is woken for a
-//! read. A request that fails for a reason that passes is made again after a pause. One that takes longer than 99 of
-//! 100 others did is made a second time beside the first, on another connection, and the first whole answer wins.
+//! The waiting thread drives all requests itself, on its own runtime, so that no other thread wakes for a read. A
+//! request that fails for a transient reason is retried after a pause. A request that takes longer than 99 of 100
+//! others is hedged: the reader sends it again on another connection, and the first whole answer wins.
 
 mod attempt;
 mod blocking;
@@ -25,7 +25,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout, timeout_at};
 
-/// How long a request may take, by how long others took. Networks of a few MB/s are expected, too.
+/// Limits on the time of a request; measured times decide within them. Networks of a few MB/s must work, too.
 const LIMITS: DeadlineLimits = DeadlineLimits {
     first: Duration::from_secs(10),
     floor: Duration::from_secs(2),
@@ -33,16 +33,16 @@ const LIMITS: DeadlineLimits = DeadlineLimits {
     factor: 4.0,
     slowest: 4_000_000,
 };
-/// For how long an answer may send nothing.
+/// The longest pause of an answer before it counts as stalled.
 const SILENCE: Duration = Duration::from_secs(5);
-/// No read is asked for a second time before it took so long, whatever others took.
+/// The earliest time for a hedge, however fast other requests are.
 const HEDGE_FLOOR: Duration = Duration::from_millis(50);
-/// Of so many requests, one may be a hedge.
+/// At most one in this many requests may be a hedge.
 const HEDGED: u64 = 20;
 
 /// A reader with many requests in flight.
 pub(crate) struct RangedReader {
-    /// Behind an option, because it is dropped without waiting for what it still does.
+    /// `None` once dropping, which consumes the runtime.
     runtime: Option<Runtime>,
     shared: Arc<RangedShared>,
     queued: Vec<ReadRequest>,
@@ -50,15 +50,15 @@ pub(crate) struct RangedReader {
     in_flight: usize,
 }
 
-/// What the requests share.
+/// State shared by the requests.
 struct RangedShared {
     files: Arc<dyn Files>,
-    /// Held while a shard that changed is compared with what was indexed, which keeps a thread.
+    /// Held while a changed shard is compared with the index, which occupies a thread.
     accepting: tokio::sync::Mutex<()>,
     client: HttpClient,
     deadline: Mutex<RequestDeadline>,
     arrived: Mutex<Vec<Completion>>,
-    /// Told of each arrival, and by wakers.
+    /// Notified of each arrival, and by wakers.
     notify: Arc<Notify>,
     counters: RangedCounters,
 }
@@ -72,7 +72,7 @@ struct RangedCounters {
 }
 
 impl RangedReader {
-    /// A reader of remote `files` with up to `depth` requests, and so connections, at a time.
+    /// Makes a reader of remote `files` with up to `depth` concurrent requests, each on its own connection.
     ///
     /// # Errors
     /// [`Error::Unavailable`] where the system refuses what its runtime needs.
@@ -149,8 +149,8 @@ impl Reader for RangedReader {
 }
 
 impl Drop for RangedReader {
-    /// Requests in flight are dropped, and their slots with them. A thread that checks a changed file is left behind
-    /// after [`DROP_LIMIT`].
+    /// Drops requests in flight, with their slots. A thread that still checks a changed file after [`DROP_LIMIT`] is
+    /// detached.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(DROP_LIMIT);
@@ -158,7 +158,7 @@ impl Drop for RangedReader {
     }
 }
 
-/// A read that is answered whatever becomes of its task.
+/// A read that is answered when this is dropped, even if its task dies.
 struct OpenRequest {
     token: u64,
     shared: Arc<RangedShared>,
@@ -200,7 +200,7 @@ impl RangedShared {
         });
     }
 
-    /// Reads an extent into `room`, which is as long. Returns the version of a file that is one sample.
+    /// Reads an extent into `room`, which has the same length. Returns the version of a file that is one sample.
     async fn read(self: &Arc<Self>, extent: Extent, room: &mut [u8]) -> Result<Option<FileVersion>> {
         let file = self.files.remote(extent.file);
         let path = || self.files.path(extent.file);
@@ -213,12 +213,12 @@ impl RangedShared {
                 Err(RangeFailure::Moved(difference)) if moves < MOST_MOVES => {
                     let _alone = self.accepting.lock().await;
                     if self.files.stamp(extent.file) != stamp {
-                        // Another read of it has found that it holds what was indexed.
+                        // Another read found that the shard still holds the indexed samples.
                         continue;
                     }
                     moves += 1;
                     let files = self.files.clone();
-                    // The shard may be parsed again, for which other requests are made and waited for.
+                    // This may parse the shard again, which makes further requests and waits for them.
                     let accepted = tokio::task::spawn_blocking(move || files.accept(extent.file, difference));
                     accepted
                         .await
@@ -229,7 +229,7 @@ impl RangedShared {
         }
     }
 
-    /// Makes a request as often as it takes.
+    /// Makes a request, and repeats it until it succeeds or the retries are used up.
     async fn fetch(
         &self,
         file: &RemoteFile,
@@ -242,7 +242,7 @@ impl RangedShared {
         let mut retries = Retries::new();
         loop {
             let posted = self.deadline().post(room.len() as u64, Instant::now());
-            // Who was late may be slow for a while, so that each further try gets longer.
+            // A slow server may stay slow for a while, so each further try may take longer.
             let allowed = posted.deadline.saturating_duration_since(Instant::now()) * (1 + retries.failed());
             let result = self.hedged(file, wanted, room, allowed).await;
             let end = match &result {
@@ -262,7 +262,7 @@ impl RangedShared {
         }
     }
 
-    /// Makes a request, and a second one beside it if it takes long.
+    /// Makes a request, and hedges it with a second one if it takes long.
     async fn hedged(
         &self,
         file: &RemoteFile,
@@ -297,7 +297,7 @@ impl RangedShared {
         }
     }
 
-    /// Whether one more request may be a hedge; if so, it is counted as one.
+    /// Returns whether one more request may be a hedge. If so, counts it.
     fn may_hedge(&self) -> bool {
         let RangedCounters { requests, hedges, .. } = &self.counters;
         let may = (hedges.load(Relaxed) + 1) * HEDGED <= requests.load(Relaxed);

@@ -1,16 +1,16 @@
-//! Two requests for the same bytes, of which the first whole answer counts.
+//! Races two requests for the same bytes: the first whole answer counts.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-/// Which of two requests has ended, and how.
+/// The request that ended first, and its result.
 pub(super) enum First<T> {
     Original(T),
     Hedge(T),
 }
 
-/// Waits for the first of two requests that succeeds; where both fail, for the second failure.
+/// Waits for the first of two requests that succeeds. If both fail, returns the second failure.
 pub(super) async fn race<T, E, O>(
     mut original: Pin<&mut impl Future<Output = Result<Result<T, E>, O>>>,
     mut hedge: Pin<&mut impl Future<Output = Result<Result<T, E>, O>>>,

@@ -1,4 +1,4 @@
-//! A read in the ring: what it owns, what it asks of the kernel, and what the answers mean.
+//! A read in the ring: the memory that it owns, its requests to the kernel, and their results.
 
 use super::ring::Ring;
 use crate::io::files::{OpenMode, OpenShard, ReadAttempt, ReadFailure};
@@ -15,14 +15,14 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a completion belongs to. With the number of a read or of a shard it is the request's user data.
+/// The kind of a request. With the number of a read or of a shard it is the request's user data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestTag {
     Open,
     Read,
     Close,
     OpenShard,
-    /// The read of a second piece, beside the first.
+    /// The read of a second piece, concurrent with the first.
     SecondRead,
 }
 
@@ -57,18 +57,19 @@ impl RequestResults {
             RequestTag::Open => self.open = result,
             RequestTag::Read => self.reads[0] = result,
             RequestTag::SecondRead => self.reads[1] = result,
-            // The bytes are there or not, whatever the close returns; the next open takes the place in any case.
+            // The bytes are there or not, whatever the close returns. The next open replaces the descriptor in any
+            // case.
             RequestTag::Close | RequestTag::OpenShard => {}
         }
     }
 
-    /// The bytes that arrived.
+    /// Returns the bytes that arrived.
     pub(super) fn bytes(self) -> u64 {
         self.reads.into_iter().map(|read| read.max(0) as u64).sum()
     }
 }
 
-/// What to do when all requests of a read have ended.
+/// What to do when all requests of a read have completed.
 pub(super) enum NextStep {
     Again,
     Done,
@@ -78,25 +79,25 @@ pub(super) enum NextStep {
 /// A transfer and all that the kernel uses while it is in flight.
 pub(super) struct InFlightRead {
     pub transfer: Transfer,
-    /// How its file is to be opened.
+    /// The mode to open its file in.
     pub mode: OpenMode,
     /// The path of a file that is one sample.
     pub path: Option<CString>,
-    /// The shard of an extent, once the shard is open.
+    /// The shard that contains the extent; `None` until the shard is open.
     pub shard: Option<Arc<OpenShard>>,
-    /// The pieces that were asked for. The second one is of a shard alone.
+    /// The requested pieces. Only a read of a shard has a second one.
     pieces: [Option<ReadPiece>; 2],
-    /// The number of completions to come.
+    /// The number of completions that are still to arrive.
     pub pending: u8,
-    /// The attempt under way, for a file that is one sample.
+    /// The current attempt, for a file that is one sample.
     pub attempt: ReadAttempt,
-    /// How often the file changed meanwhile.
+    /// How often the file changed during its read.
     pub moves: u8,
     pub answers: RequestResults,
 }
 
 impl InFlightRead {
-    /// A transfer that nothing has been asked of the kernel for yet; with the `path` of a file that is one sample.
+    /// Makes a transfer without requests to the kernel so far. `path` is that of a file that is one sample.
     pub(super) fn new(transfer: Transfer, mode: OpenMode, path: Option<CString>) -> Self {
         let answers = RequestResults::default();
         let attempt = ReadAttempt::begin(0);
@@ -104,8 +105,7 @@ impl InFlightRead {
         Self { transfer, mode, path, shard: None, pieces, pending: 0, attempt, moves: 0, answers }
     }
 
-    /// Appends the requests for the next pieces to `entries`, and returns how many of them read, and how many open
-    /// files.
+    /// Appends the requests for the next pieces to `entries`. Returns how many of them read, and how many open files.
     pub(super) fn requests(
         &mut self,
         number: u32,
@@ -154,7 +154,7 @@ impl InFlightRead {
         }
     }
 
-    /// Decides what to do by the results.
+    /// Decides the next step from the results.
     pub(super) fn step(&mut self) -> NextStep {
         if let Some(error) = errno(self.answers.open) {
             return if is_transient(error) {
@@ -178,26 +178,26 @@ impl InFlightRead {
         next
     }
 
-    /// Begins again in a weaker mode.
+    /// Starts over in a weaker mode.
     pub(super) fn restart(&mut self, mode: OpenMode) {
         self.mode = mode;
         self.transfer.start(mode);
     }
 
-    /// The mode that the read's file was opened in.
+    /// Returns the mode that the read's file was opened in.
     pub(super) fn used_mode(&self) -> OpenMode {
         self.shard.as_ref().map_or(self.mode, |shard| shard.mode)
     }
 }
 
-/// A request to open `path`, as a direct descriptor or as a file of the process.
+/// Makes a request to open `path`, as a direct descriptor or as a file of the process.
 pub(super) fn open_request(
     path: &CString,
     mode: OpenMode,
     descriptor: Option<DestinationSlot>,
 ) -> squeue::Entry {
     let mut flags = mode.flags();
-    // The kernel refuses the flag for direct descriptors, which no child inherits.
+    // The kernel refuses this flag for direct descriptors, which a child never inherits.
     flags.set(OFlags::CLOEXEC, descriptor.is_none());
     opcode::OpenAt::new(Fd(libc::AT_FDCWD), path.as_ptr())
         .file_index(descriptor)
@@ -205,7 +205,7 @@ pub(super) fn open_request(
         .build()
 }
 
-/// The error in a completion's result, if it is one.
+/// Returns the error in a completion's result; `None` if it succeeded.
 pub(super) fn errno(result: i32) -> Option<Errno> {
     (result < 0).then(|| Errno::from_raw_os_error(-result))
 }
@@ -214,7 +214,7 @@ fn is_transient(error: Errno) -> bool {
     matches!(error, Errno::INTR | Errno::AGAIN)
 }
 
-/// A file's path for the kernel. No file that was listed has a zero byte in its name, but an index file might.
+/// Converts a file's path for the kernel. Listed files never have a zero byte in their name, but an index file might.
 pub(super) fn c_path(path: &Path) -> Result<CString> {
     CString::new(path.as_os_str().to_owned().into_vec()).map_err(|_| {
         Error::dataset(path, "the index has a path with a zero byte; run `foreload index --rebuild`")

@@ -1,8 +1,8 @@
 //! A reader by io_uring: one ring, driven by one thread, with many reads in flight.
 //!
 //! A file that is one sample is read by a chain of three requests, open → read → close, on a direct descriptor. The
-//! read is hard-linked, so that the close comes also after a read that was short. Shards are opened by the ring too,
-//! once, and stay open. [`InFlightRead`]s own what the kernel writes to until the last completion is in.
+//! read is hard-linked, so that the close runs even after a short read. The ring opens shards too; each is opened once
+//! and stays open. An [`InFlightRead`] owns the memory that the kernel writes to until its last completion has arrived.
 
 mod in_flight;
 mod ring;
@@ -36,11 +36,11 @@ pub struct UringOptions {
     pub direct_is_required: bool,
     /// Whether to register the arena with the kernel where the locked-memory limit allows it.
     pub register: bool,
-    /// The only ring setup to use; `None` uses the best that the kernel grants.
+    /// The ring setup to use; `None` uses the best that the kernel grants.
     pub mode: Option<RingMode>,
-    /// The longest gap in bytes between the parts of a sample that are wanted which is read with them, in one request.
+    /// Largest gap between wanted parts of a sample, in bytes, that is still read in one request.
     pub longest_gap: usize,
-    /// The seed of [`ShortReads`] beneath the reader, for tests.
+    /// The seed of injected [`ShortReads`], for tests.
     pub short_reads: Option<u64>,
     /// Why these options were chosen, for [`Reader::describe`].
     pub why: String,
@@ -60,8 +60,8 @@ impl Default for UringOptions {
     }
 }
 
-/// A reader by io_uring. Any thread may make it. The first thread that submits drives it, until another one does when
-/// nothing is in flight.
+/// A reader by io_uring. Any thread may make it. The first thread that submits drives it; another thread can take over
+/// only while nothing is in flight.
 pub struct UringReader {
     ring: Ring,
     files: Arc<dyn Files>,
@@ -70,14 +70,14 @@ pub struct UringReader {
     policy: OpenPolicy,
     shards: OpenShards,
     opening: HashMap<FileId, OpeningShard>,
-    /// The reads in flight, by number. A read through a direct descriptor has the number of its descriptor.
+    /// The reads in flight, by number. A read through a direct descriptor uses the descriptor of the same number.
     reads: Vec<Option<InFlightRead>>,
     free: Vec<u32>,
-    /// Completions that `wait` has not given out.
+    /// Completions that `wait` has not returned yet.
     ready: Vec<Completion>,
-    /// The number of requests that the kernel has, or will have at the next enter.
+    /// The number of requests that the kernel has, or gets at the next enter.
     outstanding: usize,
-    /// These are kept for their allocations alone.
+    /// Kept only to reuse their allocations.
     requests: Vec<squeue::Entry>,
     completions: Vec<cqueue::Entry>,
     short: Option<ShortReads>,
@@ -95,12 +95,12 @@ struct OpeningShard {
 }
 
 impl UringReader {
-    /// Why the reader's buffers are not registered with the kernel; `None` when they are, or when nobody asked for it.
+    /// Returns why the reader's buffers are not registered with the kernel; `None` if they are.
     pub(in crate::io) fn unregistered(&self) -> Option<&str> {
         self.ring.unregistered.as_deref()
     }
 
-    /// A reader of up to `depth` requests in flight, into slots of `slots`.
+    /// Makes a reader with up to `depth` requests in flight, into slots of `slots`.
     ///
     /// # Errors
     /// The kernel's error when it refuses the ring.
@@ -132,7 +132,7 @@ impl UringReader {
         })
     }
 
-    /// Makes the ring usable by this thread: an empty ring of another thread is replaced.
+    /// Makes the ring usable by this thread. Replaces the ring of another thread if it is idle.
     fn claim(&mut self) -> Result<()> {
         let failed = |error: std::io::Error| Error::Internal(format!("io_uring: {error}"));
         if self.ring.claim().map_err(failed)? {
@@ -148,7 +148,7 @@ impl UringReader {
         Ok(())
     }
 
-    /// Queues the next requests of read `number`, or has its shard opened.
+    /// Queues the next requests of read `number`, or the opening of its shard.
     fn advance(&mut self, number: u32) {
         let Some(read) = &mut self.reads[number as usize] else { return };
         match read.shard.clone() {
@@ -181,13 +181,13 @@ impl UringReader {
         }
     }
 
-    /// Queues the requests of a read that has all it needs.
+    /// Queues the requests of a read whose path or open shard is known.
     fn queue(&mut self, number: u32) {
         let Some(read) = &mut self.reads[number as usize] else { return };
         self.requests.clear();
         let (reads, opens) = read.requests(number, &self.ring, self.short.as_mut(), &mut self.requests);
-        // SAFETY: the flight owns slot, path and shard and stays in the table until `pending` is zero again; `Drop`
-        // leaks what the kernel still holds.
+        // SAFETY: the in-flight read owns its slot, path and shard, and stays in the table until `pending` is zero
+        // again. `Drop` leaks the reads that the kernel still holds.
         match unsafe { self.ring.push(&self.requests) } {
             Ok(()) => {
                 read.pending = self.requests.len() as u8;
@@ -201,7 +201,7 @@ impl UringReader {
         }
     }
 
-    /// Has the ring open a shard for read `number`; other reads go on meanwhile.
+    /// Queues the opening of a shard for read `number`, without blocking other reads.
     fn open_shard(&mut self, file: FileId, mode: OpenMode, number: u32) {
         if let Some(opening) = self.opening.get_mut(&file) {
             opening.waiting.push(number);
@@ -212,7 +212,8 @@ impl UringReader {
             Err(error) => return self.fail(number, ReadFailure::Other(error)),
         };
         let entry = in_flight::open_request(&path, mode, None).user_data(RequestTag::OpenShard.with(file.0));
-        // SAFETY: `opening` owns the path until the completion has come; `Drop` leaks what the kernel still holds.
+        // SAFETY: `opening` owns the path until the completion has arrived. `Drop` leaks the paths that the kernel
+        // still holds.
         match unsafe { self.ring.push(&[entry]) } {
             Ok(()) => {
                 self.outstanding += 1;
@@ -231,7 +232,7 @@ impl UringReader {
             Some(error) => Err(ReadFailure::Open(error)),
             None => {
                 self.stats.opens += 1;
-                // SAFETY: the descriptor is new and nobody else's.
+                // SAFETY: the descriptor is new, and nothing else owns it.
                 let fd = unsafe { OwnedFd::from_raw_fd(result) };
                 let path = self.files.path(file);
                 let stamp = self.files.stamp(file).unwrap_or_default();
@@ -287,7 +288,7 @@ impl UringReader {
         }
     }
 
-    /// Checks that the file which read `number` has read is what it was.
+    /// Checks that the file of read `number` did not change during the read.
     fn look_again(&self, number: u32) -> Result<(), ReadFailure> {
         match &self.reads[number as usize] {
             _ if self.files.never_change() || self.dropping => Ok(()),
@@ -307,8 +308,8 @@ impl UringReader {
         }
     }
 
-    /// Has a shard that changed accepted as it is now, so that it is opened anew; returns the failure that is left
-    /// otherwise.
+    /// Accepts the new version of a shard that still holds the indexed samples, and closes the old one. Returns the
+    /// failure if it is another one, or if the shard holds other samples.
     fn accept(&mut self, file: FileId, failure: ReadFailure) -> Option<ReadFailure> {
         let ReadFailure::Moved(difference) = failure else { return Some(failure) };
         match self.files.accept(file, difference) {
@@ -320,7 +321,7 @@ impl UringReader {
         }
     }
 
-    /// Starts a read from the first byte again, of the file as it is now.
+    /// Restarts a read from the first byte, with the current version of the file.
     fn begin_anew(&mut self, number: u32) {
         let Some(read) = &mut self.reads[number as usize] else { return };
         read.moves += 1;
@@ -357,7 +358,7 @@ impl UringReader {
         Some(read)
     }
 
-    /// Handles the completions that are there, and returns whether the waker was called.
+    /// Handles the available completions. Returns whether the waker was called.
     fn reap(&mut self) -> bool {
         let mut entries = std::mem::take(&mut self.completions);
         let woken = self.ring.reap(&mut entries);
@@ -373,15 +374,15 @@ impl UringReader {
     }
 }
 
-/// The best ring that the system grants, and why buffers like `slots` cannot be registered with it (`None` when they
-/// can).
+/// Returns the best ring setup that the system grants, and why buffers like `slots` cannot be registered with it
+/// (`None` if they can).
 pub(super) fn granted(slots: &SlotPool) -> std::io::Result<(RingMode, Option<String>)> {
     let ring = make_ring(slots, 32, &UringOptions::default())?;
     Ok((ring.mode, ring.unregistered))
 }
 
 fn make_ring(slots: &SlotPool, depth: usize, options: &UringOptions) -> std::io::Result<Ring> {
-    // A read of a file that is one sample takes three requests; the waker and a cancellation take one each.
+    // A read of a file that is one sample needs three requests; the waker and a cancellation need one each.
     Ring::new(3 * depth as u32 + 2, depth as u32, options.mode, slots, options.register)
 }
 
@@ -462,8 +463,8 @@ impl Reader for UringReader {
 }
 
 impl Drop for UringReader {
-    /// Cancels what is in flight and waits for it, up to [`DROP_LIMIT`]. What the kernel holds longer is leaked on
-    /// purpose: it may still write to those slots, so they are never handed out again.
+    /// Cancels the reads in flight and waits for them, up to [`DROP_LIMIT`]. Leaks the slots of reads that the kernel
+    /// holds for longer: it may still write to them, so they must never be reused.
     fn drop(&mut self) {
         if self.outstanding == 0 {
             return;
@@ -477,14 +478,14 @@ impl Drop for UringReader {
                 break;
             }
             if ours {
-                // Cancel again and again: a chain's next request may begin just after the last cancellation.
+                // Cancel repeatedly: a chain's next request may begin just after the last cancellation.
                 self.ring.cancel_all();
                 // Wait for two completions: the first may be the cancellation's own.
                 if self.ring.enter(2, Some(left.min(Duration::from_millis(10)))).is_err() {
                     break;
                 }
             } else {
-                // The ring answers only to its own thread; completions still come once that has ended.
+                // The ring answers only to its own thread. Completions still arrive once that thread has ended.
                 std::thread::sleep(left.min(Duration::from_millis(1)));
             }
             self.reap();

@@ -1,4 +1,4 @@
-//! The ring: which setup the kernel grants, what is registered with it, and how it is entered.
+//! The ring: its setup, the memory and files registered with it, and how it is entered.
 
 use base::slot::SlotPool;
 use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Duration;
 
-/// The setups of a ring, best first; kernels before 6.1 know only the later ones.
+/// The setups of a ring, best first. Kernels before 6.1 support only the later ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RingMode {
-    /// SINGLE_ISSUER | DEFER_TASKRUN | SUBMIT_ALL (Linux 6.1): the thread that waits works completions off.
+    /// SINGLE_ISSUER | DEFER_TASKRUN | SUBMIT_ALL (Linux 6.1): the waiting thread processes completions.
     Deferred,
     /// COOP_TASKRUN | SUBMIT_ALL (5.19): the thread is not interrupted.
     Cooperative,
@@ -26,7 +26,7 @@ impl RingMode {
     /// All setups, in the order in which they are tried.
     pub const LADDER: [Self; 3] = [Self::Deferred, Self::Cooperative, Self::Plain];
 
-    /// The setup's flags in words.
+    /// Returns the setup's flags in words.
     pub fn describe(self) -> &'static str {
         match self {
             Self::Deferred => "deferred task work",
@@ -47,7 +47,7 @@ impl RingMode {
 /// The largest iovec that the kernel accepts.
 const LARGEST_BUFFER: usize = 1 << 30;
 
-/// The user data of the ring's own requests; all others are the caller's.
+/// The user data of the ring's own requests. All other values are the caller's.
 const WAKE: u64 = u64::MAX;
 const CANCEL: u64 = u64::MAX - 1;
 
@@ -58,18 +58,18 @@ pub(crate) struct Ring {
     pub mode: RingMode,
     /// Why the arena is not registered; `None` when it is.
     pub unregistered: Option<String>,
-    /// The ring starts disabled; it belongs to the thread that uses it first.
+    /// The thread that owns the ring. A ring starts disabled, and the first thread that uses it owns it.
     owner: Option<ThreadId>,
     wake: Arc<OwnedFd>,
     wake_armed: bool,
     base: usize,
-    /// Keeps the memory that the kernel was told of.
+    /// Keeps the memory that is registered with the kernel.
     _slots: SlotPool,
 }
 
 impl Ring {
-    /// A ring with room for `entries` queued requests and `files` direct descriptors. It has the setup `mode`, or
-    /// without one the best that is granted.
+    /// Makes a ring with room for `entries` queued requests and `files` direct descriptors. `mode` is its setup; `None`
+    /// uses the best that is granted.
     pub(crate) fn new(
         entries: u32,
         files: u32,
@@ -106,7 +106,7 @@ impl Ring {
         submitter
             .register_files_sparse(files)
             .or_else(|_| submitter.register_files(&vec![-1; files as usize]))?;
-        // Opens, and buffered reads on network file systems, run in kernel threads, of which there are few by default.
+        // Opens, and buffered reads on network file systems, run in kernel threads. By default there are few of them.
         let _ = submitter.register_iowq_max_workers(&mut [files.clamp(8, 64); 2]);
         let unregistered = match register {
             true => register_arena(&ring, slots).err().map(|error| refusal(&error)),
@@ -118,17 +118,17 @@ impl Ring {
         Ok(Self { ring, mode, unregistered, owner: None, wake, wake_armed: false, base, _slots })
     }
 
-    /// The eventfd. A write to it wakes [`Ring::enter`].
+    /// Returns the eventfd. A write to it wakes [`Ring::enter`].
     pub(crate) fn wake_fd(&self) -> &Arc<OwnedFd> {
         &self.wake
     }
 
-    /// Uses `wake` instead of the ring's own eventfd, so that wakers which were given out stay good.
+    /// Uses `wake` instead of the ring's own eventfd, so that existing wakers keep working.
     pub(crate) fn adopt_wake_fd(&mut self, wake: Arc<OwnedFd>) {
         self.wake = wake;
     }
 
-    /// Whether the current thread may use the ring. The first thread that asks owns it for good.
+    /// Returns whether the current thread may use the ring. The first thread that asks owns it from then on.
     pub(crate) fn claim(&mut self) -> io::Result<bool> {
         let current = std::thread::current().id();
         match self.owner {
@@ -141,7 +141,7 @@ impl Ring {
         }
     }
 
-    /// The number of the registered buffer that holds all of these bytes.
+    /// Returns the number of the registered buffer that holds all of these bytes; `None` if no single buffer does.
     pub(crate) fn registered(&self, address: usize, length: usize) -> Option<u16> {
         let first = (address - self.base) / LARGEST_BUFFER;
         let last = (address - self.base + length.max(1) - 1) / LARGEST_BUFFER;
@@ -151,22 +151,22 @@ impl Ring {
     /// Queues requests that belong together.
     ///
     /// # Safety
-    /// Memory that the requests name must stay until their completions have come.
+    /// The memory that the requests name must live until their completions have arrived.
     pub(crate) unsafe fn push(&mut self, entries: &[squeue::Entry]) -> io::Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps that memory alive.
         while unsafe { self.ring.submission().push_multiple(entries) }.is_err() {
             self.ring.submit()?;
         }
         Ok(())
     }
 
-    /// Submits what is queued and waits for `want` completions, at most for `limit`. `Ok` does not mean that they are
-    /// there.
+    /// Submits queued requests and waits for `want` completions, for at most `limit`. `Ok` does not mean that they have
+    /// arrived.
     pub(crate) fn enter(&mut self, want: usize, limit: Option<Duration>) -> io::Result<()> {
         if !self.wake_armed {
             let poll =
                 opcode::PollAdd::new(Fd(self.wake.as_raw_fd()), libc::POLLIN as u32).build().user_data(WAKE);
-            // SAFETY: it names no memory; the eventfd lives as long as the ring.
+            // SAFETY: the request names no memory, and the eventfd lives as long as the ring.
             unsafe { self.push(&[poll]) }?;
             self.wake_armed = true;
         }
@@ -180,14 +180,14 @@ impl Ring {
         match entered {
             Ok(_) => Ok(()),
             Err(error) => match error.raw_os_error() {
-                // The call was interrupted or timed out, or the kernel wants its completions taken first.
+                // The call was interrupted or timed out, or the kernel needs completions to be taken first.
                 Some(libc::EINTR | libc::ETIME | libc::EBUSY | libc::EAGAIN) => Ok(()),
                 _ => Err(error),
             },
         }
     }
 
-    /// Takes the completions that are there, and returns whether the eventfd was written to.
+    /// Takes the available completions. Returns whether the eventfd was written to.
     pub(crate) fn reap(&mut self, out: &mut Vec<cqueue::Entry>) -> bool {
         let before = out.len();
         out.extend(self.ring.completion());
@@ -198,7 +198,7 @@ impl Ring {
                 WAKE => {
                     woken = true;
                     self.wake_armed = false;
-                    // The eventfd goes back to zero, or the next poll ends at once.
+                    // Reset the eventfd to zero, or the next poll ends at once.
                     let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
                 }
                 CANCEL => {}
@@ -212,10 +212,10 @@ impl Ring {
         woken
     }
 
-    /// Asks the kernel to give up everything in flight (Linux 5.19; older ones finish it).
+    /// Asks the kernel to cancel everything in flight (Linux 5.19; older kernels finish it).
     pub(crate) fn cancel_all(&mut self) {
         let cancel = opcode::AsyncCancel2::new(CancelBuilder::any().all()).build().user_data(CANCEL);
-        // SAFETY: it names no memory.
+        // SAFETY: the request names no memory.
         let _ = unsafe { self.push(&[cancel]) };
     }
 }
@@ -233,7 +233,7 @@ fn climb(entries: u32) -> io::Result<(IoUring, RingMode)> {
     for mode in RingMode::LADDER {
         match build(mode, entries) {
             Ok(ring) => return Ok((ring, mode)),
-            // This kernel does not know a flag; any other refusal would come with other flags too.
+            // This kernel does not support a flag. Any other error would occur with other flags too.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => last = error,
             Err(error) => return Err(error),
         }
@@ -250,8 +250,8 @@ fn register_arena(ring: &IoUring, slots: &SlotPool) -> io::Result<()> {
             iov_len: LARGEST_BUFFER.min(length - start),
         })
         .collect();
-    // SAFETY: the ranges are the arena's, which `Ring` keeps alive by a clone of the pool; the kernel reads into
-    // them only where a request says so.
+    // SAFETY: the ranges are those of the arena, which `Ring` keeps alive by a clone of the pool. The kernel reads into
+    // them only if a request says so.
     unsafe { ring.submitter().register_buffers(&buffers) }
 }
 

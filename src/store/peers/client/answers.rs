@@ -1,4 +1,4 @@
-//! The answers on their way from the client's thread to the thread that asked.
+//! The queue of answers from the client's thread to the caller's thread.
 
 use super::stats::PeerCounters;
 use super::transfer::{Miss, PeerAnswer, PeerCopy, PeerRead};
@@ -10,21 +10,21 @@ use data::http::PostedRead;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A queue of answers, from which one thread takes.
+/// A queue of answers. One thread takes them.
 pub(super) struct AnswerQueue {
     state: Mutex<AnswerState>,
     /// Signalled when there are answers, or the waker was called.
     answered: Condvar,
-    /// Called when there are answers for a side that listens.
+    /// Called when answers arrive while the caller listens.
     on_ready: Waker,
 }
 
 #[derive(Default)]
 struct AnswerState {
     answers: Vec<PeerAnswer>,
-    /// Whether the other side sleeps in `wait_until`.
+    /// Whether the caller sleeps in `wait_until`.
     asleep: bool,
-    /// Whether the other side sleeps elsewhere, and wants to be woken by the first answer.
+    /// Whether the caller sleeps elsewhere, to be woken by the first answer.
     listening: bool,
     woken: bool,
 }
@@ -47,7 +47,7 @@ impl AnswerQueue {
         }
     }
 
-    /// Appends the answers that are there to `out`, and returns how many.
+    /// Appends the available answers to `out`, and returns their number.
     pub(super) fn take(&self, out: &mut Vec<PeerAnswer>) -> usize {
         Self::take_from(&mut self.state(), out)
     }
@@ -60,14 +60,14 @@ impl AnswerQueue {
         taken
     }
 
-    /// As [`super::PeerTransfer::listen`] with reads in flight.
+    /// Listens like [`super::PeerTransfer::listen`], with reads in flight.
     pub(super) fn listen(&self) -> bool {
         let mut state = self.state();
         state.listening = state.answers.is_empty() && !state.woken;
         state.listening
     }
 
-    /// Waits for answers, the waker or `limit`. Returns whether the waker was called, and how many answers there are.
+    /// Waits for answers, the waker or `limit`. Returns whether the waker was called, and the number of answers.
     pub(super) fn wait_until(&self, limit: Option<Instant>, out: &mut Vec<PeerAnswer>) -> (bool, usize) {
         let mut state = self.state();
         while state.answers.is_empty() && !state.woken {
@@ -98,14 +98,14 @@ impl AnswerQueue {
     }
 }
 
-/// A read that was posted. It is answered and counted once, whatever becomes of it: it is dropped when the client's
-/// thread ends, or has ended.
+/// A posted read. It is answered and counted exactly once: dropping it answers it too, also when the client's thread
+/// has ended.
 pub(super) struct OpenRead {
     read: Option<PeerRead>,
     answers: Arc<AnswerQueue>,
-    /// Those of the peer.
+    /// The counters of the peer.
     counters: Arc<PeerCounters>,
-    /// When it must be answered.
+    /// Its deadline and the time of its post.
     pub times: PostedRead,
 }
 
@@ -131,12 +131,12 @@ impl OpenRead {
         self.read.as_ref().map_or(0, |read| read.peer)
     }
 
-    /// The sample's length, by the index.
+    /// Returns the sample's length, by the index.
     pub(super) fn length(&self) -> usize {
         self.read.as_ref().map_or(0, |read| read.length as usize)
     }
 
-    /// The bytes that the sample goes to, at most.
+    /// Returns the bytes of the slot that the sample may fill.
     pub(super) fn room(&mut self) -> &mut [u8] {
         match &mut self.read {
             Some(read) => &mut read.slot.bytes_mut()[..read.most as usize],
@@ -144,7 +144,7 @@ impl OpenRead {
         }
     }
 
-    /// Answers it: `arrived` makes what the caller gets of the slot with its bytes.
+    /// Answers the read. `arrived` makes the copy from the slot with its bytes.
     pub(super) fn finish(mut self, result: Result<impl FnOnce(Slot) -> PeerCopy, Miss>) {
         match result {
             Ok(arrived) => {

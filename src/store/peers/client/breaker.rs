@@ -1,18 +1,18 @@
-//! A circuit breaker: a peer that fails is left alone, and tried again from time to time. Pure.
+//! A circuit breaker: it stops requests to a failing peer for a backoff period, then allows one trial. Pure.
 //!
 //! After Michael Nygard, "Release It!" (2007), chapter 5.
 
 use base::names::named;
 use std::time::{Duration, Instant};
 
-/// When to leave a peer alone, and for how long.
+/// When to stop requests to a peer, and for how long.
 #[derive(Debug, Clone, Copy)]
 pub struct BreakerLimits {
-    /// How many failures in a row open the breaker.
+    /// The number of failures in a row that opens the breaker.
     pub failures: u32,
-    /// How long it stays open at first. Each trial that fails doubles it.
+    /// The first time that it stays open. Each trial that fails doubles it.
     pub first: Duration,
-    /// How long it stays open at most.
+    /// The longest time that it stays open.
     pub longest: Duration,
 }
 
@@ -23,15 +23,15 @@ impl Default for BreakerLimits {
     }
 }
 
-/// Whether a peer is asked.
+/// Whether requests to a peer are allowed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BreakerState {
-    /// It is.
+    /// All requests are allowed.
     #[default]
     Closed,
-    /// It is not, for a while.
+    /// No requests are allowed, for a backoff period.
     Open,
-    /// One request is under way, which decides.
+    /// One request is under way, as a trial whose outcome decides.
     Trial,
 }
 
@@ -42,9 +42,9 @@ named!(BreakerState: "closed" => Closed, "open" => Open, "trial" => Trial);
 pub(super) struct Breaker {
     limits: BreakerLimits,
     state: BreakerState,
-    /// Failures in a row, while it is closed.
+    /// Failures in a row, while the breaker is closed.
     failures: u32,
-    /// When the next trial is let through, and how long the breaker was open before.
+    /// When the next trial is allowed. `pause` is the length of the backoff period.
     until: Option<Instant>,
     pause: Duration,
 }
@@ -58,8 +58,8 @@ impl Breaker {
         self.state
     }
 
-    /// Whether a request may be made at `now`. The outcome of each that may is to be told; a trial of which nothing is
-    /// heard gives way to another one.
+    /// Returns whether a request may be made at `now`. The caller must report the outcome of each admitted request. A
+    /// trial without an outcome gives way to another one after the longest period.
     pub(super) fn admit(&mut self, now: Instant) -> bool {
         if self.state == BreakerState::Closed {
             return true;
@@ -72,17 +72,18 @@ impl Breaker {
         admitted
     }
 
-    /// A request was answered.
+    /// Records that a request was answered.
     pub(super) fn succeeded(&mut self) {
         self.state = BreakerState::Closed;
         self.failures = 0;
         self.pause = self.limits.first;
     }
 
-    /// A request failed. Returns whether that was the first trial after others: now it is no passing trouble.
+    /// Records that a request failed. Returns whether it was the first trial after the breaker opened: then the trouble
+    /// persists.
     pub(super) fn failed(&mut self, now: Instant) -> bool {
         match self.state {
-            // What began before it was opened says nothing new.
+            // Requests from before the breaker opened add no information.
             BreakerState::Open => false,
             BreakerState::Trial => {
                 let first = self.pause == self.limits.first;

@@ -1,4 +1,4 @@
-//! The connections to a peer: few, opened when they are needed, and kept.
+//! The connections to a peer: few, opened when needed, and kept.
 
 use super::stats::PeerCounters;
 use super::transfer::Miss;
@@ -15,10 +15,10 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_rustls::TlsConnector;
 
-/// A request whose body, if it has one, is all there.
+/// A request whose body, if any, is complete.
 pub(super) type PeerRequest = HttpRequest;
 
-/// A connection that is counted as long as it is open.
+/// A connection that is counted while it is open.
 pub(super) struct PeerConnection {
     http: HttpConnection,
     counters: Arc<PeerCounters>,
@@ -30,17 +30,17 @@ impl Drop for PeerConnection {
     }
 }
 
-/// The connections of one purpose to one peer.
+/// The connections to one peer for one purpose, reads or pushes.
 pub(super) struct ConnectionPool {
     address: SocketAddr,
     tls: Option<TlsConnector>,
     permits: Semaphore,
-    /// Those without a request. The last one that was used is taken first, so that no more are open than it takes.
+    /// Connections without a request. The most recently used one is taken first, so that no more are open than needed.
     idle: Mutex<Vec<PeerConnection>>,
     counters: Arc<PeerCounters>,
 }
 
-/// An answer that has begun, and the connection that it comes on.
+/// An answer that has begun, and its connection.
 pub(super) struct Exchange<'a> {
     pub response: Response<Incoming>,
     connection: PeerConnection,
@@ -48,14 +48,14 @@ pub(super) struct Exchange<'a> {
     _permit: SemaphorePermit<'a>,
 }
 
-/// The turn of a request: one of the connections is free for it.
+/// The permit to use one of the pool's connections.
 pub(super) struct ConnectionTurn<'a> {
     pool: &'a ConnectionPool,
     permit: SemaphorePermit<'a>,
 }
 
 impl Exchange<'_> {
-    /// Keeps the connection for the next request. Called when the answer was read to its end.
+    /// Keeps the connection for the next request. Call it only when the answer was read to its end.
     pub(super) fn keep_connection(self) {
         self.pool.idle().push(self.connection);
     }
@@ -79,7 +79,7 @@ impl ConnectionPool {
 
     async fn connect(&self) -> Result<PeerConnection, Miss> {
         let stream = TcpStream::connect(self.address).await.map_err(|_| Miss::Unreachable)?;
-        // Without it a request's last bytes would wait for an acknowledgement; the connection works without.
+        // Without TCP_NODELAY a request's last bytes would wait for an acknowledgement. Failing to set it does no harm.
         let _ = stream.set_nodelay(true);
         match &self.tls {
             None => self.begin(stream).await,
@@ -117,8 +117,8 @@ impl<'a> ConnectionTurn<'a> {
                 Some(connection) => connection,
                 None => pool.connect().await?,
             };
-            // The peer may have closed a connection while it was not used. A request that failed for that is made
-            // once more: nothing is lost when it came through after all.
+            // The peer may have closed an idle connection. A request that fails for that reason is sent again, which
+            // does no harm if the first one came through after all.
             if used && connection.http.ready().await.is_err() {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The engine over HTTP/1.1: reads from peers, and pushes to them, on a thread of its own.
+//! The HTTP/1.1 engine: reads from peers and pushes to them, on its own thread.
 
 use super::answers::{AnswerQueue, OpenRead};
 use super::breaker::BreakerLimits;
@@ -20,46 +20,46 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-/// The bytes that a push counts for at least.
+/// The least bytes that a push counts for.
 const LEAST_PUSH: usize = 4096;
 
-/// What the user is told when the thread has died.
+/// The warning when the thread has died.
 const DIED: &str = "the thread that reads from other nodes has died: from now on what they keep comes from the source; \
                     this is a defect in Foreload, please report it";
 
-/// Another node, as it has announced itself.
+/// Another node, as it announced itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Where its server listens.
+    /// The address that its server listens on.
     pub address: SocketAddr,
-    /// The pin of its certificate. With it the connection is encrypted.
+    /// The pin of its certificate; `None` for unencrypted connections.
     pub pin: Option<CertificatePin>,
 }
 
 /// How to read from peers.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// The dataset whose samples are asked for.
+    /// The dataset to read samples of.
     pub dataset: SharedDataset,
-    /// What each request carries.
+    /// The token of each request.
     pub token: Token,
-    /// The most connections to a peer for reads. Pushes have one more.
+    /// The most connections to a peer for reads. Pushes use one more.
     pub connections: usize,
-    /// The most reads in flight, of all peers together. Each has a slot of the caller's.
+    /// The most reads in flight, to all peers together. Each uses a slot of the caller.
     pub depth: usize,
-    /// The most bytes of samples that wait to be pushed, to all peers together. What would be more is dropped.
+    /// The most bytes of samples that wait to be pushed, to all peers together. Further samples are dropped.
     pub push_bytes: usize,
-    /// What deadlines may be.
+    /// The limits of deadlines.
     pub deadline: DeadlineLimits,
-    /// When to leave a peer alone.
+    /// When to stop requests to a failing peer.
     pub breaker: BreakerLimits,
-    /// Where the user is told of peers that are left alone.
+    /// Receives the warnings about failing peers.
     pub notices: Notices,
 }
 
 impl HttpOptions {
-    /// To read samples of `dataset` from peers that want `token`: 4 connections a peer, 256 reads in flight, 64 MiB to
-    /// push.
+    /// Makes options to read samples of `dataset` from peers that require `token`: 4 connections per peer, 256 reads in
+    /// flight, 64 MiB to push.
     pub fn new(dataset: SharedDataset, token: Token) -> Self {
         Self {
             dataset,
@@ -74,14 +74,14 @@ impl HttpOptions {
     }
 }
 
-/// What is handed to the thread.
+/// Work for the thread.
 enum PeerWork {
     Reads(Vec<OpenRead>),
     Push(usize, PeerPush),
 }
 
-/// Offers samples to peers, from any thread, and knows what became of all that was asked of them. Clones share the
-/// [`HttpTransfer`] that it is of. When that is gone, what is pushed is dropped.
+/// Offers samples to peers, from any thread, and has the counters of all requests to them. Clones share their
+/// [`HttpTransfer`]. Once that is dropped, pushes are dropped.
 #[derive(Clone)]
 pub struct PeerPusher {
     links: Arc<[Arc<PeerLink>]>,
@@ -90,12 +90,12 @@ pub struct PeerPusher {
 }
 
 impl PeerPusher {
-    /// Offers `peer` the bytes of `sample` in `version`, whose CRC-32C is `crc`. Nobody waits for what becomes of it:
-    /// the peer's counters say that. Returns `false` when it is dropped at once, because too much waits, the peer is
-    /// left alone, or it has said that it is full.
+    /// Offers `peer` the bytes of `sample` in `version`, whose CRC-32C is `crc`. Does not wait for the outcome, which
+    /// the peer's counters show. Returns `false` if the push is dropped at once: too much waits, the peer's breaker is
+    /// open, or the peer has reported that it is full.
     ///
     /// # Panics
-    /// Panics when there is no such peer.
+    /// Panics if there is no such peer.
     pub fn push(&self, peer: usize, sample: u64, version: FileVersion, crc: u32, bytes: Bytes) -> bool {
         let link = &self.links[peer];
         count(&link.counters.pushes, 1);
@@ -103,7 +103,7 @@ impl PeerPusher {
             count(&link.counters.pushes_full, 1);
             return false;
         }
-        // A push takes more than its bytes.
+        // A push takes more memory than its bytes.
         let reserved =
             self.pushes.reserve(bytes.len().max(LEAST_PUSH)).filter(|_| link.admit_push(Instant::now()));
         let queued = reserved.is_some_and(|reserved| {
@@ -116,17 +116,17 @@ impl PeerPusher {
         queued
     }
 
-    /// Offers samples again to peers that have said that they are full.
+    /// Allows offers to peers again that have reported that they are full.
     pub fn offer_again(&self) {
         self.links.iter().for_each(|link| link.offer_again());
     }
 
-    /// What each peer did so far, by number.
+    /// Returns the statistics of each peer, by number.
     pub fn stats(&self) -> Vec<PeerStats> {
         self.links.iter().map(|link| link.stats()).collect()
     }
 
-    /// What all peers did so far.
+    /// Returns the sum of all peers' counters.
     pub fn counts(&self) -> PeerCounts {
         let mut all = PeerCounts::default();
         self.links.iter().for_each(|link| all += link.counters.read());
@@ -136,13 +136,13 @@ impl PeerPusher {
 
 /// Reads from peers over HTTP/1.1.
 ///
-/// Dropping it closes all connections; reads in flight are given up, and their slots go back to their pools. A process
-/// forked from this one has none of its threads, and must not use its copy; to drop that does nothing.
+/// Dropping it closes all connections and abandons reads in flight; their slots return to their pools. A forked child
+/// has none of its threads and must not use its copy. Dropping that copy does nothing.
 pub struct HttpTransfer {
-    /// Always there, until this is dropped.
+    /// `None` only while dropping.
     pusher: Option<PeerPusher>,
     answers: Arc<AnswerQueue>,
-    /// Reads that were posted and not yet handed over.
+    /// Reads that were posted and not yet passed to the thread.
     posted: Vec<OpenRead>,
     depth: usize,
     in_flight: usize,
@@ -151,12 +151,12 @@ pub struct HttpTransfer {
 }
 
 impl HttpTransfer {
-    /// Reads from `peers`, to which it connects when something is asked of them. It calls `on_ready` when answers have
-    /// come to a side that [listens](PeerTransfer::listen).
+    /// Makes a transfer from `peers`. It connects to a peer at the first request. It calls `on_ready` when answers
+    /// arrive while the caller [listens](PeerTransfer::listen).
     ///
     /// # Errors
-    /// [`Error::Config`] for `peers` when there are no connections or no depth; [`Error::Unavailable`] when the system
-    /// refuses a thread.
+    /// [`Error::Config`] for `peers` if the number of connections or the depth is 0; [`Error::Unavailable`] if the
+    /// system refuses a thread.
     pub fn new(peers: &[Peer], options: &HttpOptions, on_ready: Waker) -> Result<Self> {
         if options.connections == 0 || options.depth == 0 {
             return Err(Error::config(
@@ -182,7 +182,7 @@ impl HttpTransfer {
         })
     }
 
-    /// Who offers samples to the same peers.
+    /// Returns the pusher to the same peers.
     pub fn pusher(&self) -> &PeerPusher {
         self.pusher.as_ref().expect("only dropping takes it out")
     }
@@ -191,14 +191,14 @@ impl HttpTransfer {
 impl Drop for HttpTransfer {
     fn drop(&mut self) {
         if !self.thread.is_here() {
-            // Either would take locks, which some thread of the parent may have held when it forked.
+            // Dropping them would take locks that another thread of the parent may have held at the fork.
             std::mem::forget(self.pusher.take());
             std::mem::forget(std::mem::take(&mut self.posted));
         }
     }
 }
 
-/// Does what the thread is handed, until nobody hands it anything.
+/// Runs the work that the thread receives, until all senders are dropped.
 async fn run(links: Arc<[Arc<PeerLink>]>, mut queue: UnboundedReceiver<PeerWork>) {
     while let Some(work) = queue.recv().await {
         match work {
@@ -245,7 +245,7 @@ impl PeerTransfer for HttpTransfer {
 
     fn flush(&mut self) {
         if !self.posted.is_empty() {
-            // Where the thread has died, the reads come back unsent, and answer that themselves.
+            // If the thread has died, the reads come back unsent, and answer themselves when they are dropped.
             let posted = std::mem::take(&mut self.posted);
             let _ = self.pusher().work.send(PeerWork::Reads(posted));
         }
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_died_costs_its_reads_and_later_ones_and_is_told_of() {
-        // A peer that accepts connections and says nothing.
+        // A peer that accepts connections and never answers.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let peer = Peer { address: silent.local_addr().unwrap(), pin: None };
         let dataset = SharedDataset { fingerprint: Fingerprint([3; 32]), generation: 1 };
@@ -321,7 +321,7 @@ mod tests {
         };
         post(&mut transfer);
         transfer.flush();
-        // There is no such peer, which the thread does not survive.
+        // There is no such peer: the thread panics.
         let reserved = BytesUnderWay::new(1).reserve(1).unwrap();
         let push =
             PeerPush { sample: 7, version: FileVersion(1), crc: 0, bytes: Bytes::new(), _reserved: reserved };

@@ -1,4 +1,5 @@
-//! One peer: what is asked of it, and what is known of it.
+//! One peer: its connections, its breaker and deadlines, and its statistics. Reads and pushes share the breaker.
+//! Requests that wait for a connection when it opens fail too.
 
 use super::answers::OpenRead;
 use super::breaker::{Breaker, BreakerState};
@@ -28,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The connections for pushes, which are not those for reads.
+/// The number of connections for pushes. They are separate from those for reads.
 const PUSH_CONNECTIONS: usize = 1;
 
 /// One peer.
@@ -43,12 +44,12 @@ pub(super) struct PeerLink {
     judgement: Mutex<Judgement>,
     pub counters: Arc<PeerCounters>,
     latency: SharedHistogram,
-    /// Whether it has said that it has no room for more.
+    /// Whether the peer has reported that it has no room for more.
     full: AtomicBool,
     notices: Notices,
 }
 
-/// What is thought of a peer.
+/// The measured health of a peer.
 struct Judgement {
     breaker: Breaker,
     deadline: RequestDeadline,
@@ -88,23 +89,23 @@ impl PeerLink {
         }
     }
 
-    /// Posts a read of so many bytes at `now`; `None` when the peer is left alone.
+    /// Posts a read of `bytes` at `now`; `None` if the breaker is open.
     pub(super) fn admit_read(&self, bytes: u64, now: Instant) -> Option<PostedRead> {
         let Judgement { breaker, deadline } = &mut *self.judgement();
         breaker.admit(now).then(|| deadline.post(bytes, now))
     }
 
-    /// Whether a sample may be pushed at `now`; not when the peer is left alone.
+    /// Returns whether the breaker allows a push at `now`.
     pub(super) fn admit_push(&self, now: Instant) -> bool {
         self.judgement().breaker.admit(now)
     }
 
-    /// Whether it takes no more, by what it has said since it was last asked to take again.
+    /// Returns whether the peer has reported to be full since the last [`PeerLink::offer_again`].
     pub(super) fn is_full(&self) -> bool {
         self.full.load(Relaxed)
     }
 
-    /// Offers it samples again.
+    /// Allows offers to the peer again.
     pub(super) fn offer_again(&self) {
         self.full.store(false, Relaxed);
     }
@@ -118,14 +119,14 @@ impl PeerLink {
         PeerStats { address: self.address, counts, breaker, deadline, latency }
     }
 
-    /// Waits until a connection of `pool` is free; an error where the peer is left alone by then.
+    /// Waits until a connection of `pool` is free. Fails if the breaker is open by then.
     async fn turn<'a>(&self, pool: &'a ConnectionPool) -> Result<ConnectionTurn<'a>, Miss> {
         let turn = pool.turn().await;
-        // Those before it have failed: that is not to be found out once more by each that waits behind them.
+        // The requests before it have failed. Those that wait for a connection must not each wait for the same failure.
         if self.judgement().breaker.state() == BreakerState::Open { Err(Miss::Breaker) } else { Ok(turn) }
     }
 
-    /// Reads a sample and answers.
+    /// Reads a sample and answers the read.
     pub(super) async fn read(self: Arc<Self>, mut read: OpenRead) {
         let (limit, sample, version) = (read.times.deadline.into(), read.sample(), read.version());
         let expected = read.length();
@@ -141,8 +142,8 @@ impl PeerLink {
         }));
     }
 
-    /// Reads a sample into `room`; of the `asked` version, where that is known. It has the `expected` length, or
-    /// another one where its copy has a form. Returns its version, checksum and length.
+    /// Reads a sample into `room`, in the `asked` version if that is known. The sample has the `expected` length, or
+    /// another one if its copy is in another storage format. Returns its version, checksum and length.
     async fn get(
         &self,
         sample: u64,
@@ -210,8 +211,8 @@ impl PeerLink {
         self.judge(outcome.err());
     }
 
-    /// Sends a push when its turn has come, from which moment on its time counts. Nobody waits for it, but its bytes
-    /// are held, and so are those of the pushes behind it.
+    /// Sends a push as soon as a connection is free; its time limit begins then. The limit is needed although nothing
+    /// waits for the push: it holds its bytes, and so do the pushes after it.
     async fn put_in_turn(&self, push: &PeerPush) -> Result<StatusCode, Miss> {
         let turn = self.turn(&self.pushes).await?;
         let limit = self.limits.longest(push.bytes.len() as u64);
@@ -222,7 +223,7 @@ impl PeerLink {
         let path = self.dataset.path(push.sample);
         let request = || {
             let mut request = self.request(Method::PUT, &path, push.bytes.clone());
-            // The library says nothing of the length of an empty body.
+            // The HTTP library sends no length for an empty body.
             request.headers_mut().insert(header::CONTENT_LENGTH, push.bytes.len().into());
             request.headers_mut().insert(wire::VERSION, wire::version_value(push.version));
             request.headers_mut().insert(wire::CRC, wire::crc_value(push.sample, push.version, push.crc));
@@ -248,7 +249,7 @@ impl PeerLink {
         request
     }
 
-    /// Learns how a read ended: `None` is with its bytes.
+    /// Records how a read ended: `None` if its bytes arrived.
     fn end_read(&self, read: &PostedRead, missed: Option<Miss>) {
         let end = match missed {
             None => ReadEnd::Arrived,
@@ -259,11 +260,11 @@ impl PeerLink {
         self.judge(missed);
     }
 
-    /// Judges the peer by the outcome of a request that was admitted: `None` is an answer.
+    /// Updates the breaker with the outcome of an admitted request: `None` if it was answered.
     fn judge(&self, missed: Option<Miss>) {
         let mut judgement = self.judgement();
         let miss = match missed {
-            // Nothing was asked.
+            // No request was sent.
             Some(Miss::Breaker) => return,
             Some(miss) if miss.is_failure() => miss,
             _ => return judgement.breaker.succeeded(),
@@ -297,7 +298,7 @@ impl PeerLink {
     }
 }
 
-/// What an answer without the sample means.
+/// Returns the reason for an answer without the sample.
 fn miss_of(status: StatusCode) -> Miss {
     match status {
         StatusCode::NOT_FOUND => Miss::Absent,

@@ -1,4 +1,4 @@
-//! Reads samples that other nodes keep, and pushes to them what they are to keep.
+//! Reads samples that other nodes keep, and pushes samples to their owner nodes.
 
 mod answers;
 mod breaker;

@@ -1,4 +1,4 @@
-//! What a peer did for this node, for telemetry.
+//! Statistics of a peer.
 
 use super::breaker::BreakerState;
 use super::transfer::Miss;
@@ -9,11 +9,11 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 counters! {
-    /// What was asked of a peer, and what came of it.
+    /// Counters of the requests to a peer and their outcomes.
     PeerCounts,
-    /// The counters themselves.
+    /// The atomic counters.
     PeerCounters:
-    /// The number of samples asked for. Each is a hit or one of the misses.
+    /// The number of requested samples. Each is a hit or one of the misses.
     reads,
     /// The number of samples that arrived.
     hits,
@@ -21,12 +21,12 @@ counters! {
     bytes,
     /// The number of samples that the peer did not keep.
     absent,
-    /// The number of samples that the peer kept as they were before their files changed.
+    /// The number of samples of which the peer kept another version of the file.
     stale,
-    /// The number of samples that the peer gives only to who knows the version of their files. They are asked for
-    /// again.
+    /// The number of samples that the peer gives only for a request with the version of their file. They are requested
+    /// again with it.
     unconfirmed,
-    /// The number of samples that the peer had no time for.
+    /// The number of samples that the peer was too busy for.
     busy,
     /// The number of samples that had not arrived by the deadline.
     timeouts,
@@ -34,17 +34,17 @@ counters! {
     refused,
     /// The number of answers with a wrong length or checksum.
     wrong,
-    /// The number of samples for which there was no connection, or it broke.
+    /// The number of samples without a connection, or whose connection broke.
     unreachable,
-    /// The number of samples that were not asked for, because the peer had failed before.
+    /// The number of samples that were not requested, because the peer's breaker was open.
     breaker,
-    /// The number of samples that were offered to be pushed. Each is taken, refused, too much, or dropped.
+    /// The number of samples offered as pushes. Each is taken, refused, full or dropped.
     pushes,
     /// The number of samples that the peer took.
     pushes_taken,
     /// The bytes of these samples.
     pushed_bytes,
-    /// The number of samples that the peer did not take because it has them already, or no time.
+    /// The number of samples that the peer did not take because it has them already, or was busy.
     pushes_refused,
     /// The number of samples that the peer has no room for.
     pushes_full,
@@ -52,7 +52,7 @@ counters! {
     pushes_dropped,
     /// The number of connections that were made.
     connects,
-    /// Gauge: the number of connections that are kept. That the peer has closed one shows when it is used next.
+    /// Gauge: the number of open connections. One that the peer has closed counts until its next use.
     connections,
 }
 
@@ -74,17 +74,17 @@ impl PeerCounters {
     }
 }
 
-/// What a peer did, and how things stand with it.
+/// The statistics and the state of a peer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeerStats {
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: SocketAddr,
     /// The counters since the transfer was started.
     pub counts: PeerCounts,
-    /// Whether it is asked.
+    /// Whether requests to it are allowed.
     pub breaker: BreakerState,
-    /// How long the next read may take, beside four times the usual time for its bytes.
+    /// The time allowed for the next read, without the time for its bytes, which is four times their usual time.
     pub deadline: Duration,
-    /// How long the samples took that arrived.
+    /// The latencies of the samples that arrived.
     pub latency: Histogram,
 }

@@ -1,4 +1,4 @@
-//! How bytes come from peers: one narrow trait, so that another network's engine can take the place of HTTP.
+//! The interface for reads from peers: one narrow trait, so that an engine for another network can replace HTTP.
 
 use crate::io::{Filled, Waker};
 use crate::peers::client::stats::PeerStats;
@@ -10,17 +10,17 @@ use std::time::Instant;
 
 /// A request to read a sample that a peer keeps.
 pub struct PeerRead {
-    /// The number that the answer comes back with; its meaning is the caller's.
+    /// The number that the answer carries; its meaning is the caller's.
     pub token: u64,
-    /// The number of the peer, in the order in which the engine was told of them.
+    /// The number of the peer, in the order in which the engine received the peers.
     pub peer: usize,
     /// The sample.
     pub sample: u64,
     /// The sample's length in bytes, by the index.
     pub length: u32,
-    /// The most bytes that a copy of it has in any form. Nothing longer is taken.
+    /// The most bytes that a copy of the sample has in any storage format. Longer answers are refused.
     pub most: u32,
-    /// The version of its file, where the caller knows it. A copy of another one is none.
+    /// The version of its file, if the caller knows it. A copy of another version does not count.
     pub version: Option<FileVersion>,
     /// The slot to read into, taken for at least `most` bytes.
     pub slot: Slot,
@@ -32,20 +32,20 @@ pub struct PeerAnswer {
     pub token: u64,
     /// The number of the peer.
     pub peer: usize,
-    /// What arrived, or why nothing did: then the caller reads the source.
+    /// The copy that arrived, or the reason for none. In that case the caller reads the source.
     pub result: Result<PeerCopy, Miss>,
-    /// The slot of a read that missed, to read the source with. `None` where the network may still write to it: the
-    /// engine keeps it in quarantine until that is over, and then gives it back to its pool.
+    /// The slot of a read that missed, to read the source with. `None` if the network may still write to it: the engine
+    /// keeps such a slot until that is over, and then returns it to its pool.
     pub slot: Option<Slot>,
 }
 
-/// A sample as a peer has it.
+/// A sample from a peer.
 pub struct PeerCopy {
-    /// Exactly the sample's bytes, whose checksum was compared.
+    /// Exactly the sample's bytes, with a verified checksum.
     pub bytes: Filled,
     /// Their CRC-32C.
     pub crc: u32,
-    /// The version of the source's file that they are of: the one that was asked for, or that the peer vouches for.
+    /// The version of the source's file that they are of: the requested one, or the one that the peer has confirmed.
     pub version: FileVersion,
 }
 
@@ -54,21 +54,21 @@ pub struct PeerCopy {
 pub enum Miss {
     /// The peer does not keep it.
     Absent,
-    /// The peer keeps it as it was before its file changed.
+    /// The peer keeps it in another version than its file has now.
     Stale,
-    /// The peer keeps it, but gives it only to who says which version its file has.
+    /// The peer keeps it, but gives it only for a request with the version of its file.
     Unconfirmed,
-    /// The peer has too much to do.
+    /// The peer is too busy.
     Busy,
     /// The answer was not complete by the deadline.
     Timeout,
     /// The peer refuses the token, the dataset or the generation.
     Refused,
-    /// The answer is not the sample: another length or checksum, or no answer of ours at all.
+    /// The answer is not the sample: another length or checksum, or not the answer of a Foreload server.
     Wrong,
     /// There is no connection, or it broke.
     Unreachable,
-    /// The peer failed several times in a row, and is left alone for a while.
+    /// The peer failed several times in a row, and is skipped for a backoff period.
     Breaker,
 }
 
@@ -77,38 +77,37 @@ named!(Miss: "absent" => Absent, "stale" => Stale, "unconfirmed" => Unconfirmed,
     "breaker" => Breaker);
 
 impl Miss {
-    /// Whether it means that something is wrong with the peer, and not only that it does not have or give the sample
-    /// now.
+    /// Returns whether it shows a fault of the peer, and not only that the peer does not have or give the sample now.
     pub fn is_failure(self) -> bool {
         matches!(self, Self::Timeout | Self::Refused | Self::Wrong | Self::Unreachable)
     }
 }
 
-/// An engine with many reads from peers in flight, driven by one thread of the caller's. None of its methods waits but
-/// [`PeerTransfer::wait_until`].
+/// An engine with many reads from peers in flight, driven by one thread of the caller. Only
+/// [`PeerTransfer::wait_until`] blocks.
 ///
-/// Every read is answered, by its deadline at the latest. The engine sets the deadlines, from what it measures.
+/// Every read is answered, by its deadline at the latest. The engine sets the deadlines from its measurements.
 pub trait PeerTransfer: Send {
-    /// How many more reads may be posted before some are answered.
+    /// Returns how many more reads may be posted before some are answered.
     fn room(&self) -> usize;
 
-    /// How many reads were posted and not yet answered.
+    /// Returns the number of reads that were posted and not yet answered.
     fn in_flight(&self) -> usize;
 
-    /// Queues a read, which begins with the next `flush`, or with any other method that takes answers.
+    /// Queues a read. It begins with the next `flush`, or with any other method that takes answers.
     fn post(&mut self, read: PeerRead);
 
     /// Begins the reads that were posted.
     fn flush(&mut self);
 
-    /// Appends the answers that are there to `out`.
+    /// Appends the available answers to `out`.
     ///
     /// # Errors
-    /// The error that ended the engine: no answer will come any more.
+    /// The error that ended the engine: no more answers will arrive.
     fn try_answers(&mut self, out: &mut Vec<PeerAnswer>) -> Result<()>;
 
-    /// Lets the first answer from now on call the waker that the engine was made with. Returns `false` when there are
-    /// answers already, or never will be.
+    /// Makes the first answer from now on call the waker that the engine was made with. Returns `false` if answers are
+    /// already available, or if none will arrive.
     fn listen(&mut self) -> bool;
 
     /// Waits for answers, until `limit` or until the [waker](PeerTransfer::waker) is called, and appends them to `out`.
@@ -121,7 +120,7 @@ pub trait PeerTransfer: Send {
     /// Makes a `wait_until` return soon, from any thread.
     fn waker(&self) -> Waker;
 
-    /// What each peer did so far, by number.
+    /// Returns the statistics of each peer, by number.
     fn stats(&self) -> Vec<PeerStats>;
 
     /// Describes the engine: "HTTP/1.1, 4 connections a peer".

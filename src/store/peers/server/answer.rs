@@ -1,4 +1,4 @@
-//! From a request to its answer.
+//! Makes the answer to a request of a peer.
 
 use super::connections::{AnswerUnderWay, ConnectionWatch};
 use super::copies::NotServed;
@@ -17,10 +17,10 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// An answer, whose body is all there.
+/// An answer with its complete body.
 pub(super) type Answer = Response<Full<Bytes>>;
 
-/// Answers a request. Who does not show the token learns nothing, not even whether the path means something.
+/// Answers a request. Without the token the answer reveals nothing, not even whether the path is valid.
 pub(super) async fn answer(
     serving: Arc<Serving>,
     watch: Arc<ConnectionWatch>,
@@ -89,7 +89,7 @@ async fn serve(
             return refused(&counters.unreadable, StatusCode::NOT_FOUND);
         }
     };
-    // Who receives it would find that, too, but could not mend it.
+    // The receiver would detect the damage too, but could not repair it.
     if status == StatusCode::OK && checksum(&bytes) != crc {
         shelf.damaged(sample, crc);
         return refused(&counters.unreadable, StatusCode::NOT_FOUND);
@@ -110,7 +110,7 @@ async fn serve(
     answer
 }
 
-/// The bytes of an answer, with what they count for until they are written.
+/// The bytes of an answer, with their reservations, which last until the bytes are written.
 struct BodyBytes {
     bytes: Bytes,
     _reserved: ReservedBytes,
@@ -123,7 +123,7 @@ impl AsRef<[u8]> for BodyBytes {
     }
 }
 
-/// Takes a sample that a peer pushes. The connection of a push that is not read to its end is closed by the library.
+/// Takes a sample that a peer pushes. If the body is not read to its end, the HTTP library closes the connection.
 async fn take(serving: &Serving, shelf: Arc<dyn Shelf>, sample: u64, request: Request<Incoming>) -> Answer {
     let counters = &serving.counters;
     let damaged = |status| refused(&counters.pushes_damaged, status);
@@ -163,7 +163,7 @@ async fn take(serving: &Serving, shelf: Arc<dyn Shelf>, sample: u64, request: Re
     let accept = move || shelf.accept(sample, version, crc, &slot.bytes()[..length]);
     let accepted = match at_once {
         true => accept(),
-        // Others are answered meanwhile.
+        // On another thread, so that the server answers other requests in the meantime.
         false => tokio::task::spawn_blocking(accept).await.unwrap_or(Accepted::Busy),
     };
     match accepted {
@@ -190,7 +190,7 @@ fn refused(counter: &AtomicU64, status: StatusCode) -> Answer {
     plain(status)
 }
 
-/// "Try again later". A peer of the same kind does not: it reads the source.
+/// Answers "try again later". A Foreload client does not retry: it reads the source.
 fn busy(counter: &AtomicU64) -> Answer {
     let mut answer = refused(counter, StatusCode::SERVICE_UNAVAILABLE);
     answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

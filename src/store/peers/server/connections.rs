@@ -1,4 +1,4 @@
-//! The connections of a server, and which of them take too long.
+//! The connections of a server, and their time limits.
 
 use crate::peers::counters::count;
 use crate::peers::server::stats::ServerCounters;
@@ -8,15 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
-/// How long a connection may take for what it does. Each limit is for a whole, so that a byte at a time is no way
-/// around it.
+/// The time limits of a connection. Each limit is for a whole phase, so that a client cannot extend it by sending one
+/// byte at a time.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
-    /// The time in which a new connection must have sent its first request with the token, TLS included.
+    /// The time in which a new connection must send its first request with the token, TLS included.
     pub stranger: Duration,
-    /// The time in which a connection that has shown the token must have sent its next request.
+    /// The time in which a connection that has shown the token must send its next request.
     pub idle: Duration,
-    /// The time in which a request must be answered, and the answer be taken.
+    /// The time in which a request must be answered, and the client must take the answer.
     pub request: Duration,
 }
 
@@ -28,14 +28,15 @@ impl Default for ConnectionLimits {
     }
 }
 
-/// What one connection is doing, and since when.
+/// The phase of one connection, and since when it lasts.
 pub(super) struct ConnectionWatch {
-    /// When the server was started.
+    /// The start of the server.
     start: Instant,
     known: AtomicBool,
-    /// The number of answers under way: 1 at most, but an answer's bytes are let go a little after the next request.
+    /// The number of answers under way: usually 1 at most, but the bytes of an answer are released a little after the
+    /// next request.
     answers: AtomicU64,
-    /// Milliseconds from the start to when that last changed.
+    /// Milliseconds from the start of the server to the start of the phase.
     since: AtomicU64,
 }
 
@@ -55,7 +56,7 @@ impl ConnectionWatch {
         self.since.store(self.start.elapsed().as_millis() as u64, Relaxed);
     }
 
-    /// A request with the token is there. The answer is under way until what this returns is dropped.
+    /// Records a request with the token. Its answer is under way until the returned value is dropped.
     pub(super) fn begin(self: &Arc<Self>) -> AnswerUnderWay {
         self.known.store(true, Relaxed);
         self.answers.fetch_add(1, Relaxed);
@@ -98,7 +99,7 @@ struct ConnectionTable {
     open: HashMap<u64, (Arc<ConnectionWatch>, Option<AbortHandle>)>,
 }
 
-/// A place among the connections, until it is dropped.
+/// A place among the connections, until dropped.
 pub(super) struct ConnectionPlace {
     connections: Arc<OpenConnections>,
     number: u64,
@@ -110,7 +111,7 @@ impl OpenConnections {
         Arc::new(Self { start: Instant::now(), bound, limits, state: Mutex::default() })
     }
 
-    /// A place for one more connection; `None` when there are as many as may be.
+    /// Takes a place for one more connection; `None` if the bound is reached.
     pub(super) fn enter(self: &Arc<Self>) -> Option<ConnectionPlace> {
         let mut state = self.state();
         if state.open.len() >= self.bound {
@@ -122,23 +123,23 @@ impl OpenConnections {
         Some(ConnectionPlace { connections: self.clone(), number, watch })
     }
 
-    /// Says which task serves the connection `number`, if that is still open.
+    /// Sets the task that serves connection `number`, if that is still open.
     pub(super) fn served_by(&self, number: u64, task: AbortHandle) {
         if let Some((_, handle)) = self.state().open.get_mut(&number) {
             *handle = Some(task);
         }
     }
 
-    /// The number of connections that are open.
+    /// Returns the number of open connections.
     pub(super) fn open(&self) -> usize {
         self.state().open.len()
     }
 
-    /// Ends the connections that take too long.
+    /// Ends the connections that exceed their limits.
     pub(super) fn end_overdue(&self, counters: &ServerCounters) {
         for (watch, task) in self.state().open.values() {
             if let Some(task) = task.as_ref().filter(|_| watch.overdue(&self.limits)) {
-                // Its place is given back when the task is dropped, which is later: it may be asked to end twice.
+                // The place is freed when the task is dropped, which is later. So a task may be aborted twice.
                 if !task.is_finished() {
                     count(&counters.slow_connections, 1);
                 }
@@ -147,7 +148,7 @@ impl OpenConnections {
         }
     }
 
-    /// How often to look for connections that take too long.
+    /// Returns the interval between two checks for connections that exceed their limits.
     pub(super) fn patience(&self) -> Duration {
         let shortest = self.limits.stranger.min(self.limits.idle).min(self.limits.request);
         (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))

@@ -1,4 +1,4 @@
-//! The bytes of a copy, as they are put on the wire, in buffers of bounded size.
+//! Reads the bytes of copies for answers, into buffers of bounded size.
 
 use crate::io::Filled;
 use crate::peers::shelf::CopyBytes;
@@ -13,19 +13,19 @@ use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// The most reads that wait for a reading thread. The requests behind them are refused.
+/// The most reads that wait for a reading thread. Further requests are refused.
 const QUEUED_READS: usize = 256;
 
 /// Why a copy is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NotServed {
-    /// Too much is under way.
+    /// Too much is in progress.
     Busy,
     /// Its file cannot be read.
     Unreadable,
 }
 
-/// Reads copies from files into slots: at once what the page cache has, the rest on threads of its own.
+/// Reads copies from files into slots: at once if they are in the page cache, else on its own threads.
 pub(super) struct CopyReader {
     slots: SlotPool,
     reads: Sender<QueuedRead>,
@@ -34,33 +34,33 @@ pub(super) struct CopyReader {
 /// A read that waits for a thread.
 struct QueuedRead {
     read: CopyRead,
-    /// Gets the slot when its bytes are there, or `None`.
+    /// Receives the slot when its bytes have arrived, or `None` if they cannot be read.
     reply: oneshot::Sender<Option<Slot>>,
 }
 
-/// A read into a slot, of which some may be done.
+/// A read into a slot, and its progress.
 struct CopyRead {
     file: Arc<File>,
-    /// The bytes of the file that are read, as aligned as it wants. The file may end before they do.
+    /// The bytes of the file to read, aligned as the file requires. The file may end before they do.
     range: Range<u64>,
-    /// How many of them must be there.
+    /// The number of bytes that must arrive.
     enough: usize,
     slot: Slot,
-    /// How many of them are there.
+    /// The number of bytes that have arrived.
     arrived: usize,
 }
 
 impl CopyReader {
-    /// A reader with `threads`, into slots of `buffers` bytes in all.
+    /// Makes a reader with `threads` threads and slots of `buffers` bytes in total.
     ///
     /// # Errors
-    /// [`Error::Config`] without so much memory; [`Error::Unavailable`] when the system refuses a thread.
+    /// [`Error::Config`] without enough memory; [`Error::Unavailable`] if the system refuses a thread.
     pub(super) fn new(threads: usize, buffers: usize) -> Result<Self> {
         let slots = SlotPool::new(buffers)?;
         let (reads, queue) = bounded(QUEUED_READS);
         for _ in 0..threads {
             let queue = queue.clone();
-            // A thread ends when the reader is dropped. Nobody waits for one that a dead drive holds.
+            // A thread ends when the reader is dropped. It is not joined, because a dead drive may block it for ever.
             std::thread::Builder::new()
                 .name("foreload-copies".into())
                 .spawn(move || read_queued(&queue))
@@ -71,7 +71,7 @@ impl CopyReader {
         Ok(Self { slots, reads })
     }
 
-    /// A buffer for what a peer pushes; `None` when buffers are short, of which reads keep half.
+    /// Takes a buffer for a pushed sample; `None` if buffers are short. Half of them are reserved for reads.
     pub(super) fn push_buffer(&self, length: usize) -> Option<Slot> {
         let usage = self.slots.usage();
         if usage.in_use + length > usage.bytes / 2 && usage.in_use > 0 {
@@ -80,7 +80,7 @@ impl CopyReader {
         self.slots.try_take(length)
     }
 
-    /// The bytes `part` of a copy.
+    /// Reads the bytes `part` of a copy.
     pub(super) async fn read(&self, copy: CopyBytes, part: Range<u64>) -> Result<Bytes, NotServed> {
         let (file, offset, alignment) = match copy {
             CopyBytes::Memory(bytes) => return Ok(bytes.slice(part.start as usize..part.end as usize)),
@@ -91,7 +91,7 @@ impl CopyReader {
         let (within, length) = ((offset + part.start - first) as usize, (part.end - part.start) as usize);
         let slot = self.slots.try_take(length).ok_or(NotServed::Busy)?;
         let mut read = CopyRead { file, range, enough: within + length, slot, arrived: 0 };
-        // Direct reads always wait for the drive, whatever is asked of the system.
+        // Direct reads always wait for the drive, even with NOWAIT.
         let slot = if alignment == 1 && read.cached() {
             read.slot
         } else {
@@ -104,14 +104,14 @@ impl CopyReader {
 }
 
 impl CopyRead {
-    /// Reads what the page cache has, which spares the way to a thread and back. Returns whether that is enough.
+    /// Reads the bytes that are in the page cache, which avoids a detour over a thread. Returns whether they suffice.
     fn cached(&mut self) -> bool {
-        // Whatever the reason for not reading now, a thread reads or finds out why not.
+        // Ignore the error: a thread repeats the read and finds the cause.
         self.arrived = self.step(ReadWriteFlags::NOWAIT).unwrap_or(0);
         self.arrived >= self.enough
     }
 
-    /// Reads until there is enough. Returns whether there is: not when the file is shorter, or cannot be read.
+    /// Reads until enough bytes have arrived. Returns `false` if the file is shorter or cannot be read.
     fn finish(&mut self) -> bool {
         while self.arrived < self.enough {
             match self.step(ReadWriteFlags::empty()) {
@@ -124,7 +124,7 @@ impl CopyRead {
         true
     }
 
-    /// Reads once, behind what has arrived.
+    /// Reads once, after the bytes that have arrived.
     fn step(&mut self, flags: ReadWriteFlags) -> Result<usize, Errno> {
         let length = (self.range.end - self.range.start) as usize;
         let rest = &mut self.slot.bytes_mut()[self.arrived..length];
@@ -135,7 +135,7 @@ impl CopyRead {
 
 fn read_queued(queue: &Receiver<QueuedRead>) {
     for QueuedRead { mut read, reply } in queue {
-        // A request that was given up meanwhile is not read.
+        // Skip a request that was abandoned while it was queued.
         if !reply.is_closed() {
             let _ = reply.send(read.finish().then_some(read.slot));
         }

@@ -1,4 +1,8 @@
-//! Serves what a node's cache holds to the job's other nodes.
+//! Serves the samples in a node's cache to the job's other nodes.
+//!
+//! The server's thread reads from the page cache; other threads read from the drive, and take pushes that have to free
+//! space first. Serving slows down while the node's own training waits for the same drive, but never below a quarter of
+//! the drive's time, because all nodes wait for one another.
 
 mod answer;
 mod connections;
@@ -26,42 +30,42 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
-/// What the user is told when the server's thread has died.
+/// The warning when the server's thread has died.
 const DIED: &str = "the thread that serves other nodes has died: from now on they read from the source what this one \
                     keeps; this is a defect in Foreload, please report it";
 
-/// How a node serves.
+/// The settings of a server.
 #[derive(Debug)]
 pub struct ServerOptions {
-    /// The address to listen on, and no other. The system chooses a port in place of 0.
+    /// The only address to listen on. With port 0 the system chooses a port.
     pub listen: SocketAddr,
-    /// What a request must carry.
+    /// The token that each request must carry.
     pub token: Token,
-    /// With it connections are encrypted.
+    /// The server's certificate and key; `None` for unencrypted connections.
     pub tls: Option<TlsIdentity>,
-    /// The most connections at a time. One more is closed at once.
+    /// The most connections at a time. Further ones are closed at once.
     pub connections: usize,
-    /// The most bytes of answers and pushes under way at a time. What would be more is told to come later.
+    /// The most bytes of answers and pushes under way at a time. Further requests are asked to try again later.
     pub bytes_under_way: usize,
-    /// The bytes of buffers for what is read from files and for pushes, all of which are resident.
+    /// The bytes of buffers for reads from files and for pushes. All of them are resident.
     pub buffers: usize,
-    /// The number of threads that read from files what the page cache does not have.
+    /// The number of threads that read copies that are not in the page cache.
     pub read_threads: usize,
-    /// The most bytes a second to serve; `None` is as fast as it goes.
+    /// The most bytes a second to serve; `None` is unlimited.
     pub bandwidth: Option<u64>,
-    /// While this is `true` the node's own training waits for reads of its own from the same drive or memory, and
-    /// serving slows down. It must not mean that training waits for peers: nodes that wait for one another would slow
-    /// one another down.
+    /// Whether the node's own training waits for its own reads from the same drive or memory. Serving slows down while
+    /// it does. It must not include waiting for peers: nodes that wait for one another would slow one another down.
     pub own_reads_wait: Arc<AtomicBool>,
-    /// How long a connection may take.
+    /// The time limits of connections.
     pub limits: ConnectionLimits,
-    /// Where the user is told should the server die.
+    /// Receives the warning if the server dies.
     pub notices: Notices,
 }
 
 impl ServerOptions {
-    /// To listen on `listen` for requests with `token`: without TLS, 4096 connections or a quarter of the files that
-    /// the process may have open, 64 MiB under way, 32 MiB of buffers, 2 threads, as fast as it goes.
+    /// Makes options to listen on `listen` for requests with `token`. The defaults are no TLS, 4096 connections or a
+    /// quarter of the files that the process may have open, 64 MiB under way, 32 MiB of buffers, 2 threads, and
+    /// unlimited bandwidth.
     pub fn new(listen: SocketAddr, token: Token) -> Self {
         Self {
             listen,
@@ -79,29 +83,29 @@ impl ServerOptions {
     }
 }
 
-/// As many connections as are of use in a large job, without taking the descriptors that training needs for its files.
+/// Returns the number of connections that is useful in a large job, but leaves the descriptors that training needs.
 fn most_connections() -> usize {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     files.map_or(4096, |files| (files / 4).clamp(16, 4096) as usize)
 }
 
-/// A node's server, on a thread of its own. Dropping it closes all connections.
+/// A node's server, on its own thread. Dropping it closes all connections.
 ///
-/// A process forked from this one has none of its threads, and dropping its copy does nothing.
+/// A forked child has none of its threads. Dropping its copy does nothing.
 pub struct Server {
     serving: Arc<Serving>,
     address: SocketAddr,
-    /// The listening socket once more: the server closes it for forked processes, too, which have copies of it.
+    /// The listening socket, to close it also for forked processes, which have copies of it.
     listening: Arc<TcpListener>,
     thread: RuntimeThread,
 }
 
 impl Server {
-    /// Listens, and begins to serve. It serves nothing until it is given a [shelf](Server::share).
+    /// Listens, and begins to serve. It refuses all samples until [`Server::share`] adds their dataset.
     ///
     /// # Errors
-    /// [`Error::Config`] for `peers` when the address cannot be listened on or the certificate's key is wrong, and for
-    /// `memory` without memory for the buffers; [`Error::Unavailable`] when the system refuses a thread.
+    /// [`Error::Config`] for `peers` if it cannot listen on the address or the certificate's key is wrong, and for
+    /// `memory` without memory for the buffers; [`Error::Unavailable`] if the system refuses a thread.
     pub fn start(options: ServerOptions) -> Result<Self> {
         let refused = |error: std::io::Error| {
             let remedy = match error.kind() {
@@ -146,22 +150,22 @@ impl Server {
         Ok(Self { serving, address, listening, thread })
     }
 
-    /// The address that it listens on, with the port that the system chose.
+    /// Returns the address that it listens on, with the port that the system chose.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves the samples of `dataset` from `shelf` from now on, in place of any former shelf of that dataset.
+    /// Serves the samples of `dataset` from `shelf` from now on, in place of a former shelf of that dataset.
     pub fn share(&self, dataset: SharedDataset, shelf: Arc<dyn Shelf>) {
         self.serving.shelves.write().unwrap_or_else(PoisonError::into_inner).insert(dataset, shelf);
     }
 
-    /// Serves the samples of `dataset` no more.
+    /// Stops serving the samples of `dataset`.
     pub fn withdraw(&self, dataset: &SharedDataset) {
         self.serving.shelves.write().unwrap_or_else(PoisonError::into_inner).remove(dataset);
     }
 
-    /// What it did so far.
+    /// Returns the counters so far.
     pub fn stats(&self) -> ServerStats {
         self.serving.stats()
     }
@@ -170,13 +174,13 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if self.thread.is_here() {
-            // A forked process may live on with a copy of the socket.
+            // A forked process may still hold a copy of the socket.
             close(&self.listening);
         }
     }
 }
 
-/// Closes a listening socket and all its copies, so that nobody connects to them in vain.
+/// Closes a listening socket and all its copies, so that new connections are refused.
 fn close(listening: &TcpListener) {
     let _ = rustix::net::shutdown(listening, rustix::net::Shutdown::Both);
 }

@@ -1,33 +1,33 @@
-//! How fast to serve: the node's own training comes first. Pure.
+//! The pace of serving: the node's own training comes first. Pure.
 
 use std::time::Duration;
 
-/// The longest rest after a copy, as a multiple of the time that reading it took. So peers always have a quarter of
-/// the drive's time. It is more than staging leaves itself: all nodes wait for one another, and if each of them almost
-/// stopped while it waits, all would.
+/// The longest rest after a copy, as a multiple of its read time. So peers always get a quarter of the drive's time.
+/// Staging leaves itself less. But all nodes wait for one another: if each of them almost stopped while it waits, all
+/// would.
 const LONGEST_REST: f64 = 3.0;
 
-/// The longest time that a copy is held back for the node's own reads, so that no peer's deadline passes for it.
+/// The longest delay of a copy in favour of the node's own reads. It is short enough to keep the peers' deadlines.
 const LONGEST_WAIT: Duration = Duration::from_millis(5);
 
-/// The longest time that a copy waits for the user's limit. Who would wait longer reads the source.
+/// The longest wait of a copy for the user's limit. A peer that would have to wait longer reads the source.
 const LONGEST_QUEUE: Duration = Duration::from_millis(100);
 
-/// When the next copy may be read, for a server.
+/// Decides when a server may read the next copy.
 #[derive(Debug)]
 pub(super) struct ServingPace {
-    /// Bytes per second the user allows.
+    /// The user's limit in bytes per second.
     limit: Option<f64>,
     /// When the bytes served so far are paid for at that rate.
     paid: Duration,
-    /// The rest after a copy, as a multiple of its time.
+    /// The rest after a copy, as a multiple of its read time.
     rest: f64,
     /// When the rests end.
     rested: Duration,
 }
 
 impl ServingPace {
-    /// A pace of at most `limit` bytes per second.
+    /// Makes a pace of at most `limit` bytes per second.
     pub(super) fn new(limit: Option<u64>) -> Self {
         Self {
             limit: limit.map(|limit| limit as f64),
@@ -37,12 +37,12 @@ impl ServingPace {
         }
     }
 
-    /// How long to wait at `now` (of any clock) before `bytes` are served, which count as served; `None` when the limit
-    /// leaves no room for them soon.
+    /// Returns how long to wait from `now` (of any clock) before serving `bytes`, and counts them as served. `None` if
+    /// the limit leaves no room for them soon.
     pub(super) fn wait(&mut self, now: Duration, bytes: u64) -> Option<Duration> {
         let rest = self.rested.saturating_sub(now).min(LONGEST_WAIT);
         let Some(limit) = self.limit else { return Some(rest) };
-        // Time that was not used is not saved up.
+        // Unused time is not saved up.
         let begin = self.paid.max(now);
         if begin - now > LONGEST_QUEUE {
             return None;
@@ -51,7 +51,7 @@ impl ServingPace {
         Some(rest.max(begin - now))
     }
 
-    /// Learns at `now` that reading a copy `took` so long, while the node's own reads were waiting or were not.
+    /// Adjusts the rests at `now`: reading a copy took `took`, and the node's own reads were waiting or not.
     pub(super) fn learn(&mut self, now: Duration, took: Duration, own_reads_wait: bool) {
         // The pace backs off at once and comes back step by step.
         self.rest = if own_reads_wait { (2.0 * self.rest + 1.0).min(LONGEST_REST) } else { self.rest / 2.0 };
@@ -59,7 +59,7 @@ impl ServingPace {
             self.rest = 0.0;
         }
         self.rested = self.rested.max(now) + took.mul_f64(self.rest);
-        // Copies that were read side by side do not add up to more.
+        // The rests of concurrent reads do not add up to more.
         self.rested = self.rested.min(now + LONGEST_WAIT);
     }
 }

@@ -1,4 +1,4 @@
-//! What all connections of a server share, and the loop that accepts them.
+//! The state that all connections of a server share, and the loop that accepts them.
 
 use super::answer::answer;
 use super::connections::{ConnectionPlace, OpenConnections};
@@ -22,17 +22,17 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-/// How many bytes of a push are read at a time.
+/// The bytes of a push that are read at a time.
 const READ_BUFFER: usize = 64 << 10;
 
 /// The most bytes of a request's line and headers, and the most headers.
 const HEADER_BYTES: usize = 16 << 10;
 const HEADERS: usize = 32;
 
-/// How long to wait after a connection could not be accepted.
+/// The pause after a connection could not be accepted.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// What all connections of a server share.
+/// State shared by all connections of a server.
 pub(super) struct Serving {
     pub token: Token,
     pub shelves: RwLock<HashMap<SharedDataset, Arc<dyn Shelf>>>,
@@ -50,24 +50,24 @@ impl Serving {
         self.shelves.read().unwrap_or_else(PoisonError::into_inner).get(dataset).cloned()
     }
 
-    /// The time since the server was started.
+    /// Returns the time since the server was started.
     pub(super) fn now(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// Waits until `bytes` may be read and sent. Returns `false` when that is not soon.
+    /// Waits until `bytes` may be read and sent. Returns `false` if that would take too long.
     pub(super) async fn wait_to_serve(&self, bytes: u64) -> bool {
         let now = self.now();
         let wait = self.pace.lock().unwrap_or_else(PoisonError::into_inner).wait(now, bytes);
         let Some(wait) = wait else { return false };
-        // The clock of the runtime counts milliseconds: a shorter wait would become one.
+        // The runtime's clock counts milliseconds: a shorter wait would become one millisecond.
         if wait >= Duration::from_micros(500) {
             tokio::time::sleep(wait).await;
         }
         true
     }
 
-    /// Learns that a copy was read, for which [`Serving::now`] was `begun` at first.
+    /// Records that a copy was read since `begun`, a time of [`Serving::now`].
     pub(super) fn learn_pace(&self, begun: Duration) {
         let now = self.now();
         let wait = self.own_reads_wait.load(Relaxed);
@@ -106,7 +106,7 @@ impl Serving {
     }
 
     async fn converse(self: Arc<Self>, stream: TcpStream, tls: Option<TlsAcceptor>, place: ConnectionPlace) {
-        // Without it an answer's last bytes would wait for an acknowledgement; the connection works without.
+        // Without TCP_NODELAY an answer's last bytes would wait for an acknowledgement. Failing to set it does no harm.
         let _ = stream.set_nodelay(true);
         match tls {
             None => self.answer_on(stream, place).await,
@@ -126,9 +126,9 @@ impl Serving {
         });
         let mut http = http1::Builder::new();
         http.max_buf_size(READ_BUFFER).max_header_size(HEADER_BYTES).max_headers(HEADERS);
-        // Who has sent all it has to say still gets its answer.
+        // A client that has closed its sending side still gets its answer.
         http.half_close(true).auto_date_header(false);
-        // A connection that breaks, or on which something else than HTTP is spoken, concerns nobody but its other end.
+        // A connection that breaks, or that is not HTTP, matters only to its other end.
         let _ = http.serve_connection(TokioIo::new(stream), service).await;
     }
 }

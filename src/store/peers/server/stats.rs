@@ -1,19 +1,19 @@
-//! What a server did, for telemetry.
+//! Statistics of a server.
 
 use crate::peers::counters::counters;
 
 counters! {
     /// Counters since the server was started, and a gauge.
     ServerStats,
-    /// The counters themselves.
+    /// The atomic counters.
     ServerCounters:
     /// The number of connections that were accepted.
     connections,
     /// The number of connections that were closed at once, because there were too many.
     dropped_connections,
-    /// The number of times that no connection could be accepted, mostly for want of file descriptors.
+    /// The number of times that a connection could not be accepted, usually for lack of file descriptors.
     accept_errors,
-    /// The number of connections that were closed because they asked, or took an answer, too slowly.
+    /// The number of connections that were closed because they exceeded a time limit.
     slow_connections,
     /// The number of requests without the token.
     strangers,
@@ -25,21 +25,21 @@ counters! {
     absent,
     /// The number of requests for a sample whose copy is of another version than its file has now.
     stale,
-    /// The number of requests for a sample whose version was neither said nor known.
+    /// The number of requests without a version, for a sample whose current version is not known.
     unconfirmed,
     /// The number of requests for another dataset, or for another start of the job.
     other_datasets,
     /// The number of requests that were refused because too much was under way.
     busy,
-    /// The number of copies that could not be read, or had other bytes than were kept.
+    /// The number of copies that could not be read, or had a wrong checksum.
     unreadable,
-    /// The number of requests that could not be understood, or asked for what there is not.
+    /// The number of requests that are invalid, or ask for something that does not exist.
     malformed,
     /// The number of pushed samples that were taken.
     pushes_taken,
     /// The bytes of these samples.
     pushed_bytes,
-    /// The number of pushed samples that were not: kept already, or no room, or no time.
+    /// The number of pushed samples that were refused: kept already, no room, or busy.
     pushes_refused,
     /// The number of pushed samples whose length or checksum was wrong.
     pushes_damaged,

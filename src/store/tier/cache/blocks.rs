@@ -1,5 +1,8 @@
-//! What the cache takes of blocks: whoever unpacks one, or reads a stretch of a file on a server at once, has all of
-//! its samples at hand.
+//! Keeps all samples of a block that was read.
+//!
+//! A thread that decompresses a block, or reads a block of neighbours from a server at once, has the bytes of all its
+//! samples. It offers them to the tiers that are filled with the samples that come first, as if they had been staged.
+//! So each block is decompressed once for the tiers, no matter which of its samples is requested first.
 
 use super::Cache;
 use crate::tier::copies::Offer;
@@ -7,12 +10,12 @@ use data::dataset::{BlockTaker, FileBlock, FileId};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-/// How often a sample is offered again, a millisecond later, while all write buffers wait for the drive, and how often
-/// all samples of a block are together.
+/// The most repeated offers for all samples of a block together, a millisecond apart, while all write buffers wait for
+/// the drive.
 const MOST_WAITS: u32 = 500;
 
 impl Cache {
-    /// Is told of every block that is read from now on.
+    /// Registers the cache to receive every block that is read from now on.
     pub(super) fn listen_for_blocks(self: &Arc<Self>) {
         if self.index.has_blocks() || self.index.has_remote() {
             let cache: Weak<Self> = Arc::downgrade(self);
@@ -20,8 +23,8 @@ impl Cache {
         }
     }
 
-    /// Whether it is this process that keeps whole blocks of a file, and not another that shares a directory with it.
-    /// Once it is, it stays so.
+    /// Returns whether this process, and no other that shares a directory with it, keeps whole blocks of a file. Takes
+    /// the lock on the file if it is free, and holds it from then on.
     pub(in crate::tier) fn keeps_blocks_of(&self, file: FileId) -> bool {
         let mut claims = self.block_claims.lock().unwrap_or_else(PoisonError::into_inner);
         if claims.contains_key(&file) {
@@ -31,15 +34,15 @@ impl Cache {
         claimed.map(|claim| claims.insert(file, claim)).is_some()
     }
 
-    /// Lets other processes keep the blocks that this one kept.
+    /// Releases the locks, so that other processes may keep these blocks.
     pub(super) fn give_blocks_up(&self) {
         self.block_claims.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
 impl BlockTaker for Cache {
-    /// Has the samples of a block kept that the epoch draws, as if they had been staged. Tiers that decide by the
-    /// future take each sample when it is used.
+    /// Keeps the samples of a block that the epoch draws, as if they had been staged. Tiers that decide by future uses
+    /// take each sample when it is used.
     fn take(&self, block: &FileBlock, bytes: &[u8]) {
         let Some(version) = block.version() else { return };
         let drawn = self.staging().epoch.as_ref().map(|(schedule, _)| schedule.order().selection().clone());
@@ -53,7 +56,7 @@ impl BlockTaker for Cache {
         for sample in self.index.samples_in(block) {
             let range = block.range(self.index.extent(sample));
             let Some(bytes) = range.and_then(|range| bytes.get(range)) else { continue };
-            // What another node keeps for all is brought there when it is used.
+            // A sample of another owner node is pushed there when it is used.
             if !drawn.contains(sample) || self.knows(sample) || self.claimed_by(sample).is_some() {
                 continue;
             }

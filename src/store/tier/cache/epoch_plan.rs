@@ -1,4 +1,4 @@
-//! What each tier keeps during an epoch, decided by its schedule and those of the epochs to come.
+//! Plans what each tier keeps during an epoch, from its schedule and those of later epochs.
 
 use super::super::copies::TierParts;
 use super::super::fill::FillChoice;
@@ -8,24 +8,24 @@ use super::{Cache, KeptTier};
 use data::schedule::{Order, Schedule};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The most epochs that the plan looks ahead: a later use is as good as none.
+/// The most epochs that the plan looks ahead. A later use counts as none.
 const MOST_EPOCHS: u64 = 64;
 
-/// What the decisions of one epoch are made from, where they need the future.
+/// The plan of a tier that decides by future uses, for one epoch.
 pub(super) struct EpochPlan {
     pub(super) plan: TierPlan,
     future: KnownUses,
     epoch: u64,
-    /// The sample that was asked for last, when the epoch is through with it, and when it is used next.
+    /// The last sample asked about, the moment of its last use in the epoch, and that of its next use.
     asked: Option<(u64, Moment, Option<Moment>)>,
 }
 
 impl EpochPlan {
-    /// Decides whether to keep a sample of `bytes` that the epoch has just used: by `evicting` what is used later, or
-    /// else beside all that is held.
+    /// Decides whether to keep a sample of `bytes` that the epoch has just used. With `evicting`, samples that are used
+    /// later may leave for it; otherwise it must fit alongside everything held.
     pub(super) fn admit(&mut self, sample: u64, bytes: u64, evicting: bool) -> Admission {
         let (now, next) = match self.asked {
-            // Of a tier that is full it is asked twice.
+            // A full tier is asked twice about the same sample.
             Some((same, now, next)) if same == sample => (now, next),
             _ => {
                 let now = self.future.last_use(sample, self.epoch);
@@ -40,21 +40,23 @@ impl EpochPlan {
     }
 }
 
-/// What each tier keeps in an epoch.
+/// The plans of all tiers for an epoch.
 #[derive(Default)]
 pub(super) struct EpochPlans {
-    /// The plan of each tier that decides by the future; `None` for a tier that is filled with what comes first.
+    /// The plan of each tier that decides by future uses; `None` for a tier that is filled with the samples that come
+    /// first.
     pub(super) tiers: Vec<Option<EpochPlan>>,
 }
 
-/// What of the plans is asked for with every sample, so that nobody waits for a lock: sets of tiers, a bit for each.
+/// The parts of the plans that every sample needs, as sets of tiers with a bit for each, so that no thread waits for a
+/// lock.
 #[derive(Default)]
 pub(super) struct EpochRules {
-    /// The tiers that decide by the future; the others are filled with what comes first.
+    /// The tiers that decide by future uses. The others are filled with the samples that come first.
     by_future: AtomicU64,
-    /// The tiers whose ranks use the whole epoch together, so that it may be staged for them.
+    /// The tiers whose ranks together use the whole epoch, so that it may be staged for them.
     of_all_ranks: AtomicU64,
-    /// The slowest tier that has room for all that the epoch draws, if there is one.
+    /// The slowest tier that has room for everything that the epoch draws, if there is one.
     whole: AtomicU64,
 }
 
@@ -73,13 +75,13 @@ impl EpochRules {
     }
 }
 
-/// The tiers of which `is_in` holds, as a set.
+/// Packs a flag for each tier into a set.
 fn set_of(tiers: impl Iterator<Item = bool>) -> u64 {
     (0..).zip(tiers).map(|(place, is_in)| u64::from(is_in) << place).sum()
 }
 
 impl Cache {
-    /// Decides what is kept during an epoch.
+    /// Plans what is kept during an epoch.
     pub(super) fn plan(&self, epoch: u64, schedule: &Schedule, order_of: &dyn Fn(u64) -> Order) {
         let samples = schedule.order().selection().members();
         let used = part_of(self.index().total_bytes(), samples, self.index().len());
@@ -88,7 +90,7 @@ impl Cache {
         let of_all_ranks = set_of(
             places.clone().map(|place| self.slice(place, schedule).is_whole() && !self.is_of_nodes(place)),
         );
-        // Samples of an epoch that was stopped may still arrive: until all is known the former plans stand.
+        // Samples of a stopped epoch may still arrive: keep the former plans until the new ones are complete.
         let futures: Vec<_> =
             places.clone().map(|place| self.future(place, used, epoch, schedule, order_of)).collect();
         let mut plans = self.plans();
@@ -112,8 +114,8 @@ impl Cache {
         self.decide_forms(used);
     }
 
-    /// How a tier decides by the future, and the future, for an epoch that uses `used` bytes of samples; `None` where
-    /// it is filled with what comes first.
+    /// Returns the rule by which a tier decides, and the future uses, for an epoch that uses `used` bytes of samples;
+    /// `None` if the tier is filled with the samples that come first.
     fn future(
         &self,
         place: TierPlace,
@@ -127,7 +129,7 @@ impl Cache {
         if rule == RetentionRule::Keep {
             return None;
         }
-        // A sample comes back after as many epochs as there are users, or repeats, on average.
+        // On average a sample comes back after as many epochs as there are users, or repeats.
         let users = slice.global_batch.div_ceil((slice.end - slice.begin).max(1));
         let between = users.max(schedule.order().repeats().into());
         let known = (4 * between).min(MOST_EPOCHS);
@@ -135,7 +137,7 @@ impl Cache {
         Some((rule, KnownUses::new(epoch, orders, slice)))
     }
 
-    /// The number of ranks that have a tier together.
+    /// Returns the number of ranks that share a tier.
     fn sharers(&self, place: TierPlace, schedule: &Schedule) -> u32 {
         let world = schedule.world_size();
         let TierParts { local, shared, .. } = self.tier(place).parts();
@@ -145,20 +147,20 @@ impl Cache {
         }
     }
 
-    /// The part of each global batch that the ranks take that have a tier together.
+    /// Returns the part of each global batch that belongs to the ranks that share a tier.
     fn slice(&self, place: TierPlace, schedule: &Schedule) -> NodeSlice {
         let (world, sharers) = (schedule.world_size(), self.sharers(place, schedule));
         let first = schedule.rank() / sharers * sharers;
         NodeSlice::of(first..(first + sharers).min(world), schedule.batch_size(), world)
     }
 
-    /// What stays in the tiers of ranks that take `slice`.
+    /// Returns the rule for the tiers of ranks that take `slice`.
     fn rule(&self, slice: NodeSlice, used: u64, schedule: &Schedule) -> RetentionRule {
         let of_slice = |place: &TierPlace| self.slice(*place, schedule) == slice;
         let room: u64 = (0..self.tiers.len()).filter(of_slice).map(|place| self.tiers[place].room()).sum();
-        // Shards that are staged, because the user wants it, are kept for no time in particular.
+        // If the user asks for staging, staged shards are kept without regard to their next use.
         let staged = slice.is_whole() && self.options.fill == FillChoice::Ahead;
-        // Where nodes share their caches, samples have homes and stay there.
+        // If nodes share their caches, samples have owner nodes and stay there.
         let have_homes = self.tiers().any(|tier| tier.parts().nodes.is_some());
         if used <= room || staged || have_homes {
             RetentionRule::Keep
@@ -168,14 +170,14 @@ impl Cache {
     }
 }
 
-/// A plan that knows what the tier holds. Each process decides about what it reads itself, and has its part of a tier
-/// that `sharers` ranks have together.
+/// Makes a plan that accounts for the copies in the tier. Each process decides about the samples that it reads itself,
+/// for its part of a tier that `sharers` ranks share.
 fn new_plan(kept: &KeptTier, rule: RetentionRule, sharers: u32) -> TierPlan {
     let mut plan = TierPlan::new(rule, kept.room() / u64::from(sharers));
     let local = kept.tier.parts().local;
     for (group, bytes) in local.iter().flat_map(|local| local.groups()) {
         if group == 0 {
-            // These samples were kept by a job that used the whole dataset, for no time in particular.
+            // A job that used the whole dataset kept these samples, without regard to their next use.
             local.iter().for_each(|local| local.evict_group(group));
         } else {
             plan.found(group, bytes / u64::from(sharers));
@@ -184,7 +186,7 @@ fn new_plan(kept: &KeptTier, rule: RetentionRule, sharers: u32) -> TierPlan {
     plan
 }
 
-/// The bytes of `samples` of a dataset whose `all` samples have `bytes`.
+/// Estimates the bytes of `samples` samples of a dataset with `all` samples and `bytes` bytes.
 pub(super) fn part_of(bytes: u64, samples: u64, all: u64) -> u64 {
     (u128::from(bytes) * u128::from(samples) / u128::from(all.max(1))) as u64
 }

@@ -1,4 +1,4 @@
-//! How the cache is filled: on use, or ahead by the stager, and how far staging has come.
+//! Fills the cache, on use or ahead by the stager, and tracks the progress of staging.
 
 use super::{Cache, OpenSource, SourceUse, TierPlace, epoch_plan};
 use crate::tier::fill::{self, Fill, FillChoice, FillJob};
@@ -11,15 +11,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// How long the source is measured, where the rates decide something.
+/// How long the source is measured, if its rates decide anything.
 const MEASURE_FOR: Duration = Duration::from_millis(300);
 
-/// The size in bytes below which a dataset is not measured, for that would read too much of it: a hundredth or two at 1
-/// GB/s.
+/// The size in bytes below which a dataset is not measured, because the measurement would read too much of it: a
+/// hundredth or two at 1 GB/s.
 const WORTH_MEASURING: u64 = 20_000_000_000;
 
 impl Cache {
-    /// Decides how the cache is filled, when the source can be read.
+    /// Chooses how the cache is filled, once the source can be read.
     pub(super) fn choose_fill(&self, open: &Arc<OpenSource>) {
         self.fill.get_or_init(|| {
             if self.mesh.is_some() || self.staging().epoch.is_none() {
@@ -39,8 +39,8 @@ impl Cache {
         });
     }
 
-    /// Measures the rates of the source, where they decide something and are worth the reads; else says why it does
-    /// not.
+    /// Measures the rates of the source if they decide anything and are worth the reads. Otherwise the error is the
+    /// reason.
     fn measure(&self, job: &FillJob, open: &Arc<OpenSource>) -> Result<TierRates, String> {
         if self.options.fill != FillChoice::Auto || !job.shards || job.bytes < WORTH_MEASURING {
             return Err("the dataset is too small to measure its storage".into());
@@ -53,12 +53,12 @@ impl Cache {
         Ok(measured.rates)
     }
 
-    /// Whether a tier may be filled ahead: with what comes first, for all ranks.
+    /// Returns whether a tier may be filled ahead: with the samples that come first, for all ranks.
     pub(super) fn fills_ahead(&self, place: TierPlace) -> bool {
         self.keeps_first(place) && self.rules.are_of_all_ranks(place)
     }
 
-    /// Claims unit `unit` of the dataset for staging, for all tiers; `None` when another process has it.
+    /// Locks unit `unit` of the dataset for staging, for all tiers; `None` if another process has it.
     pub(in crate::tier) fn claim_unit(&self, unit: u64) -> Option<Vec<Box<dyn Any + Send>>> {
         self.tiers().filter_map(|tier| tier.parts().shared).map(|shared| shared.claim_unit(unit)).collect()
     }
@@ -80,20 +80,20 @@ impl Cache {
         self.counted.staged_units.fetch_add(1, Relaxed);
     }
 
-    /// Whether there is no more room to stage for in this epoch.
+    /// Returns whether no tier has room for more staging in this epoch.
     pub(in crate::tier) fn is_full(&self) -> bool {
         self.full.load(Relaxed)
     }
 
-    /// Notes that the pipeline begins to read one more batch.
+    /// Notifies the stager that the pipeline begins to read another batch.
     pub fn begin_batch(&self) {
         if let Some(stager) = &self.staging().stager {
             stager.begin_batch();
         }
     }
 
-    /// The number of steps that staging keeps ahead of the pipeline where each sample is a file: what is staged only a
-    /// moment before its use is not published yet, and would be read twice.
+    /// Returns the number of steps that staging keeps ahead of the pipeline if each sample is a file. Samples that are
+    /// staged just before their use would not be published yet, and would be read twice.
     pub(in crate::tier) fn lead(&self, schedule: &Schedule) -> u64 {
         let mean = self.index.mean_bytes().max(1);
         let shared = self.tiers().filter_map(|tier| tier.parts().shared);
@@ -101,7 +101,7 @@ impl Cache {
         unpublished.div_ceil(schedule.samples_per_batch()) + 2
     }
 
-    /// Bytes per second that this process may stage.
+    /// Returns the bytes per second that this process may stage.
     pub(in crate::tier) fn stage_bandwidth(&self) -> Option<u64> {
         let ranks = u64::from(self.options.local_world_size.unwrap_or(1).max(1));
         self.options.stage_bandwidth.map(|bandwidth| (bandwidth / ranks).max(1))

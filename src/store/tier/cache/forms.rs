@@ -1,4 +1,4 @@
-//! The forms that the copies of each tier are brought to (`form=`), decided anew with each epoch.
+//! The storage formats that the copies of each tier are converted to (`form=`). They are decided again for each epoch.
 
 use super::{Cache, TierPlace};
 use crate::tier::convert::{
@@ -10,16 +10,16 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
-/// Why copies are not brought to another form, whatever the room.
+/// Why copies are not converted to another storage format, regardless of the room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoForms {
     /// The reason, in words.
     pub why: &'static str,
-    /// Whether they cannot, even where the user asks for it.
+    /// Whether conversion is impossible, even if the user asks for it.
     pub is_impossible: bool,
 }
 
-/// What is decided about forms.
+/// The decisions about storage formats.
 #[derive(Default)]
 pub(super) struct CacheForms {
     /// The decision about each tier.
@@ -27,7 +27,7 @@ pub(super) struct CacheForms {
 }
 
 impl Cache {
-    /// Decides which forms the copies are brought to in an epoch that uses `used` bytes of samples.
+    /// Decides which storage formats the copies are converted to, in an epoch that uses `used` bytes of samples.
     pub(super) fn decide_forms(&self, used: u64) {
         let places = 0..self.tiers.len();
         let stays = |place: TierPlace| self.keeps_first(place) && !self.is_of_nodes(place);
@@ -42,7 +42,7 @@ impl Cache {
                 stays: stays(place),
             };
             let decision = match &self.mesh {
-                // All nodes have decided together.
+                // All nodes made this decision together, when they met.
                 Some(mesh) if choice != FormChoice::AsIs && job.stays => mesh.form.clone(),
                 _ => job.decide(),
             };
@@ -63,7 +63,7 @@ impl Cache {
         *self.forms.decisions.lock().unwrap_or_else(PoisonError::into_inner) = decisions;
     }
 
-    /// Says in words which forms copies are brought to, and why; empty before the first epoch.
+    /// Describes the storage formats that copies are converted to, and why; empty before the first epoch.
     pub(super) fn describe_forms(&self) -> Vec<String> {
         let decisions = self.forms.decisions.lock().unwrap_or_else(PoisonError::into_inner);
         let named = self.tiers.iter().zip(&*decisions).filter(|(kept, _)| kept.form != FormChoice::AsIs);
@@ -75,14 +75,14 @@ impl Cache {
             .collect()
     }
 
-    /// Starts the thread that brings copies to forms, where any may be.
+    /// Starts the thread that converts copies, if any tier may convert.
     pub(super) fn start_converter(self: &Arc<Self>) -> std::io::Result<Option<Converter>> {
         let may = |choice: FormChoice| choice != FormChoice::AsIs;
         let any = self.tiers.iter().any(|kept| may(kept.form));
         any.then(|| Converter::start(self.clone())).transpose()
     }
 
-    /// Brings some copies of a tier to its form: those of the slowest tier first, from which faster ones take theirs.
+    /// Converts some copies of a tier. Slower tiers come first, because faster ones take their copies from them.
     pub(in crate::tier) fn convert(
         &self,
         maker: &mut CopyMaker,
@@ -90,7 +90,7 @@ impl Cache {
         rest: &dyn Fn(),
     ) -> ConversionResult {
         let decisions = self.forms.decisions.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // While one tier may have something soon, it is looked at again, also where another one has no room.
+        // While one tier may have work soon, look again soon, even if another one has no room.
         let mut all = ConversionResult::NotNow;
         for (place, decision) in decisions.into_iter().enumerate().rev() {
             let Some(form) = decision.form else { continue };
@@ -105,7 +105,7 @@ impl Cache {
         all
     }
 
-    /// Says that no copies are brought to other forms any more, because the thread has panicked.
+    /// Warns that copies are not converted any more, because the thread has panicked.
     pub(in crate::tier) fn note_dead_converter(&self) {
         self.index.notices().warn_once("dead converter", || {
             "copies in the cache are not brought to another form any more: a defect in Foreload; please report it, and \
@@ -114,7 +114,7 @@ impl Cache {
         });
     }
 
-    /// Whether the pipeline waits for reads from this node's own tiers.
+    /// Returns whether the pipeline waits for reads from this node's own tiers.
     pub(in crate::tier) fn own_reads_wait(&self) -> bool {
         self.own_reads_wait.load(Relaxed)
     }

@@ -1,8 +1,8 @@
-//! What becomes of a sample whose bytes are at hand: which tier keeps it, from the fastest to the slowest.
+//! Decides which tier keeps a sample whose bytes have arrived.
 //!
-//! Each sample is kept once, so that the rooms of all tiers add up: by the fastest tier that has room, else by the one
-//! that gives up what is used last of all. Only where a tier has room for the whole dataset does it have all of it, for
-//! the next run, and the faster ones keep copies.
+//! Each sample is kept once, so that the rooms of all tiers add up. The fastest tier that has room keeps it, otherwise
+//! the tier that can give up the samples with the latest next use. Only if a tier has room for the whole dataset does
+//! it keep all of it, for the next run; faster tiers then keep further copies.
 
 use super::super::copies::{CacheTier, Location, Offer};
 use super::super::plan::Admission;
@@ -13,29 +13,29 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The place of a tier in the list of those that keep copies; 0 is the fastest.
+/// The index of a tier in the list of those that keep copies; 0 is the fastest.
 pub(in crate::tier) type TierPlace = usize;
 
-/// Where a sample's bytes have come from.
+/// Where a sample's bytes came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::tier) enum SampleOrigin {
     /// The source.
     Source,
-    /// The source, because another node that may have it did not give it: it is not pushed there.
+    /// The source, after an owner node that may have the sample did not give it. The sample is not pushed to that node.
     SourceUnpushed,
     /// A tier.
     Copy(TierPlace),
 }
 
-/// The tiers that are offered a sample which has come, unless another one claims it.
+/// The tiers to offer a sample that has arrived, unless another node owns it.
 struct SampleTakers {
-    /// One of the tiers before this place is to keep it.
+    /// One of the tiers before this place must keep it.
     once_before: Option<TierPlace>,
-    /// This tier is to keep it beside that.
+    /// This tier must keep it too.
     whole: Option<TierPlace>,
 }
 
-/// A sample whose bytes are at hand.
+/// A sample whose bytes have arrived.
 #[derive(Clone, Copy)]
 struct SampleAtHand<'a> {
     sample: u64,
@@ -45,8 +45,8 @@ struct SampleAtHand<'a> {
 }
 
 impl Cache {
-    /// Counts a sample that has come from a tier or from the source, and has it kept as the plans want it.
-    /// `version` is the version of its file before it was read; a sample whose version is unknown is not kept.
+    /// Counts a sample that arrived from a tier or from the source, and keeps it as the plans require. `version` is the
+    /// version of its file before it was read. A sample without a known version is not kept.
     pub(in crate::tier) fn arrived(
         &self,
         sample: u64,
@@ -69,7 +69,7 @@ impl Cache {
         let sample = SampleAtHand { sample, bytes, version };
         let takers = self.takers(from);
         match self.claimed_by(sample.sample) {
-            // Who reads the source brings it to who keeps it; what was kept anywhere has been there.
+            // Push a sample from the source to its owner node. A copy on any tier has been pushed before.
             Some(place) if origin == SampleOrigin::Source => {
                 self.offer(place, 0, &sample);
             }
@@ -81,23 +81,23 @@ impl Cache {
             }
         }
         if let Some(whole) = takers.whole {
-            // A copy that is there already is no other.
+            // If the tier has a copy already, this adds none.
             self.offer(whole, 0, &sample);
         }
     }
 
-    /// Counts a sample of which so many bytes were read from a tier.
+    /// Counts a sample of which `bytes` bytes were read from a tier.
     pub(in crate::tier) fn count_hit(&self, place: TierPlace, bytes: usize) {
         let used = &self.tiers[place].used;
         used.hits.fetch_add(1, Relaxed);
         used.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Which tiers are offered what has come `from` a tier, or from the source.
+    /// Returns the tiers to offer a sample that came `from` a tier, or from the source.
     fn takers(&self, from: Option<TierPlace>) -> SampleTakers {
         let whole = self.rules.whole();
         let end = whole.unwrap_or(self.tiers.len());
-        // Where it came from it stays, unless it was kept for this use alone.
+        // A copy stays in its tier, unless the tier kept it for this use only.
         let stays = from.filter(|&place| self.keeps_first(place));
         SampleTakers {
             once_before: stays.is_none_or(|place| place >= end).then_some(end),
@@ -105,14 +105,15 @@ impl Cache {
         }
     }
 
-    /// Whether a sample that has come from a tier is offered to any other, so that all of it must be read.
+    /// Returns whether a sample that came from a tier is offered to another one, so that all of it must be read.
     fn is_kept_again(&self, sample: u64, place: TierPlace) -> bool {
         let SampleTakers { once_before, whole } = self.takers(Some(place));
         let any_takes = |end: TierPlace| (0..end).any(|place| self.takes(place));
         whole.is_some() || once_before.is_some_and(any_takes) && self.claimed_by(sample).is_none()
     }
 
-    /// The outline of a sample's packed copy at `location`, where that is known and no tier wants all of the copy.
+    /// Returns the header summary (`outline`) of a sample's packed copy at `location`, if it is known and no tier needs
+    /// the whole copy.
     pub(in crate::tier) fn outline(
         &self,
         sample: u64,
@@ -124,14 +125,15 @@ impl Cache {
         (!self.is_kept_again(sample, place)).then_some(OutlinedBytes { outline, length })
     }
 
-    /// The outline of the copy that a sample would be read from, where parts of that may be read alone.
+    /// Returns the header summary of the copy that a sample would be read from, if parts of that copy may be read
+    /// alone.
     pub fn outline_of_copy(&self, sample: u64) -> Option<OutlinedBytes> {
         let (place, location) = self.locate(sample)?;
         self.outline(sample, place, &location)
     }
 
-    /// Has one of the tiers before `end` keep a sample. One that is `new` to them all is offered to those that are
-    /// full, too, so that they count what they miss.
+    /// Offers a sample to the tiers before `end`, until one keeps it. A sample that is `new` to all of them is offered
+    /// to full tiers too, so that they count it as dropped.
     fn keep_once(&self, sample: &SampleAtHand, end: TierPlace, new: bool) {
         let mut with_plans = Vec::new();
         for place in 0..end {
@@ -161,13 +163,14 @@ impl Cache {
         }
     }
 
-    /// Whether a tier may take a sample: it has room, or may make some.
+    /// Returns whether a tier may take a sample: it has room, or may free some.
     pub(in crate::tier) fn takes(&self, place: TierPlace) -> bool {
         let tier = self.tier(place);
         if self.keeps_first(place) { tier.is_open() } else { tier.can_take() }
     }
 
-    /// Decides whether a tier with a plan keeps a sample, beside all that it holds or by `evicting` some of it.
+    /// Decides whether a tier with a plan keeps a sample: alongside everything that it holds, or by `evicting` some of
+    /// it.
     fn admit(&self, place: TierPlace, sample: &SampleAtHand, evicting: bool) -> Admission {
         let mut plans = self.plans();
         let Some(Some(planned)) = plans.tiers.get_mut(place) else { return Admission::Bypass };
@@ -178,7 +181,7 @@ impl Cache {
         admission
     }
 
-    /// Offers a sample to a tier, and returns whether it has it now.
+    /// Offers a sample to a tier. Returns whether the tier has it now.
     fn offer(&self, place: TierPlace, group: u64, sample: &SampleAtHand) -> bool {
         matches!(self.offered(place, group, sample), Offer::Taken | Offer::Present)
     }
@@ -194,32 +197,32 @@ impl Cache {
         } else if !self.keeps_first(place)
             && let Some(Some(planned)) = self.plans().tiers.get_mut(place)
         {
-            // What is there already has been counted.
+            // The plan has counted the sample. Undo that, because it was refused or is counted already.
             planned.plan.lost(group, bytes.len() as u64);
         }
         offer
     }
 
-    /// The tier that is to keep a sample alone, for all nodes.
+    /// Returns the tier that alone keeps a sample, for all nodes.
     pub(super) fn claimed_by(&self, sample: u64) -> Option<TierPlace> {
         self.mesh.as_ref()?;
         let claims = |tier: &dyn CacheTier| tier.parts().nodes.is_some_and(|nodes| nodes.claims(sample));
         self.tiers().position(claims)
     }
 
-    /// Whether this node is a sample's home.
+    /// Returns whether this node is a sample's owner node (`home`).
     pub(in crate::tier) fn is_home_of(&self, sample: u64) -> bool {
         let homes = self.mesh.as_ref().filter(|_| sample < self.index.len());
         homes.is_some_and(|mesh| mesh.homes.home(sample) == Some(mesh.own))
     }
 
-    /// Whether [`Cache::keep_pushed`] returns at once for this sample.
+    /// Returns whether [`Cache::keep_pushed`] returns at once for this sample.
     pub(in crate::tier) fn keeps_at_once(&self, sample: u64) -> bool {
         let length = self.index.extent(sample).length;
         self.local_tiers().all(|(_, local)| local.offers_at_once(0, length))
     }
 
-    /// Has the fastest tier of this node that has room keep a sample which another node pushes.
+    /// Offers a sample that another node pushes to this node's tiers, until one keeps it.
     pub(in crate::tier) fn keep_pushed(&self, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         let at_hand = SampleAtHand { sample, bytes, version };
         let mut answer = Offer::Full;
@@ -233,8 +236,8 @@ impl Cache {
         answer
     }
 
-    /// Makes room for samples that are at home here, where there was none for them in the epoch before: of what earlier
-    /// runs kept, segments leave of which a quarter or more is at home elsewhere. Their other samples come again.
+    /// Frees room for samples that this node owns, if an epoch had none for them. Segments of earlier runs are removed
+    /// if other nodes own at least a quarter of their samples. Their other samples will arrive again.
     pub(super) fn make_room_for_own(&self) {
         for (tier, shared) in self.tiers().filter_map(|tier| Some((tier, tier.parts().shared?))) {
             let mut of_file: HashMap<FileId, (u64, u64)> = HashMap::new();
@@ -250,14 +253,14 @@ impl Cache {
         }
     }
 
-    /// Offers a staged sample to the tiers that are filled with what comes first, for all ranks.
+    /// Offers a staged sample to the tiers that may be filled ahead.
     pub(in crate::tier) fn keep_staged(&self, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         let at_hand = SampleAtHand { sample, bytes, version };
         let whole = self.rules.whole();
         let mut answer = Offer::Full;
         for place in (0..self.tiers.len()).filter(|&place| self.fills_ahead(place)) {
             let wanted = answer != Offer::Taken || whole == Some(place);
-            // What is full has been told so before; the slowest counts what none of them takes.
+            // Skip tiers that take nothing, except the slowest: it counts the samples that no tier takes.
             if !wanted || place + 1 < self.tiers.len() && !self.takes(place) {
                 continue;
             }
@@ -270,13 +273,13 @@ impl Cache {
         if answer == Offer::Taken {
             self.counted.staged_samples.fetch_add(1, Relaxed);
         } else {
-            // Bytes that cannot be kept need not be read ahead.
+            // No tier can keep the sample, so there is no need to read ahead.
             self.full.store(true, Relaxed);
         }
         answer
     }
 
-    /// Whether a sample is kept or on its way there.
+    /// Returns whether a sample is kept or on its way to a tier.
     pub(in crate::tier) fn knows(&self, sample: u64) -> bool {
         let taken = self.taken[(sample / 64) as usize].load(Relaxed) >> (sample % 64) & 1 == 1;
         taken || self.tiers.iter().any(|kept| kept.tier.locate(sample).is_some())

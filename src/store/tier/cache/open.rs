@@ -1,4 +1,4 @@
-//! The tiers of a cache, opened as the user asked for them.
+//! Opens the tiers of a cache as the user configured them.
 
 use super::super::convert::FormChoice;
 use super::super::copies::CacheTier;
@@ -16,27 +16,27 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A tier that the user asked for.
+/// A tier in the user's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TierOptions {
     /// Copies in memory.
     Ram {
-        /// What statistics and logs call it.
+        /// Its name in statistics and logs.
         name: TierName,
-        /// Bytes that it may take of the node's memory; each of the node's ranks has an equal part.
+        /// Bytes that it may take of the node's memory. The node's ranks share them equally.
         size: u64,
-        /// The form in which copies are kept.
+        /// The storage format of its copies.
         form: FormChoice,
     },
     /// Copies in a directory on a local drive.
     Directory {
-        /// What statistics and logs call it.
+        /// Its name in statistics and logs.
         name: TierName,
         /// The directory.
         path: PathBuf,
         /// Bytes that it may take, shared by all jobs and datasets in the directory.
         size: u64,
-        /// The form in which copies are kept.
+        /// The storage format of its copies.
         form: FormChoice,
     },
 }
@@ -55,21 +55,21 @@ impl fmt::Display for TierOptions {
 }
 
 impl TierOptions {
-    /// What statistics and logs call the tier.
+    /// Returns the tier's name in statistics and logs.
     pub fn name(&self) -> TierName {
         match self {
             Self::Ram { name, .. } | Self::Directory { name, .. } => *name,
         }
     }
 
-    /// The bytes that it may take.
+    /// Returns the bytes that it may take.
     pub fn size(&self) -> u64 {
         match self {
             Self::Ram { size, .. } | Self::Directory { size, .. } => *size,
         }
     }
 
-    /// The directory that its copies are in; `None` where they are in memory.
+    /// Returns the directory of its copies; `None` if they are in memory.
     pub fn directory(&self) -> Option<&Path> {
         match self {
             Self::Directory { path, .. } => Some(path),
@@ -77,7 +77,7 @@ impl TierOptions {
         }
     }
 
-    /// The form in which copies are kept.
+    /// Returns the storage format of its copies.
     pub fn form(&self) -> FormChoice {
         match self {
             Self::Ram { form, .. } | Self::Directory { form, .. } => *form,
@@ -87,30 +87,31 @@ impl TierOptions {
 
 /// The tiers of a process, from the fastest to the slowest.
 pub(super) struct OpenedTiers {
-    /// Each, and the form in which the user wants its copies to be kept.
+    /// Each tier, and the storage format that the user wants for its copies.
     pub(super) tiers: Vec<(Box<dyn CacheTier>, FormChoice)>,
-    /// The job's nodes, where they share their caches; then the last tier is that of the others.
+    /// The job's nodes, if they share their caches. The last tier is then that of the other nodes.
     pub(super) mesh: Option<Arc<PeerMesh>>,
 }
 
-/// Opens the tiers of `options`, in their order, and loads what they hold of the dataset already. A directory that
-/// cannot be used is left out, and a notice says why. Where nodes share their caches it meets the other ranks.
+/// Opens the tiers of `options`, in their order, and loads the copies of the dataset that they have already. A
+/// directory that cannot be used is left out with a warning. If nodes share their caches, it meets the other ranks.
 ///
 /// # Errors
-/// The errors of [`Store::check`], [`Ram::new`] and [`PeerMesh::meet`]; [`Error::Io`] where the working directory is
-/// gone.
+/// The errors of [`Store::check`], [`Ram::new`] and [`PeerMesh::meet`]; [`Error::Io`] if the working directory was
+/// removed.
 pub(super) fn tiers(
     index: &Arc<DatasetIndex>,
     options: &CacheOptions,
     trace: &Trace,
     job: &SharedJob<'_>,
 ) -> Result<OpenedTiers> {
-    // What directories hold is told to the other nodes, and what memory may hold depends on who else is on this one.
+    // Directories come before the meeting, which reports their contents, and memory after it, because its size depends
+    // on the other ranks of this node.
     let mut directories = Vec::new();
     for tier in &options.tiers {
         directories.push(match tier {
             TierOptions::Directory { name, path, size, .. } => {
-                // The working directory may change while the store is used.
+                // The working directory may change while the store is in use.
                 let path = std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))?;
                 directory(index, options, *name, path, *size, trace)?
             }
@@ -121,7 +122,7 @@ pub(super) fn tiers(
         Some(peers) if job.place.world_size > 1 => {
             let opened: Vec<&dyn CacheTier> = directories.iter().flatten().map(|tier| &**tier).collect();
             for (name, size) in options.memory() {
-                // What this rank cannot have is found before others wait for it.
+                // If this rank cannot have the memory, fail before others wait for it.
                 Ram::new(index, name, size, 1)?;
             }
             let memory = options.memory().map(|(_, size)| size).sum();
@@ -142,7 +143,7 @@ pub(super) fn tiers(
                 let ranks = u64::from(options.local_world_size.unwrap_or(1).max(1));
                 tiers.push((Box::new(Ram::new(index, *name, *size, ranks)?), *form));
             }
-            // Other processes have it by way of the node's server.
+            // Other processes use this memory through the node's server.
             (TierOptions::Ram { name, size, form }, Some(mesh)) if mesh.is_first => {
                 tiers.push((Box::new(Ram::new(index, *name, *size, 1)?), *form));
             }
@@ -157,7 +158,7 @@ pub(super) fn tiers(
 }
 
 impl CacheOptions {
-    /// The names of the tiers in memory, and the bytes of the node's memory that they may take.
+    /// Returns the names of the tiers in memory, and the bytes of the node's memory that they may take.
     fn memory(&self) -> impl Iterator<Item = (TierName, u64)> {
         let in_memory = self.tiers.iter().filter(|tier| tier.directory().is_none());
         in_memory.map(|tier| (tier.name(), tier.size()))

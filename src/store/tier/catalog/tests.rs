@@ -1,4 +1,4 @@
-//! Where copies are, which of them is right, and what is held, in all orders of events.
+//! Tests where copies are, which of them counts, and what is held, in all orders of events.
 
 use super::*;
 use base::rng::{RandomKey, Use};
@@ -96,7 +96,7 @@ fn copies_are_checked_once_and_the_latest_counts() {
     let segment_index = catalog.publish(20, 0, &STAMP);
     catalog.place(segment_index, &[row(3, 20)], true);
     assert_eq!(place(&catalog), Some((20, true)));
-    // A copy is brought to another form while it is looked at.
+    // A copy is converted to another storage format while it is verified.
     assert!(catalog.announce(21) && catalog.announce(22), "new numbers");
     let looked_at = catalog.publish(21, 0, &STAMP);
     catalog.place(looked_at, &[row(4, 21)], false);

@@ -1,13 +1,13 @@
-//! Which form the copies of a tier are brought to, by the room that there is. Pure.
+//! Chooses the storage format for the copies of a tier, by the available room. Pure.
 
 use super::super::cache::NoForms;
 use base::names::named;
 use pixels::decode::MadeForm;
 
-/// How the user wants copies to be kept (`form=`).
+/// The storage format that the user wants for copies (`form=`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FormChoice {
-    /// The room decides: a form is worth its processor time, but no reads from the dataset.
+    /// The room decides: a conversion is worth its processor time, but must not cause reads from the dataset.
     #[default]
     Auto,
     /// As they are read.
@@ -21,7 +21,7 @@ pub enum FormChoice {
 named!(FormChoice: "auto" => Auto, "as-is" => AsIs, "indexed" => Indexed, "packed" => Packed);
 
 impl FormChoice {
-    /// The form that the user asks for by name; `None` where none is to be made, or [`FormChoice::Auto`] decides.
+    /// Returns the storage format that the user names; `None` for [`FormChoice::AsIs`] and [`FormChoice::Auto`].
     fn made(self) -> Option<MadeForm> {
         match self {
             Self::Auto | Self::AsIs => None,
@@ -31,47 +31,47 @@ impl FormChoice {
     }
 }
 
-/// The bytes of packed photographs for each byte of their files: 1.20 for ImageNet's, and a margin, since datasets
+/// The bytes of packed photographs for each byte of their files: 1.20 for ImageNet's, plus a margin, because datasets
 /// differ.
 pub(in crate::tier) const PACKED: f64 = 1.25;
 
-/// What they take with an index.
+/// The same for photographs with an index.
 const INDEXED: f64 = 1.01;
 
-/// What is known of a tier and of the job.
+/// The facts about a tier and the job that decide the storage format.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::tier) struct FormJob {
     pub choice: FormChoice,
-    /// Why copies are not brought to another form, whatever the room.
+    /// Why copies are not converted, regardless of the room.
     pub no_forms: Option<NoForms>,
     /// The bytes of the samples that the epoch uses.
     pub used: u64,
-    /// The bytes of samples that fit into the largest tier that is filled with what comes first.
+    /// The bytes of samples that fit into the largest tier that is filled with the samples that come first.
     pub room: u64,
-    /// Whether this tier is filled with what comes first, which stays.
+    /// Whether this tier is filled with the samples that come first, and keeps them.
     pub stays: bool,
 }
 
-/// What becomes of the copies of a tier.
+/// The decision about the copies of a tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::tier) struct FormDecision {
-    /// The form that they are brought to; `None` where they stay as they are.
+    /// The storage format to convert them to; `None` if they stay as they are.
     pub form: Option<MadeForm>,
-    /// Whether copies may leave to make the room that the form takes.
+    /// Whether copies may be evicted to make room for the conversion.
     pub may_evict: bool,
     /// The reason, in words.
     pub why: &'static str,
 }
 
 impl FormDecision {
-    /// Copies stay as they are.
+    /// Decides that copies stay as they are.
     pub(in crate::tier) fn as_is(why: &'static str) -> Self {
         Self { form: None, may_evict: false, why }
     }
 }
 
 impl FormJob {
-    /// Decides what becomes of the tier's copies in an epoch.
+    /// Decides about the tier's copies in an epoch.
     pub(in crate::tier) fn decide(&self) -> FormDecision {
         if self.choice == FormChoice::AsIs {
             return FormDecision::as_is("form=\"as-is\"");

@@ -1,5 +1,12 @@
-//! Copies brought to another form beside training (`form=`): packed, or with an index. They are kept as they are read,
-//! at once; a thread of low priority goes through the files of copies afterwards, and each is replaced as a whole.
+//! Converts copies to another storage format during training (`form=`): packed, or with an index.
+//!
+//! Samples are kept at once, in the storage format in which they are read. A thread of low priority converts the copies
+//! afterwards, a segment or block of memory at a time. The new segment replaces the former one, which stays until every
+//! process has loaded the new one. A lock keeps two processes from converting the same segment.
+//!
+//! Each row of a segment's table has the storage format of its bytes and the one that was tried last, so that no
+//! conversion is tried twice. A reader of a copy finds the storage format from the bytes. A slot has room for the most
+//! bytes that any storage format of a sample may have; a copy that would be larger stays as it is.
 
 mod choose;
 mod thread;
@@ -15,27 +22,29 @@ use data::dataset::DatasetIndex;
 use pixels::decode::packed::PackedOutline;
 use pixels::decode::{FileForm, FileRestorer, FormMaker, MadeForm, form_of};
 
-/// The most bytes that a copy of a sample of `length` bytes has in any form; what would have more stays as it is.
+/// Returns the most bytes that a copy of a sample of `length` bytes has in any storage format. A larger one stays as it
+/// is.
 pub fn most_bytes(length: u32) -> u32 {
     length.saturating_add(length / 4).saturating_add(MOST_HEAD)
 }
 
-/// The most bytes that a form adds to each sample, whatever its length.
+/// The most bytes that a storage format adds to each sample, regardless of its length.
 pub(super) const MOST_HEAD: u32 = 1024;
 
-/// The most bytes that a copy is made to have in a form: three eighths more than the file, where that is less. A head
-/// alone may be more than a tiny file, whose copy would take more room than it saves work.
+/// Returns the most bytes that a converted copy may have: three eighths more than the file, if that is less. A head
+/// alone may be larger than a tiny file, whose copy would take more room than it saves work.
 pub(super) fn most_made(length: u32) -> u32 {
     length.saturating_add(length / 8 * 3).min(most_bytes(length))
 }
 
-/// About how much memory may be taken to bring a copy to another form: that of an image of 15 megapixels with chroma of
-/// half the size. A larger one stays as it is.
+/// The approximate memory for one conversion: enough for an image of 15 megapixels with chroma of half the size. A
+/// larger image stays as it is.
 const MEMORY: usize = 128 << 20;
 
-/// The form of the bytes that were read of a sample, from its dataset or from a copy. They have the sample's length
-/// just where nothing was made of them ([`CopyMaker::make`]); what they begin with says nothing then, since files may
-/// begin with anything.
+/// Returns the storage format of the bytes that were read of a sample, from its dataset or from a copy.
+///
+/// Only bytes that were not converted have the sample's length ([`CopyMaker::make`]). Their first bytes must not be
+/// examined, because a file may begin with anything.
 pub fn form_of_record(index: &DatasetIndex, sample: u64, bytes: &[u8]) -> FileForm {
     match bytes.len() == index.extent(sample).length as usize {
         false => form_of(bytes),
@@ -44,15 +53,16 @@ pub fn form_of_record(index: &DatasetIndex, sample: u64, bytes: &[u8]) -> FileFo
     }
 }
 
-/// What a segment keeps of a copy so that parts of it can be read: the outline of an image that was packed for the
-/// cache. Of what was packed in the dataset, as a copy of the sample's own length is, the index has the outline.
+/// Returns the header summary (`outline`) that a segment keeps with a copy, so that parts of the copy can be read: that
+/// of an image that was packed for the cache. An image that is packed in the dataset has a copy of the sample's own
+/// length, and its header summary is in the index.
 pub(super) fn outline_to_keep(index: &DatasetIndex, sample: u64, form: FileForm, bytes: &[u8]) -> RawOutline {
     let is_made = bytes.len() != index.extent(sample).length as usize;
     let outline = (is_made && form == FileForm::Packed).then(|| PackedOutline::of(bytes).ok());
     outline.flatten().unwrap_or_default()
 }
 
-/// Panics if `bytes` can be no copy of a sample.
+/// Panics if `bytes` cannot be a copy of the sample.
 pub(super) fn assert_is_copy(index: &DatasetIndex, sample: u64, bytes: &[u8]) {
     let length = index.extent(sample).length;
     let fits = bytes.len() == length as usize
@@ -60,38 +70,38 @@ pub(super) fn assert_is_copy(index: &DatasetIndex, sample: u64, bytes: &[u8]) {
     assert!(fits, "{} bytes of sample {sample}, which has {length}", bytes.len());
 }
 
-/// What a tier is asked to do with one of its files of copies.
+/// A request to a tier to convert one of its files of copies.
 pub(super) struct Conversion<'a> {
-    /// The form that its copies are brought to.
+    /// The storage format to convert its copies to.
     pub form: MadeForm,
-    /// Whether files of copies may leave where the room does not suffice for another form.
+    /// Whether files of copies may be evicted if there is no room for the conversion.
     pub may_evict: bool,
     pub maker: &'a mut CopyMaker,
-    /// Whether to stop at once.
+    /// Returns whether to stop at once.
     pub is_over: &'a dyn Fn() -> bool,
-    /// Is told after each sample, so that it can rest.
+    /// Called after each sample, so that the thread can rest.
     pub rest: &'a dyn Fn(),
 }
 
-/// What came of it.
+/// The result of a request to convert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConversionResult {
-    /// Some copies have the form now, or stay as they are for good.
+    /// Some copies are converted now, or stay as they are permanently.
     Some,
-    /// There is nothing to do, for now.
+    /// There is nothing to do at present.
     Nothing,
-    /// There is nothing to do before another epoch: there was no room, or no form is wanted.
+    /// There is nothing to do before another epoch: there was no room, or no conversion is wanted.
     NotNow,
 }
 
-/// Brings copies to forms. It owns the scratch memory.
+/// Converts copies. It owns the scratch memory.
 pub(super) struct CopyMaker {
     maker: FormMaker,
     restorer: FileRestorer,
     made: Vec<u8>,
 }
 
-/// A copy in a form.
+/// A copy in a storage format.
 pub(super) struct MadeCopy<'a> {
     pub bytes: &'a [u8],
     pub form: FileForm,
@@ -104,9 +114,9 @@ impl Default for CopyMaker {
 }
 
 impl CopyMaker {
-    /// Brings the bytes of a copy in the form `from` to another one. Where that cannot be, or would take too much room,
-    /// they stay as they are; and so does what would have as many bytes as the file, whose length tells it from all
-    /// that is made of it.
+    /// Converts the bytes of a copy from the storage format `from` to `form`. They stay as they are if that is
+    /// impossible or takes too much room, or if the result has exactly the length of the file: the length distinguishes
+    /// the file from all its conversions.
     pub(super) fn make<'a>(&'a mut self, from: FileForm, bytes: &'a [u8], form: MadeForm) -> MadeCopy<'a> {
         let stays = MadeCopy { bytes, form: from };
         if from >= form.into() {
@@ -127,7 +137,7 @@ impl CopyMaker {
 mod tests {
     use super::*;
 
-    /// A JPEG with columns and rows of this number.
+    /// Makes a JPEG with `side` columns and rows.
     fn jpeg(side: u16) -> Vec<u8> {
         let (mut file, mut seed) = (Vec::new(), 1u32);
         let gray: Vec<u8> = (0..u32::from(side) * u32::from(side))

@@ -1,5 +1,6 @@
-//! The thread that brings copies to another form. It has a low priority, so that it takes what training leaves, and
-//! rests while batches wait for reads from this node's own tiers, and where the quota of processor time is used up.
+//! The thread that converts copies to another storage format. It has a low priority, so that it uses the time that
+//! training leaves. It rests while batches wait for reads from this node's own tiers, and when the quota of processor
+//! time is used up.
 
 use super::throttled::QuotaPace;
 use super::{ConversionResult, CopyMaker};
@@ -11,13 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The priority of the thread, by which it has a thirtieth of the time that another thread has on the same processor.
+/// The priority of the thread. With it, the thread gets a thirtieth of the time of another thread on the same
+/// processor.
 const NICE: i32 = 15;
 
-/// How long it waits before it looks for copies again, where there were none.
+/// The wait before it looks for copies again after it found none.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// How long it rests where it would hold batches up, before it looks again.
+/// The rest before it checks again whether it would delay batches.
 const REST: Duration = Duration::from_millis(20);
 
 /// The handle of the thread.
@@ -26,11 +28,11 @@ pub(in crate::tier) struct Converter {
     thread: SideThread,
 }
 
-/// What the cache tells the thread.
+/// The cache's messages to the thread.
 #[derive(Default)]
 struct ConverterMailbox {
     over: AtomicBool,
-    /// Whether there may be room where there was none: another epoch has begun.
+    /// Whether another epoch has begun, so that there may be room again.
     news: Mutex<bool>,
     arrived: Condvar,
 }
@@ -49,7 +51,7 @@ impl Converter {
         Ok(Self { mailbox, thread: SideThread::start("foreload-form", work)? })
     }
 
-    /// Notes that another epoch has begun.
+    /// Reports that another epoch has begun.
     pub(in crate::tier) fn begin(&self) {
         *self.mailbox.news.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.mailbox.arrived.notify_all();
@@ -90,7 +92,7 @@ impl ConverterMailbox {
         }
     }
 
-    /// Waits for another epoch, or so long.
+    /// Waits for another epoch, or for at most `most`.
     fn wait(&self, most: Option<Duration>) {
         let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         let over = || self.over.load(Relaxed);
@@ -109,8 +111,8 @@ impl ConverterMailbox {
     }
 }
 
-/// Lowers the priority of this thread. Where the system refuses, it has that of the others.
+/// Lowers the priority of this thread. If the system refuses, the thread keeps the priority of the others.
 fn lower_priority() {
-    // On Linux a thread has a priority of its own, and is named by its own number.
+    // On Linux each thread has its own priority, and its own number identifies it.
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
 }

@@ -1,20 +1,20 @@
-//! A control group's quota of processor time: where it is used up, all threads of the group wait for the next period,
-//! so that work of low priority beside training holds training up. The kernel counts such periods.
+//! A control group's quota of processor time. When it is used up, all threads of the group wait for the next period, so
+//! that even work of low priority delays training. The kernel counts such periods.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where control groups are, in both versions of them.
+/// The mount points of control groups, in both versions.
 const ROOTS: [&str; 4] =
     ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/unified"];
 
-/// How often the count is read: as often as periods usually begin.
+/// The interval between reads of the count: the usual length of a period.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The rest after the first period that was used up. It doubles with each one that follows.
 const SHORTEST_REST: Duration = Duration::from_secs(1);
 
-/// The longest rest, by which a hundredth of the periods may be used up for such work.
+/// The longest rest. With it, at most a hundredth of the periods are used up by this work.
 const LONGEST_REST: Duration = Duration::from_secs(10);
 
 /// The files that count the periods in which this process's groups were throttled.
@@ -24,26 +24,26 @@ pub struct ThrottledPeriods {
 }
 
 impl ThrottledPeriods {
-    /// Finds the files of this process; there are none where the system does not show them.
+    /// Finds the files of this process; none if the system does not show them.
     pub fn find() -> Self {
         let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         Self { files: files_of(&groups, &ROOTS.map(Path::new)) }
     }
 
-    /// Whether they are known.
+    /// Returns whether the system shows these periods.
     pub fn are_known(&self) -> bool {
         !self.files.is_empty()
     }
 
-    /// How many there have been.
+    /// Returns the number of such periods so far.
     fn count(&self) -> u64 {
         let of = |file: &PathBuf| std::fs::read_to_string(file).ok().as_deref().and_then(throttled);
         self.files.iter().filter_map(of).sum()
     }
 }
 
-/// The files that say how often a group, or one above it, was throttled. `groups` lists a group for each hierarchy, in
-/// the form of `/proc/self/cgroup`.
+/// Returns the files that count how often a group, or one above it, was throttled. `groups` lists a group for each
+/// hierarchy, in the format of `/proc/self/cgroup`.
 fn files_of(groups: &str, roots: &[&Path]) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {
@@ -53,7 +53,7 @@ fn files_of(groups: &str, roots: &[&Path]) -> Vec<PathBuf> {
             continue;
         }
         for root in roots {
-            // A container may see its own group as the root, under whatever name the group has outside.
+            // A container may see its own group as the root, although the group has another name outside.
             let group = Path::new(group.trim_start_matches('/'));
             files.extend(group.ancestors().map(|group| root.join(group).join("cpu.stat")));
         }
@@ -68,7 +68,7 @@ fn throttled(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("nr_throttled ")?.trim().parse().ok())
 }
 
-/// When work beside training rests, so that it uses up no quota that training would have had.
+/// Decides when background work rests, so that it does not use up the quota of training.
 pub(super) struct QuotaPace {
     periods: ThrottledPeriods,
     seen: u64,
@@ -77,13 +77,13 @@ pub(super) struct QuotaPace {
 }
 
 impl QuotaPace {
-    /// The pace of this process.
+    /// Makes the pace of this process.
     pub(super) fn new() -> Self {
         let periods = ThrottledPeriods::find();
         Self { seen: periods.count(), periods, looked: Instant::now(), rest: Duration::ZERO }
     }
 
-    /// How long to rest now; the work is to be told when it goes on.
+    /// Returns how long to rest now. The caller must call [`QuotaPace::go_on`] when it resumes.
     pub(super) fn rest(&mut self) -> Duration {
         if !self.periods.are_known() || self.looked.elapsed() < LOOK {
             return Duration::ZERO;
@@ -93,7 +93,7 @@ impl QuotaPace {
         self.learn(seen)
     }
 
-    /// Notes that the work goes on: what was used up meanwhile was not its doing.
+    /// Records that the work resumes. It did not cause the periods that were used up during its rest.
     pub(super) fn go_on(&mut self) {
         (self.seen, self.looked) = (self.periods.count(), Instant::now());
     }
@@ -129,7 +129,7 @@ mod tests {
             assert_eq!(count(groups).count(), 7, "{groups}");
         }
         assert!(!count("7:memory:/pods/one\n").are_known() && !count("0::/\n").are_known());
-        // In a container its own group is the root, whatever it is called outside.
+        // In a container its own group is the root, whatever the group's name outside.
         write("", "nr_throttled 6\n");
         assert_eq!(count("0::/machine/a1b2\n").count(), 6);
     }

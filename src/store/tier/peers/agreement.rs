@@ -1,14 +1,14 @@
-//! What ranks must have in common before nodes share what they keep, and what is said where they do not.
+//! Checks that ranks agree before their nodes share caches, and explains their differences otherwise.
 
 use super::meeting::CacheHello;
 use base::error::{Error, Result};
 use std::collections::HashMap;
 
-/// Refuses ranks whose datasets, settings or places do not go together; `own` is this process's rank, and `nodes` has
-/// the ranks of each node.
+/// Refuses ranks whose datasets, settings or places do not match. `own` is this process's rank, and `nodes` has the
+/// ranks of each node.
 ///
 /// # Errors
-/// [`Error::Config`] for `peers`, which names two ranks and what differs.
+/// [`Error::Config`] for `peers`, which names two ranks and their differences.
 pub(super) fn check(own: u32, nodes: &[Vec<u32>], hellos: &[CacheHello]) -> Result<()> {
     same_settings(own, hellos)?;
     same_tiers(nodes, hellos)?;
@@ -19,7 +19,7 @@ fn refuse(message: String) -> Result<()> {
     Err(Error::config("peers", message))
 }
 
-/// Refuses ranks that would not train on the same.
+/// Refuses ranks that would not train on the same batches.
 fn same_settings(own: u32, hellos: &[CacheHello]) -> Result<()> {
     let here = &hellos[own as usize].settings;
     let Some(rank) = hellos.iter().position(|hello| hello.settings != *here) else { return Ok(()) };
@@ -36,7 +36,7 @@ fn same_settings(own: u32, hellos: &[CacheHello]) -> Result<()> {
     ))
 }
 
-/// Refuses ranks of one node of which each would keep other samples than the node's home for them.
+/// Refuses ranks of one node with different tiers, because they would keep different samples for the node.
 fn same_tiers(nodes: &[Vec<u32>], hellos: &[CacheHello]) -> Result<()> {
     for ranks in nodes {
         let first = &hellos[ranks[0] as usize].tiers;
@@ -52,7 +52,7 @@ fn same_tiers(nodes: &[Vec<u32>], hellos: &[CacheHello]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses nodes that have a directory together, each of which would take it for its own.
+/// Refuses nodes that share a directory, because each would use it as its own.
 fn own_directories(nodes: &[Vec<u32>], hellos: &[CacheHello]) -> Result<()> {
     let mut owners: HashMap<&str, usize> = HashMap::new();
     for (node, ranks) in nodes.iter().enumerate() {

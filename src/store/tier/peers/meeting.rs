@@ -1,6 +1,8 @@
-//! How the nodes of a job learn of one another, before the first epoch: all ranks meet on the cluster's own engine and
-//! tell what their nodes can keep, then where these listen, and then that they serve. From there on who keeps what is
-//! computed.
+//! The meeting of a job's nodes before the first epoch. All ranks exchange messages through the cluster's own engine.
+//!
+//! There are three exchanges: what each node can keep, where its server listens, and that it serves. Afterwards each
+//! rank computes the owner node of every sample alone. The meeting's secret determines the token of requests and the
+//! number of this start of the job, so that a restarted job never talks to its former self.
 
 use super::super::cache::NoForms;
 use super::super::convert::{FormChoice, FormDecision, FormJob, PACKED, most_bytes};
@@ -24,30 +26,30 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// How the ranks of a job meet, on the cluster's own engine.
+/// The exchange of messages between the ranks of a job, through the cluster's own engine.
 pub trait RankMeeting: Send + Sync {
-    /// Gives `payload` to all ranks, and waits for those of all. All ranks call it in the same order; `purpose` says
-    /// what for.
+    /// Sends `payload` to all ranks, and waits for the payloads of all. All ranks must call it in the same order.
+    /// `purpose` names the exchange.
     ///
     /// # Errors
-    /// Those of the engine: ranks are missing, or differ in what they ask for.
+    /// The errors of the engine: ranks are missing, or call it for different purposes.
     fn meet(&self, purpose: &str, payload: &[u8], rank: u32, world_size: u32) -> Result<RanksMet>;
 
-    /// The address to listen on, where this is one of so many nodes.
+    /// Returns the address to listen on, as one of `nodes` nodes.
     ///
     /// # Errors
-    /// [`Error::Config`] for `peers` where nothing says which, or other nodes cannot reach it.
+    /// [`Error::Config`] for `peers` if the address is unknown, or other nodes cannot reach it.
     fn listen(&self, nodes: usize) -> Result<SocketAddr>;
 }
 
-/// What all ranks know after a meeting.
+/// The result of a meeting, which all ranks have.
 #[derive(Debug, Clone)]
 pub struct RanksMet {
-    /// What each rank gave, by rank.
+    /// The payload of each rank, by rank.
     pub payloads: Vec<Vec<u8>>,
     /// The ranks of each node, ascending.
     pub nodes: Vec<Vec<u32>>,
-    /// Random bytes that the ranks of this meeting know and nobody else.
+    /// Random bytes that only the ranks of this meeting know.
     pub secret: [u8; 32],
 }
 
@@ -56,7 +58,7 @@ pub struct RanksMet {
 pub struct PeersOptions {
     /// How the ranks meet.
     pub meeting: Arc<dyn RankMeeting>,
-    /// Whether what travels between nodes is encrypted.
+    /// Whether traffic between nodes is encrypted.
     pub tls: bool,
 }
 
@@ -66,7 +68,7 @@ impl fmt::Debug for PeersOptions {
     }
 }
 
-/// A process among those that train together.
+/// The place of a process in the job.
 #[derive(Debug, Clone, Copy)]
 pub struct RankPlace {
     /// The process's rank.
@@ -75,21 +77,21 @@ pub struct RankPlace {
     pub world_size: u32,
 }
 
-/// What the ranks of a job have in common.
+/// The job, as all ranks configure it.
 pub struct SharedJob<'a> {
     /// The place of this process.
     pub place: RankPlace,
-    /// What epochs draw from.
+    /// The samples that epochs draw from.
     pub selection: &'a Selection,
-    /// What all ranks must have set alike, by name, so that they take different parts of the same batches.
+    /// The settings, by name, that must be equal on all ranks, so that they take different parts of the same batches.
     pub settings: Vec<(String, String)>,
 }
 
-/// What a process can keep for the job.
+/// The tiers of a process, as it describes them to the job.
 pub(in crate::tier) struct OwnTiers<'a> {
     /// The tiers in directories.
     pub tiers: &'a [&'a dyn CacheTier],
-    /// All tiers in words, as they were asked for.
+    /// All tiers in words, as the user configured them.
     pub asked: Vec<String>,
     /// The bytes of the node's memory that copies may take.
     pub memory: u64,
@@ -97,36 +99,36 @@ pub(in crate::tier) struct OwnTiers<'a> {
     pub directories: Vec<&'a Path>,
     /// The most reads in flight from other nodes.
     pub depth: usize,
-    /// The form in which the user wants copies to be kept, in the slowest tier.
+    /// The storage format that the user wants for copies in the slowest tier.
     pub form: FormChoice,
-    /// Why copies are not brought to another form.
+    /// Why copies are not converted to another storage format.
     pub no_forms: Option<NoForms>,
 }
 
-/// What a rank tells of its node's cache.
+/// A rank's message about its node's cache.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct CacheHello {
-    /// What all ranks must have set alike, by name; first of all the dataset.
+    /// The settings that must be equal on all ranks, by name. The dataset is the first.
     pub settings: Vec<(String, String)>,
-    /// The tiers as they were asked for, which all ranks of a node must have alike.
+    /// The configured tiers, which must be equal on all ranks of a node.
     pub tiers: Vec<String>,
     host: String,
-    /// The directories, by which nodes are found that have one together.
+    /// The identities of the directories, to find nodes that share one.
     pub directories: Vec<String>,
-    /// The bytes that the node's tiers have room for.
+    /// The bytes of room in the node's tiers.
     capacity: u64,
-    /// Bytes of these that are in the memory of the node's first rank.
+    /// The part of these bytes in the memory of the node's first rank.
     memory: u64,
-    /// The number of samples that are there already.
+    /// The number of samples that are kept already.
     held: u64,
-    /// The versions of some of the dataset's files, by which nodes that see different files are found.
+    /// The versions of some of the dataset's files, to find nodes that see different files.
     files: Vec<Option<u64>>,
-    /// Whether its copies are not brought to another form.
+    /// Whether its copies are not converted to another storage format.
     #[serde(default)]
     no_forms: bool,
 }
 
-/// Where a rank's node listens, told by its first rank; or why it does not.
+/// A message about a node's server from its first rank: its address, or why it does not listen.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct EndpointHello {
     address: Option<SocketAddr>,
@@ -134,11 +136,11 @@ struct EndpointHello {
     error: Option<String>,
 }
 
-/// Another node, or this one, as all know it.
+/// A node of the job, as all nodes know it.
 #[derive(Debug, Clone)]
 pub(in crate::tier) struct PeerNode {
     pub name: String,
-    /// Where its server listens.
+    /// The address and the certificate of its server.
     pub peer: Peer,
     /// Whether it had samples of the dataset when the job began.
     pub had_samples: bool,
@@ -146,23 +148,23 @@ pub(in crate::tier) struct PeerNode {
     pub has_memory: bool,
 }
 
-/// The nodes of a job and the homes of all samples among them.
+/// The peer network: the nodes of a job, and the owner nodes of all samples.
 pub(in crate::tier) struct PeerMesh {
     pub nodes: Vec<PeerNode>,
     /// The node of this process.
     pub own: usize,
-    /// Whether this process is the first of its node, which serves the others.
+    /// Whether this process is the first of its node, which runs the server.
     pub is_first: bool,
     pub homes: Arc<Placement>,
-    /// The form that all nodes bring their copies to.
+    /// The storage format that all nodes convert their copies to.
     pub form: FormDecision,
-    /// Whether nodes see files of different versions, as if each had a copy of the dataset.
+    /// Whether nodes see different versions of files, as if each had its own copy of the dataset.
     pub files_differ: bool,
     pub dataset: SharedDataset,
     pub token: Token,
     /// The node of each rank.
     pub node_of_rank: Vec<u32>,
-    /// What serves the other nodes, in the first process of this one.
+    /// The server for the other nodes, in the first process of this node.
     pub server: Option<Server>,
     /// Whether training waits for reads from this node's own drives or memory.
     pub own_reads_wait: Arc<AtomicBool>,
@@ -170,11 +172,11 @@ pub(in crate::tier) struct PeerMesh {
 }
 
 impl PeerMesh {
-    /// Meets all ranks; `None` where all are on one node.
+    /// Meets all ranks; `None` if all are on one node.
     ///
     /// # Errors
-    /// Those of [`RankMeeting`]; [`Error::Config`] for ranks with different datasets or settings, for nodes that have a
-    /// directory together, and in all ranks where a node cannot listen.
+    /// Those of [`RankMeeting`]; [`Error::Config`] for ranks with different datasets or settings, for nodes that share
+    /// a directory, and on all ranks if a node cannot listen.
     pub(in crate::tier) fn meet(
         options: &PeersOptions,
         index: &DatasetIndex,
@@ -186,7 +188,7 @@ impl PeerMesh {
             true => usable(tier.parts().capacity()),
             false => tier.stats().held_bytes,
         };
-        // A part of each block of memory is too short for another sample.
+        // The end of each block of memory is too short for another sample.
         let (memory, depth) = (own.memory - own.memory / 32, own.depth);
         let mut settings = job.settings.clone();
         settings.push(("tls of peers".into(), options.tls.to_string()));
@@ -255,14 +257,14 @@ impl PeerMesh {
             true => u64::from(index.extent(sample).length),
             false => 0,
         };
-        // All nodes decide this alike, from what they have told each other.
+        // All nodes decide alike, from the same messages.
         let cannot = NoForms { why: "another node cannot, or gains nothing by it", is_impossible: true };
         let no_forms = no_forms.or_else(|| hellos.iter().any(|hello| hello.no_forms).then_some(cannot));
         let most: u64 = (0..index.len()).map(|sample| bytes_of(sample, Some(MadeForm::Packed))).sum();
         let form = FormJob {
             choice,
             no_forms,
-            // Homes are dealt by the most bytes that each sample may take.
+            // Owner nodes are assigned by the most bytes that each sample may take.
             used: (most as f64 / PACKED) as u64,
             room: shares.iter().map(|share| share.capacity).sum(),
             stays: true,
@@ -291,10 +293,10 @@ impl PeerMesh {
         }))
     }
 
-    /// Waits until all nodes serve what they keep, so that nobody is refused because another node is not that far.
+    /// Waits until all nodes serve their caches, so that none is refused because another node is not ready.
     ///
     /// # Errors
-    /// Those of [`RankMeeting::meet`]; [`Error::Config`] where ranks have computed different homes.
+    /// Those of [`RankMeeting::meet`]; [`Error::Config`] if ranks have computed different owner nodes.
     pub(in crate::tier) fn wait_for_all(&self, options: &PeersOptions, place: RankPlace) -> Result<()> {
         let (computed, _) = gather::<u64>(options, "all nodes serve", &self.homes.digest(), place)?;
         match computed.iter().position(|homes| *homes != self.homes.digest()) {
@@ -311,13 +313,13 @@ impl PeerMesh {
     }
 }
 
-/// The bytes of samples that fit into so much room: the rest is what segments need beside them, and the ends of those
-/// that are not filled.
+/// Returns the bytes of samples that fit into this capacity. The rest is for the tables of segments, and for the unused
+/// ends of segments.
 fn usable(capacity: u64) -> u64 {
     capacity - capacity / 128
 }
 
-/// Starts the node's server. What keeps it from that is told to all.
+/// Starts the node's server. If that fails, the reason goes to all nodes.
 fn start(
     options: &PeersOptions,
     met: &RanksMet,
@@ -332,7 +334,7 @@ fn start(
         let pin = tls.as_ref().map(|tls| tls.pin().0);
         let own_reads_wait = own_reads_wait.clone();
         let usual = ServerOptions::new(listen, token.clone());
-        // Some of the largest samples fit at a time.
+        // A few of the largest samples must fit at a time.
         let least = 8 * index.largest() as usize;
         let (buffers, bytes_under_way) = (usual.buffers.max(least), usual.bytes_under_way.max(least));
         let notices = index.notices().clone();
@@ -351,10 +353,10 @@ fn start(
     })
 }
 
-/// Meets all ranks, each of which gives a document.
+/// Meets all ranks; each sends a document.
 ///
 /// # Errors
-/// Those of [`RankMeeting::meet`]; [`Error::Config`] where a rank gave something else.
+/// Those of [`RankMeeting::meet`]; [`Error::Config`] if a rank sent something else.
 pub fn gather<Document: Serialize + DeserializeOwned>(
     options: &PeersOptions,
     purpose: &str,
@@ -384,8 +386,8 @@ pub fn gather<Document: Serialize + DeserializeOwned>(
     Ok((documents, met))
 }
 
-/// The names of nodes, by which they are known also after a restart: their hosts', numbered where several nodes are on
-/// one.
+/// Returns the names of nodes, which stay the same after a restart: the names of their hosts, with a number if several
+/// nodes are on one host.
 pub fn names<'a>(hosts: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut seen: HashMap<&str, u32> = HashMap::new();
     let name = |host| {
@@ -399,7 +401,7 @@ pub fn names<'a>(hosts: impl Iterator<Item = &'a str>) -> Vec<String> {
 /// The number of files whose versions the nodes compare.
 const COMPARED: u64 = 32;
 
-/// The versions that some of the dataset's files have now.
+/// Returns the current versions of some of the dataset's files.
 fn some_files(index: &DatasetIndex) -> Vec<Option<u64>> {
     let samples =
         (0..COMPARED.min(index.len())).map(|number| number * index.len() / COMPARED.min(index.len()));
@@ -407,7 +409,7 @@ fn some_files(index: &DatasetIndex) -> Vec<Option<u64>> {
     samples.map(version).collect()
 }
 
-/// Tells that nodes see different files.
+/// Warns that nodes see different files.
 fn warn_of_different_files(index: &DatasetIndex) {
     index.notices().warn_once(("peers", "files"), || {
         "the nodes see the dataset's files with different times or inode numbers, as if each had a copy of its own: \
@@ -417,7 +419,7 @@ fn warn_of_different_files(index: &DatasetIndex) {
     });
 }
 
-/// What tells a directory from all others, on any node; `None` where it is gone.
+/// Returns the identity of a directory, which is unique across all nodes; `None` if it was removed.
 fn identity(directory: &Path) -> Option<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let found = std::fs::metadata(directory).ok()?;

@@ -1,18 +1,26 @@
-//! The tier that is the caches of the job's other nodes: each sample has a home, the node that keeps it for all.
+//! The tier that stands for the caches of the job's other nodes. Each sample has an owner node (`home`), which keeps it
+//! for all.
 //!
-//! Which node that is follows from the nodes' names and capacities alone, so nobody asks and nobody tells. Whoever
-//! reads a sample from the source pushes it to its home, and later epochs read it there. What is not there, or does not
-//! come in time, is read from the source, and counted.
+//! The owner node follows from the nodes' names and capacities alone, so no messages about samples are needed. A rank
+//! that reads a sample from the source pushes it to its owner node, without waiting for that. Later epochs read it
+//! there. A sample that is not there, or does not arrive in time, is read from the source, and counted.
 //!
 //! ```text
-//! home is this node     ─► its own tiers keep it
-//! home is another node  ─► read there, and where that fails from the source, and then pushed there
-//! no home               ─► the source: no node has room for it
+//! this node owns it     ─► its own tiers keep it
+//! another node owns it  ─► read there; if that fails, read from the source, and pushed there if it has no copy
+//! no node owns it       ─► read from the source: no node has room for it
 //! ```
 //!
-//! Whether a copy is of the version that its file has now is asked once a run, by the rank that uses it first: of
-//! shards it is known when the index is opened, other files are looked at. The home learns of it with the request, and
-//! serves in later epochs what was confirmed in this run.
+//! In its first epoch, an owner node that began without samples is not asked.
+//!
+//! A run checks once whether a copy is of the current version of its file. For shards that is known when the index is
+//! opened. Other files are queried by the rank that uses a sample first. The request has that version, and the owner
+//! node compares it. In later epochs no rank queries files: the owner node serves the copies that were confirmed in
+//! this run. For other copies it asks the requester for the version.
+//!
+//! The ranks of a node share its server, which its first rank runs, and which has all of the node's memory for copies
+//! (`Ram`). A node whose directory has room for the whole dataset also keeps copies of the samples that it gets from
+//! others.
 
 mod agreement;
 mod meeting;
@@ -39,13 +47,14 @@ use reader::PeersReader;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The number of stale copies of peers from which on it is said that nodes may see different files.
+/// The number of stale copies of peers above which a warning says that nodes may see different files.
 const MANY_STALE: u64 = 64;
 
-/// The most connections to a node for reads; of many nodes, each has fewer reads in flight.
+/// The most connections to a node for reads. With many nodes, each has fewer reads in flight.
 const MOST_CONNECTIONS: usize = 4;
 
-/// The connections to each of so many nodes for reads, of which `depth` are in flight at most. Pushes have one more.
+/// Returns the number of connections for reads to each of `nodes` nodes, with `depth` reads in flight in total. Pushes
+/// use one more.
 fn read_connections(depth: usize, nodes: usize) -> usize {
     (depth / nodes).clamp(1, MOST_CONNECTIONS)
 }
@@ -53,33 +62,33 @@ fn read_connections(depth: usize, nodes: usize) -> usize {
 /// The caches of the job's other nodes.
 pub(super) struct OtherNodes(Arc<PeersShared>);
 
-/// What the tier and its readers share.
+/// State shared by the tier and its readers.
 struct PeersShared {
     index: Arc<DatasetIndex>,
     mesh: Arc<PeerMesh>,
     verify: Verify,
     /// The most reads in flight.
     depth: usize,
-    /// Whether the versions of loose files are asked for before their copies are used, in this epoch.
+    /// Whether the versions of loose files are queried before their copies are used, in this epoch.
     looks: AtomicBool,
-    /// Whether homes are asked that had nothing when the job began.
+    /// Whether to ask owner nodes that had no samples when the job began.
     asks_all: AtomicBool,
     state: Mutex<PeersState>,
 }
 
 #[derive(Default)]
 struct PeersState {
-    /// The epochs that have begun, and whether the first of them began with its first step.
+    /// The number of epochs that have begun. `first_was_whole` says whether the first one began at its first step.
     epochs: u32,
     first_was_whole: bool,
-    /// Who pushes, once there is a reader.
+    /// Pushes samples, once there is a reader.
     pusher: Option<PeerPusher>,
-    /// What was counted with former readers.
+    /// The statistics of former readers.
     former: Arc<[PeerStats]>,
 }
 
 impl OtherNodes {
-    /// The tier of the nodes that have met. It has `depth` reads in flight at most.
+    /// Makes the tier of the nodes that have met, with up to `depth` reads in flight.
     pub(super) fn new(index: &Arc<DatasetIndex>, mesh: Arc<PeerMesh>, verify: Verify, depth: usize) -> Self {
         Self(Arc::new(PeersShared {
             index: index.clone(),
@@ -98,23 +107,25 @@ impl PeersShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The node whose server keeps a sample for this process; `None` where this process's own tiers do, or nobody.
+    /// Returns the node whose server keeps a sample for this process; `None` if this process's own tiers keep it, or no
+    /// node does.
     fn home(&self, sample: u64) -> Option<usize> {
         self.mesh.homes.home(sample).filter(|&home| home != self.mesh.own || self.asks_own())
     }
 
-    /// Whether this process reads from its own node's server: some of the room is in another process's memory.
+    /// Returns whether this process reads from its own node's server, because some of the room is in another process's
+    /// memory.
     fn asks_own(&self) -> bool {
         !self.mesh.is_first && self.mesh.nodes[self.mesh.own].has_memory
     }
 
-    /// What was asked of each node, and what came of it.
+    /// Returns the statistics of requests to each node.
     fn stats(&self) -> Vec<PeerStats> {
         let (pusher, former) = self.counting();
         sum(&former, pusher.map(|pusher| pusher.stats()).unwrap_or_default())
     }
 
-    /// What was asked of all nodes, and what came of it.
+    /// Returns the counters of requests to all nodes together.
     fn counts(&self) -> PeerCounts {
         let (pusher, former) = self.counting();
         let mut all = pusher.map(|pusher| pusher.counts()).unwrap_or_default();
@@ -122,13 +133,13 @@ impl PeersShared {
         all
     }
 
-    /// Those who know what was asked: of a thousand nodes that is too much to be copied while others wait.
+    /// Returns the holders of the statistics. With a thousand nodes, reading those takes too long to keep the lock.
     fn counting(&self) -> (Option<PeerPusher>, Arc<[PeerStats]>) {
         let state = self.state();
         (state.pusher.clone(), state.former.clone())
     }
 
-    /// Opens an engine, whose answers call `on_ready`.
+    /// Opens a transfer. Its answers call `on_ready`.
     fn open(&self, on_ready: crate::io::Waker) -> Result<HttpTransfer> {
         let peers: Vec<Peer> = self.mesh.nodes.iter().map(|node| node.peer).collect();
         let options = HttpOptions {
@@ -146,7 +157,7 @@ impl PeersShared {
     }
 }
 
-/// The counters of former and of present engines for the same nodes; all else is of the present ones.
+/// Adds the counters of former transfers to those of the current one. All other values are the current ones.
 fn sum(former: &[PeerStats], mut now: Vec<PeerStats>) -> Vec<PeerStats> {
     if now.is_empty() {
         return former.to_vec();
@@ -200,14 +211,14 @@ impl CacheTier for OtherNodes {
         if pusher.is_some_and(push) { Offer::Taken } else { Offer::Busy }
     }
 
-    /// The home learns of it with the request.
+    /// Does nothing: the owner node receives the version with the request.
     fn confirm(&self, _sample: u64, _location: &Location) {}
 
     fn outdate(&self, _sample: u64, _location: &Location) {}
 
     fn damaged(&self, _sample: u64, _location: Location, _why: CopyFault) {}
 
-    /// What was pushed; the room is the other nodes'.
+    /// Returns the counters of pushes. The room is that of the other nodes.
     fn stats(&self) -> CopyStats {
         let counts = self.0.counts();
         CopyStats {
@@ -234,7 +245,7 @@ impl NodesTier for OtherNodes {
         self.0.mesh.homes.home(sample) != Some(self.0.mesh.own) || self.0.asks_own()
     }
 
-    /// Whether any other node has room for it.
+    /// Returns whether any other node has room for it.
     fn wants(&self, sample: u64) -> bool {
         self.0.home(sample).is_some()
     }
@@ -246,11 +257,12 @@ impl NodesTier for OtherNodes {
         if state.epochs == 1 {
             state.first_was_whole = first_step == 0;
         }
-        // By then each sample's version has been asked for in this run, by one rank or another.
+        // After the first whole epoch, each sample's version has been queried in this run, by one rank or another.
         let looked = if state.first_was_whole { 1 } else { 2 };
         let looks = state.epochs <= looked || shared.mesh.files_differ;
         shared.looks.store(shared.verify != Verify::Never && looks, Relaxed);
-        // In its first epoch, a home that had nothing has nothing of what is used for the first time.
+        // In the first epoch, an owner node that began without samples has no copy of a sample that is used for the
+        // first time.
         let comes_again = schedule.order().repeats() > 1 || schedule.order().selection().repeats();
         shared.asks_all.store(state.epochs > 1 || first_step > 0 || comes_again, Relaxed);
         if let Some(pusher) = &state.pusher {
@@ -267,7 +279,7 @@ impl NodesTier for OtherNodes {
 }
 
 impl OtherNodes {
-    /// Tells where most of what other nodes keep is of other versions than this one sees.
+    /// Warns if most copies on other nodes are of other versions than this node sees.
     fn warn_of_stale_copies(&self) {
         let PeerCounts { reads, stale, .. } = self.0.counts();
         if stale > MANY_STALE && 2 * stale > reads {

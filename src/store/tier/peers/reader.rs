@@ -9,7 +9,8 @@ use base::error::{Error, Result};
 use base::names::NamedValue;
 use std::sync::Arc;
 
-/// A reader of samples that other nodes keep. An extent's file is the node's number, its offset the sample's.
+/// A reader of samples that other nodes keep. The file of an extent is the node's number, and its offset is the
+/// sample's number.
 pub(super) struct PeersReader {
     shared: Arc<PeersShared>,
     transfer: HttpTransfer,
@@ -22,7 +23,7 @@ impl PeersReader {
         Self { shared, transfer, answers: Vec::new(), stats: ReadStats::default() }
     }
 
-    /// Passes on the answers that were taken.
+    /// Turns the answers that were taken into completions.
     fn pass_on(&mut self, out: &mut Vec<Completion>) {
         let mut answers = std::mem::take(&mut self.answers);
         for PeerAnswer { token, peer, result, slot } in answers.drain(..) {
@@ -60,7 +61,7 @@ impl Reader for PeersReader {
 
     fn submit(&mut self, ReadRequest { token, extent, slot, version, .. }: ReadRequest) {
         let (peer, sample, length) = (extent.file.0 as usize, extent.offset, extent.length);
-        // A node gives a copy in the form that it has.
+        // A node gives a copy in the storage format that it has.
         let most = most_bytes(length).min(u32::try_from(slot.capacity()).unwrap_or(u32::MAX));
         self.stats.reads += 1;
         self.transfer.post(PeerRead { token, peer, sample, length, most, version, slot });

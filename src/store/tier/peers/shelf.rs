@@ -1,4 +1,4 @@
-//! What this node's own tiers keep, as its server gives it to other nodes and takes it from them.
+//! The served cache: gives the copies in this node's own tiers to other nodes, and takes samples that they push.
 
 use super::super::cache::{Cache, TierPlace};
 use super::super::copies::{CopyFault, Location, Offer};
@@ -7,14 +7,14 @@ use data::dataset::FileVersion;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// How long what was pushed may wait for more, while somebody asks for it in vain: so no segment is published for each
-/// sample.
+/// How long pushed samples wait for further ones, before a request for a sample that is not found publishes them. So
+/// not every sample gets its own segment.
 const SEAL_AFTER: Duration = Duration::from_secs(1);
 
-/// The shelf of a cache. It does not keep the cache alive.
+/// The [`Shelf`] of a cache. It does not keep the cache alive.
 pub(in crate::tier) struct CacheShelf {
     cache: Weak<Cache>,
-    /// The moment since which samples were pushed that may not have been published yet.
+    /// The time since which pushed samples may be unpublished.
     waiting: Mutex<Option<Instant>>,
 }
 
@@ -23,7 +23,7 @@ impl CacheShelf {
         Self { cache: Arc::downgrade(cache), waiting: Mutex::default() }
     }
 
-    /// Has pushed samples published that have waited long enough.
+    /// Publishes pushed samples that have waited long enough.
     fn publish(&self, cache: &Cache) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.is_some_and(|since| since.elapsed() >= SEAL_AFTER) {
@@ -33,7 +33,7 @@ impl CacheShelf {
     }
 }
 
-/// The copies of a sample in the tiers of this node.
+/// Returns the copies of a sample in the tiers of this node.
 fn copies(cache: &Cache, sample: u64) -> impl Iterator<Item = (TierPlace, Location)> {
     let local = cache.local_tiers().map(|(place, _)| place);
     local.filter_map(move |place| Some((place, cache.tier(place).locate(sample)?)))
@@ -50,7 +50,7 @@ impl Shelf for CacheShelf {
             let (Some(crc), Some(copied)) = (location.crc, location.version) else { continue };
             match version {
                 Some(version) if version != copied => {
-                    // What was checked in this run stays until the next, as it does without other nodes.
+                    // A copy that this run has verified stays until the next run, as it does without other nodes.
                     if !location.checked {
                         tier.outdate(sample, &location);
                     }

@@ -1,20 +1,21 @@
-//! How many sockets a process needs to share its cache with a job's other nodes, and that it may open them.
+//! Computes how many sockets a process needs to share its cache with a job's other nodes, and raises the limit for
+//! them.
 
 use super::read_connections;
 use crate::peers::allow_open_files;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The files that training has open beside: shards, segments, libraries and the framework's own.
+/// Other files that training has open: shards, segments, libraries and the framework's own.
 const FILES_BESIDE: u64 = 512;
 
-/// The connections to a server beyond those that the job needs, for strangers. Each rank that gives up a read opens a
-/// new connection before the server has done with the old one, so that it may have twice as many for a while.
+/// Additional connections to a server, for clients without the token. The job's own connections may double for a while:
+/// a rank that abandons a read opens a new connection before the server has closed the old one.
 const CONNECTIONS_BESIDE: u64 = 64;
 
-/// What the loaders of this process need together.
+/// The sockets of all loaders of this process.
 static PROMISED: AtomicU64 = AtomicU64::new(0);
 
-/// The sockets that a loader was promised, until it is dropped.
+/// The sockets that are reserved for a loader, until dropped.
 #[derive(Debug)]
 pub(in crate::tier) struct PromisedSockets(u64);
 
@@ -24,38 +25,38 @@ impl Drop for PromisedSockets {
     }
 }
 
-/// What a loader gets of the sockets that it needs.
+/// The result of reserving sockets.
 #[derive(Debug)]
 pub(super) struct ProvidedSockets {
     pub promise: PromisedSockets,
-    /// The most connections that the server is to have.
+    /// The most connections of the server.
     pub connections: usize,
-    /// What to tell the user where the system does not allow so many.
+    /// The warning for the user, if the system does not allow enough.
     pub warning: Option<String>,
 }
 
-/// The sockets of a loader at most.
+/// The most sockets of a loader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SocketNeeds {
-    /// To other nodes' servers.
+    /// Connections to other nodes' servers.
     asking: u64,
-    /// Of other nodes' ranks to the server of this process, if it has one.
+    /// Connections of ranks to the server of this process, if it has one.
     serving: u64,
 }
 
 impl SocketNeeds {
-    /// Those of a process, where each has `depth` reads in flight.
+    /// Computes the needs of a process, if each process has `depth` reads in flight.
     pub(super) fn new(nodes: &[Vec<u32>], serves: bool, depth: usize) -> Self {
-        // Pushes have a connection of their own.
+        // Pushes have a separate connection.
         let each = read_connections(depth, nodes.len()) as u64 + 1;
         let ranks: usize = nodes.iter().map(Vec::len).sum();
-        // Ranks ask the server of their own node, too, where that has memory.
+        // Ranks also read from the server of their own node, if it keeps copies in memory.
         let asking = nodes.len() as u64 * each;
         let serving = if serves { ranks as u64 * each } else { 0 };
         Self { asking, serving }
     }
 
-    /// Has the process allowed to open them, beside those of its other loaders.
+    /// Raises the limit on open files for these sockets, in addition to those of the process's other loaders.
     pub(super) fn provide(self) -> ProvidedSockets {
         let promise = PromisedSockets(self.asking + self.serving + CONNECTIONS_BESIDE);
         let wanted = PROMISED.fetch_add(promise.0, Relaxed) + promise.0 + FILES_BESIDE;
@@ -97,7 +98,7 @@ mod tests {
             SocketNeeds { asking: 1 << 40, serving: 1 << 40 }.provide();
         assert!(connections > 0 && connections < 1 << 40, "{connections}");
         assert!(warning.is_some_and(|warning| warning.contains("raise the hard limit")));
-        // As long as that loader is there, others count its sockets, too.
+        // While that loader exists, others count its sockets, too.
         let second = || SocketNeeds { asking: 1, serving: 1 }.provide();
         assert!(second().warning.is_some());
         drop(promise);

@@ -1,4 +1,4 @@
-//! The homes of samples: balance, movement, and that they are what was promised.
+//! Tests of the owner nodes of samples: balance, movement, and a fixed result that must not change.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn total() -> u64 {
     (0..SAMPLES).map(size).sum()
 }
 
-/// Nodes with these parts of `all` bytes.
+/// Makes nodes with these parts of `all` bytes.
 fn nodes(all: u64, parts: &[u64]) -> Vec<NodeShare> {
     let sum: u64 = parts.iter().sum();
     let share = |(number, part)| NodeShare { name: format!("n{number:03}"), capacity: all / sum * part };
@@ -28,7 +28,7 @@ fn homes(nodes: &[NodeShare]) -> Vec<Option<usize>> {
     (0..SAMPLES).map(|sample| placement.home(sample)).collect()
 }
 
-/// The bytes that each node is given.
+/// Returns the bytes that each node owns.
 fn held(homes: &[Option<usize>], nodes: usize) -> Vec<u64> {
     let mut held = vec![0; nodes];
     for (sample, home) in (0..).zip(homes) {
@@ -58,7 +58,7 @@ fn nodes_that_hold_the_dataset_leave_no_sample_without_a_home() {
         let homes = homes(&nodes);
         assert!(homes.iter().all(Option::is_some), "{case}");
         for (node, held) in nodes.iter().zip(held(&homes, nodes.len())) {
-            // A slot is a sample here.
+            // A slot is one sample here.
             assert!(held < node.capacity + 2 * MEAN, "{case}: {held} at {node:?}");
         }
     }
@@ -70,7 +70,7 @@ fn nodes_that_are_too_small_are_filled_and_never_overfilled() {
         let nodes = nodes(total() / 100 * percent, &parts);
         for (node, held) in nodes.iter().zip(held(&homes(&nodes), nodes.len())) {
             let case = format!("seed {seed}, {} nodes, {percent} %: {held} at {node:?}", nodes.len());
-            // The last few slots find room with nobody.
+            // The last few slots go to the virtual bidder.
             assert!(held <= node.capacity && held + 20 * MEAN >= node.capacity, "{case}");
         }
     }
@@ -101,7 +101,7 @@ fn with_room_a_node_that_comes_or_goes_takes_its_own_samples_along_and_no_others
             let after = after.map(|node| node + usize::from(node >= gone));
             assert!(*before == after || *before == Some(gone), "seed {seed}, sample {sample}");
         }
-        // One that grows takes samples, and one that shrinks gives some away.
+        // A node that grows gains samples, and moves no others.
         let mut grown = all.clone();
         grown[gone].capacity += grown[gone].capacity / 2;
         for (sample, (before, after)) in before.iter().zip(homes(&grown)).enumerate() {

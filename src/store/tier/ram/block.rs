@@ -1,4 +1,4 @@
-//! Blocks of memory, and room for samples in them.
+//! Blocks of memory, and places for samples in them.
 
 use super::super::catalog::{SegmentIndex, SegmentRow};
 use base::crc::checksum;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 /// A block of memory.
 pub(super) struct RamBlock {
-    /// Bytes that the catalog knows never change.
+    /// The bytes. Those that the catalog has entered never change.
     pub(super) memory: RwLock<Slot>,
     /// The samples that were copied to it.
     pub(super) samples: Mutex<Vec<u64>>,
@@ -26,23 +26,23 @@ impl RamBlock {
     }
 }
 
-/// What the samples of a block have in common: their group, and the form that they were brought to.
+/// The common properties of a block's samples: their group, and the storage format of the last attempt to convert them.
 pub(super) type BlockKind = (u64, FileForm);
 
 /// A block that is being filled.
 pub(super) struct OpenBlock {
     pub(super) segment: SegmentIndex,
     pub(super) block: Arc<RamBlock>,
-    /// The bytes that are used.
+    /// The number of bytes in use.
     pub(super) used: usize,
-    /// Whether nothing came since the end of an epoch: most likely nothing more will.
+    /// Whether no sample was added since the end of an epoch. Most likely none will be.
     pub(super) rested: bool,
-    /// How many of its samples are known to have no other form.
+    /// The number of its samples that are known to have no other storage format.
     pub(super) unconvertible: u64,
 }
 
 impl OpenBlock {
-    /// Takes the next `length` bytes.
+    /// Reserves the next `length` bytes.
     pub(super) fn take(&mut self, length: usize) -> MemoryPlace {
         let place = MemoryPlace { segment: self.segment, block: self.block.clone(), offset: self.used };
         self.used += length;
@@ -51,7 +51,7 @@ impl OpenBlock {
     }
 }
 
-/// Room for a sample.
+/// A place for a sample.
 pub(super) struct MemoryPlace {
     pub(super) segment: SegmentIndex,
     pub(super) block: Arc<RamBlock>,
@@ -59,7 +59,7 @@ pub(super) struct MemoryPlace {
 }
 
 impl MemoryPlace {
-    /// Copies a sample in this form there, and returns the row that says so.
+    /// Copies a sample in this storage format to the place. Returns its row.
     pub(super) fn fill(
         &self,
         (sample, version): (u64, FileVersion),
@@ -71,7 +71,7 @@ impl MemoryPlace {
         drop(slot);
         self.block.samples().push(sample);
         let (offset, length) = (self.offset as u32, bytes.len() as u32);
-        // Nobody reads parts of what is in memory.
+        // Parts of copies in memory are never read alone.
         let outline = RawOutline::default();
         SegmentRow { sample, version, offset, length, crc: checksum(bytes), form, tried, outline }
     }

@@ -1,5 +1,4 @@
-//! A block whose samples are brought to another form: their new bytes go into blocks of that form, and the block is
-//! freed.
+//! Converts a block: the new bytes of its samples go into blocks of the new storage format, and the block is freed.
 
 use super::super::catalog::SegmentIndex;
 use super::super::convert::{Conversion, ConversionResult, form_of_record};
@@ -12,7 +11,7 @@ use pixels::decode::FileForm;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
-/// A sample in its new form.
+/// A sample in its new storage format.
 struct MadeSample {
     sample: u64,
     version: FileVersion,
@@ -20,17 +19,17 @@ struct MadeSample {
     bytes: Vec<u8>,
 }
 
-/// A block whose samples are to be brought to another form.
+/// A block whose samples must be converted.
 struct ChosenBlock {
     segment: SegmentIndex,
     group: u64,
     block: Arc<RamBlock>,
-    /// Its place among the blocks that are being filled, where it was one of them.
+    /// Its entry among the open blocks, if it was one of them.
     open: Option<OpenBlock>,
 }
 
 impl ConvertibleTier for RamShared {
-    /// Brings the samples of one block to another form, unless all have been.
+    /// Converts the samples of one block, unless that was tried for all of them.
     fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
         let form = conversion.form.into();
         let Some(ChosenBlock { segment, group, block, open }) = self.unconverted(form) else {
@@ -41,7 +40,7 @@ impl ConvertibleTier for RamShared {
         let kept = (made.len() - formed) as u64;
         let counted = open.as_ref().map_or(0, |open| open.unconvertible);
         if formed == 0 {
-            // The block is as good as it can be, and may have room for more.
+            // No sample of the block can be converted, but the block may have room for more.
             self.catalog_mut().set_tried(segment, form);
             count(&self.counters.unconvertible_samples, kept.saturating_sub(counted));
             if let Some(open) = open {
@@ -51,7 +50,7 @@ impl ConvertibleTier for RamShared {
             return ConversionResult::Some;
         }
         for sample in &made {
-            // What has no room beside its former bytes stays as it is, with all that follow.
+            // If there is no room for a sample alongside its former bytes, it stays as it is, with all that follow.
             if self.put(segment, (group, form), sample).is_err() {
                 return ConversionResult::NotNow;
             }
@@ -62,16 +61,17 @@ impl ConvertibleTier for RamShared {
         ConversionResult::Some
     }
 
-    /// What is made of a block goes into others.
+    /// Reserves nothing: converted samples go into other blocks.
     fn leave_spare(&self, _wanted: bool) -> bool {
         true
     }
 }
 
 impl RamShared {
-    /// A block that has samples which were not brought to this form: one that is not being filled any more, else one
-    /// that is half full or, where memory is left, that nothing came to since an epoch ended. Such a block is not
-    /// filled any more from here on. Each class of samples has blocks of its own, so that most never become full.
+    /// Chooses a block with samples whose conversion to this storage format was not tried. A block that is not being
+    /// filled any more comes first. Otherwise it is one that is half full or, if memory is left, one that got no sample
+    /// since an epoch ended. Such a block is not filled any more from then on. Each class of samples has separate
+    /// blocks, so most never become full.
     fn unconverted(&self, form: FileForm) -> Option<ChosenBlock> {
         let mut filling = self.filling();
         let waiting: Vec<_> = self.catalog().live().filter(|(_, segment)| segment.tried < form).collect();
@@ -91,7 +91,7 @@ impl RamShared {
         Some(ChosenBlock { segment, group, block: blocks.get(&segment)?.clone(), open })
     }
 
-    /// The samples of a block in another form; `None` where it is over or a sample is damaged.
+    /// Converts the samples of a block; `None` if the thread must stop or a sample is damaged.
     fn make(
         &self,
         segment: SegmentIndex,
@@ -124,8 +124,8 @@ impl RamShared {
         Some(all)
     }
 
-    /// Enters a sample in its new form in place of its copy in the block `former`. Where it has left the block
-    /// meanwhile, nothing is entered.
+    /// Enters a converted sample in place of its copy in the block `former`. Enters nothing if the sample has left that
+    /// block.
     fn put(
         &self,
         former: SegmentIndex,

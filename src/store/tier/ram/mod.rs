@@ -1,9 +1,9 @@
-//! The tier in memory: samples kept in blocks of arenas of huge pages, for this process alone.
+//! The tier in memory: samples in blocks of arenas of huge pages, for this process alone.
 //!
-//! A block holds samples of one group, one after another, and all blocks are equally long, so that a group that leaves
-//! makes room for any other. A sample's bytes are copied in when it is offered and out when it is read, so that no slot
-//! and no reader ever points into a block. The catalog that the store on a drive has, too, says what is where; a block
-//! is a segment to it. Arenas are made as they are needed, and stay.
+//! A block holds samples of one group, one after another. All blocks have the same length, so that the memory of a
+//! group that leaves suits any other. A sample's bytes are copied in when it is offered and copied out when it is read,
+//! so that no slot and no reader ever points into a block. The catalog, which the store on a drive uses too, has the
+//! locations; for it, a block is a segment. Arenas are made as they are needed, and stay.
 
 mod block;
 mod convert;
@@ -25,26 +25,26 @@ use reader::RamReader;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// The bytes of a huge page, of which arenas are multiples.
+/// The bytes of a huge page. Arenas are multiples of it.
 const HUGE_PAGE: u64 = 2 << 20;
 
 /// The bytes of an arena, unless a block is larger.
 const ARENA: u64 = 64 << 20;
 
-/// The number of blocks that a large tier has: each group fills one of its own.
+/// The number of blocks of a large tier. Each group fills separate blocks.
 const BLOCKS: u64 = 2048;
 
 /// The number of samples that a block has room for.
 const SAMPLES_OF_BLOCK: u64 = 16;
 
-/// The most blocks of a group that are being filled: the end of one that is too short for a sample waits for a smaller
-/// one. With a single block some 3 % of the memory would be lost to such ends.
+/// The most open blocks of a group. The end of a block that is too short for one sample waits for a smaller one. With a
+/// single open block, some 3 % of the memory would be lost to such ends.
 const OPEN_BLOCKS: usize = 8;
 
 /// The samples of one dataset that a process keeps in memory.
 pub(crate) struct Ram(Arc<RamShared>);
 
-/// What the tier and its readers share.
+/// State shared by the tier and its readers.
 struct RamShared {
     index: Arc<DatasetIndex>,
     name: TierName,
@@ -53,41 +53,40 @@ struct RamShared {
     catalog: RwLock<Catalog>,
     blocks: RwLock<HashMap<SegmentIndex, Arc<RamBlock>>>,
     filling: Mutex<Filling>,
-    /// Held while an arena is made, which takes tens of milliseconds: nobody waits for it but who needs the room.
+    /// Held while an arena is made, which takes tens of milliseconds. Only threads that need the room wait for it.
     growing: Mutex<()>,
     counters: CopyCounters,
 }
 
 /// Why there is no room for a sample.
 enum NoRoom {
-    /// There is none.
+    /// The tier is full.
     Full,
-    /// There is once another arena is made.
+    /// There will be room once another arena is made.
     Arena,
 }
 
-/// Where the next samples go.
+/// The blocks and arenas for the next samples.
 #[derive(Default)]
 struct Filling {
-    /// The blocks that are being filled, a few of each kind.
+    /// The open blocks, a few of each kind.
     open: BTreeMap<BlockKind, Vec<OpenBlock>>,
-    /// The number that the next block gets.
+    /// The number of the next block.
     next: u64,
     arenas: Vec<SlotPool>,
     /// The bytes of the arenas.
     mapped: u64,
-    /// Whether the system has refused memory: then nothing more is taken until the next epoch.
+    /// Whether the system has refused memory. If so, no sample is taken until the next epoch.
     refused: bool,
     full: bool,
 }
 
 impl Ram {
-    /// Makes an empty tier of up to `of_node` bytes, divided by `ranks`, of which nothing is taken before it is
-    /// needed.
+    /// Makes an empty tier of up to `of_node` bytes, divided by `ranks`. It takes no memory before it is needed.
     ///
     /// # Errors
-    /// [`Error::Config`] for a part that is too small for one block or larger than the memory that is free, and for
-    /// more than this machine or control group has.
+    /// [`Error::Config`] for a part that is too small for one block or larger than the free memory, and for more than
+    /// this machine or control group has.
     pub(crate) fn new(index: &Arc<DatasetIndex>, name: TierName, of_node: u64, ranks: u64) -> Result<Self> {
         let capacity = of_node / ranks;
         let mean = index.mean_bytes();
@@ -108,7 +107,7 @@ impl Ram {
             let message = format!("is {of_node} bytes, must be at most {limit}, the memory that is here");
             return Err(Error::config("cache_ram", message));
         }
-        // Other ranks may have filled their parts already. Where nothing says how much is free, the answer is 0.
+        // Other ranks may have filled their parts already. If the system does not report the free memory, it is 0 here.
         if available > 0 && capacity > available {
             let message = format!(
                 "is {capacity} bytes for this process, but {available} are free here: lower it, or ask for more memory"
@@ -142,7 +141,7 @@ impl RamShared {
         self.filling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a copy's bytes to `take`; an error where its block has been given back.
+    /// Passes a copy's bytes to `take`. Fails if its block was freed.
     fn read<T>(&self, extent: &Extent, take: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let block = self.blocks.read().unwrap_or_else(PoisonError::into_inner).get(&extent.file.0).cloned();
         let Some(block) = block else {
@@ -154,8 +153,8 @@ impl RamShared {
         Ok(take(&slot.bytes()[begin..begin + extent.length as usize]))
     }
 
-    /// Finds room for `length` bytes: in one of the blocks of this kind that are being filled, or in a new one. A
-    /// sample that is larger than a block finds none.
+    /// Finds room for `length` bytes: in an open block of this kind, or in a new one. A sample that is larger than a
+    /// block finds none.
     fn room(&self, filling: &mut Filling, kind: BlockKind, length: usize) -> Result<MemoryPlace, NoRoom> {
         let mut open = filling.open.get_mut(&kind).into_iter().flatten();
         if let Some(open) = open.find(|open| self.fits(open, length)) {
@@ -190,14 +189,15 @@ impl RamShared {
         Ok(place)
     }
 
-    /// Finds room for `length` bytes where there is no other block: in one of a group that leaves later. A sample may
-    /// then stay longer than it needs to, but the ends of the blocks of many groups are much of a small memory.
+    /// Finds room for `length` bytes if there is no other block: in an open one of a group that leaves later. The
+    /// sample may then stay longer than needed. But with many groups, the unused ends of blocks are a large part of a
+    /// small memory.
     fn room_of_later(&self, filling: &mut Filling, kind: BlockKind, length: usize) -> Option<MemoryPlace> {
         let later = filling.open.range_mut(kind..).filter(|((_, form), _)| *form == kind.1);
         later.flat_map(|(_, open)| open).find(|open| self.fits(open, length)).map(|open| open.take(length))
     }
 
-    /// Whether a block that is being filled has room for `length` bytes.
+    /// Returns whether an open block has room for `length` bytes.
     fn fits(&self, open: &OpenBlock, length: usize) -> bool {
         open.used + length <= self.block_bytes as usize
     }
@@ -211,14 +211,14 @@ impl RamShared {
         Err(if filling.full { NoRoom::Full } else { NoRoom::Arena })
     }
 
-    /// A block of an arena that nobody uses.
+    /// Returns an unused block of an arena.
     fn free_block(&self, filling: &Filling) -> Option<Slot> {
-        // A slot has as many more bytes than are asked for.
+        // A slot has OVERHEAD bytes more than requested.
         let length = self.block_bytes as usize - OVERHEAD;
         filling.arenas.iter().rev().find_map(|arena| arena.try_take(length))
     }
 
-    /// The bytes of the next arena; 0 where there is no room for a block.
+    /// Returns the bytes of the next arena; 0 if there is no room for a block.
     fn next_arena(&self, filling: &Filling) -> u64 {
         let left = (self.capacity - filling.mapped) / HUGE_PAGE * HUGE_PAGE;
         if left < self.block_bytes {
@@ -227,8 +227,8 @@ impl RamShared {
         ARENA.max(self.block_bytes.next_multiple_of(HUGE_PAGE)).min(left)
     }
 
-    /// Makes an arena beside the `known` ones, unless another thread has done so meanwhile. It has no lock that others
-    /// need while the system finds the memory.
+    /// Makes an arena in addition to the `known` ones, unless another thread has done so. While the system allocates
+    /// the memory, it holds no lock that others need.
     fn grow(&self, known: usize) {
         let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = {
@@ -253,8 +253,9 @@ impl RamShared {
         }
     }
 
-    /// Finds room for a sample of this kind and of `length` bytes, with the lock that is held until it is entered, so
-    /// that no other thread takes the same sample. `is_kept` says under that lock that it is kept already.
+    /// Finds room for a sample of this kind and of `length` bytes. Also returns the lock, which must be held until the
+    /// sample is entered, so that no other thread takes the same sample. `is_kept` is called under that lock, and
+    /// returns whether the sample is kept already.
     fn place(
         &self,
         kind: BlockKind,
@@ -297,12 +298,12 @@ impl RamShared {
         }
     }
 
-    /// Frees a block, unless that has been done.
+    /// Frees a block. Returns `false` if that was done before.
     fn free(&self, segment: SegmentIndex) -> bool {
         if !self.catalog_mut().forget(segment) {
             return false;
         }
-        // The block is free before anybody is told that there is room.
+        // Free the block before `full` says that there is room.
         self.blocks.write().unwrap_or_else(PoisonError::into_inner).remove(&segment);
         let mut filling = self.filling();
         filling.open.retain(|_, open| {
@@ -353,7 +354,7 @@ impl CacheTier for Ram {
         };
         let row = place.fill((sample, version), (form, form), bytes);
         let mut catalog = shared.catalog_mut();
-        // Its former copy, in a group whose time is over, counts no more, whichever block is the newer.
+        // The former copy, in a group that has expired, must not count, even if its block is the newer one.
         catalog.expect(sample, group);
         catalog.place(place.segment, &[row], true);
         drop(catalog);
@@ -413,7 +414,7 @@ impl LocalTier for Ram {
         of_group.into_iter().for_each(|segment| self.0.give_back(segment));
     }
 
-    /// Copies can be read at once. After an epoch the system may have memory again.
+    /// Copies are always readable at once. After an epoch the system may have memory again.
     fn publish(&self, when: Publish) {
         if when == Publish::AtEnd {
             let mut filling = self.0.filling();
@@ -440,7 +441,7 @@ impl LocalTier for Ram {
     }
 
     fn bytes_of(&self, location: &Location) -> Result<CopyBytes, Option<CopyFault>> {
-        // The block may be written to while the answer is on its way.
+        // Copy the bytes: the block may be written to while the answer is sent.
         let bytes = self.read_blocking(location).map_err(|_| Some(CopyFault::Gone))?;
         Ok(CopyBytes::Memory(bytes.into()))
     }

@@ -1,4 +1,4 @@
-//! Reads from memory: each request is answered at once, by a copy.
+//! Reads copies from memory. Each request is answered at once.
 
 use super::RamShared;
 use crate::io::{Completion, Filled, ListeningReader, ReadRequest, ReadStats, Reader, Waker};
@@ -47,7 +47,7 @@ impl Reader for RamReader {
         self.take(out)
     }
 
-    /// Nobody ever waits for this reader.
+    /// Returns a waker that does nothing: no thread ever blocks in this reader.
     fn waker(&self) -> Waker {
         Waker(Arc::new(|| {}))
     }

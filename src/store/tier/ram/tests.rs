@@ -1,4 +1,4 @@
-//! What memory keeps, gives and gives back.
+//! Tests which samples the tier in memory keeps, returns and frees.
 
 use super::*;
 use crate::io::{Completion, ReadRequest};
@@ -7,12 +7,12 @@ use base::rng::{RandomKey, Use};
 use data::dataset::{Contents, IndexOptions};
 use tempfile::TempDir;
 
-/// Files of `bytes` bytes each, their number in every byte.
+/// Makes files of `bytes` bytes each. Every byte is the file's number.
 fn dataset(files: usize, bytes: usize) -> (TempDir, Arc<DatasetIndex>) {
     uneven(&vec![bytes; files])
 }
 
-/// Files of so many bytes, their number in every byte.
+/// Makes files of these lengths. Every byte is the file's number.
 fn uneven(lengths: &[usize]) -> (TempDir, Arc<DatasetIndex>) {
     let directory = tempfile::tempdir().expect("a directory");
     let root = directory.path().join("data");
@@ -45,7 +45,7 @@ fn it_keeps_what_comes_first_and_no_more_than_it_may() {
     let taken: Vec<u64> = (0..100)
         .filter(|&sample| ram.offer(0, sample, VERSION, &bytes(sample, length)) == Offer::Taken)
         .collect();
-    // A block of 2 MiB has room for twenty, and there are three.
+    // A block of 2 MiB has room for twenty samples, and there are three blocks.
     assert_eq!(taken, (0..60).collect::<Vec<_>>());
     assert!(!ram.is_open());
     let stats = ram.stats();
@@ -80,7 +80,7 @@ fn threads_that_offer_side_by_side_fill_it_together_and_no_further() {
         let threads: Vec<_> = (0..3).map(|thread| scope.spawn(move || offers(thread) as u64)).collect();
         threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
     });
-    // 65 blocks, which have room for twenty each.
+    // 65 blocks, with room for twenty samples each.
     let stats = ram.stats();
     assert_eq!((taken, stats.held_samples, stats.held_bytes), (1300, 1300, 130 * MIB));
     assert!(!ram.is_open());
@@ -95,7 +95,7 @@ fn who_must_not_wait_for_memory_knows_when_it_would() {
     let length = 100_000;
     let (_directory, index) = dataset(1000, length);
     let ram = Ram::new(&index, TierName::RAM, 66 * MIB, 1).expect("it fits");
-    // An arena has 32 blocks of 20, and the last one a single block.
+    // An arena has 32 blocks of 20 samples, and the last arena has a single block.
     let waits: Vec<u64> = (0..1000)
         .filter(|&sample| {
             let at_once = ram.offers_at_once(0, length as u32);
@@ -119,7 +119,7 @@ fn a_group_that_leaves_gives_its_memory_back() {
     let gone = ram.locate(7).expect("it is kept");
     ram.evict_group(0);
     assert!(ram.locate(7).is_none() && ram.locate(27).is_some() && ram.is_open());
-    // Who located it before is told that it is gone.
+    // A caller that has located it before gets an error.
     let error = ram.read_blocking(&gone).expect_err("its block was given back");
     assert!(
         matches!(&error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound),

@@ -1,4 +1,4 @@
-//! Which bytes of a copy are read where parts are enough, and what is done where they are wrong.
+//! Tests which bytes of a copy are read if parts suffice, and what happens if they are wrong.
 
 use super::super::cache::{CacheOptions, NoForms, TierOptions};
 use super::super::convert::FormChoice;
@@ -20,7 +20,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// A dataset of one file, whose packed form is in a cache.
+/// A dataset of one file, with a packed copy in a cache.
 struct PackedCopy {
     directory: TempDir,
     file: Vec<u8>,
@@ -59,7 +59,7 @@ impl PackedCopy {
         Self { directory, file, packed, cache, slots, reader }
     }
 
-    /// Asks for these parts, chosen by this, and gives what came.
+    /// Requests these parts, chosen by this summary, and returns the completion.
     fn read(&mut self, parts: ByteParts, chosen_by: Option<OutlinedBytes>) -> Completion {
         let extent = self.cache.index().extent(0);
         let slot = self.slots.try_take(2 * self.packed.len()).unwrap();
@@ -83,7 +83,7 @@ impl PackedCopy {
         let (mut byte, written) = ([0], file.metadata().unwrap().modified().unwrap());
         file.read_exact_at(&mut byte, at.into()).unwrap();
         file.write_all_at(&[byte[0] ^ 8], at.into()).unwrap();
-        // The drive says nothing of it.
+        // Restore the time, so that the file system does not show the change.
         file.set_modified(written).unwrap();
     }
 
@@ -112,7 +112,7 @@ fn open_cache(index: &Arc<DatasetIndex>, path: &Path) -> Arc<Cache> {
     Cache::open(index, options, Trace::off(), &job).unwrap().expect("a cache")
 }
 
-/// The parts of the copy's middle rows, and what they are chosen by.
+/// Returns the parts of the copy's middle rows, and the header summary that they are chosen by.
 fn middle(copy: &PackedCopy) -> (ByteParts, OutlinedBytes) {
     let known = copy.cache.outline_of_copy(0).expect("an outline");
     assert_eq!(known.length as usize, copy.packed.len());

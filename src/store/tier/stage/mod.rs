@@ -1,7 +1,7 @@
-//! Staging: a thread that copies what will be needed into the tiers ahead of its use, beside training.
+//! Staging: a thread that copies samples into the tiers ahead of their use, during training.
 //!
-//! The thread reads the source in large pieces through a reader of its own, in the order of next use, and rests when
-//! reads in demand wait. Nobody waits for what it copies: a sample that is not there in time is read directly.
+//! The thread reads the source in large pieces through its own reader, in the order of next use. It rests while the
+//! pipeline waits for its own reads. Nothing waits for staging: a sample that is not there in time is read directly.
 
 mod pace;
 mod units;
@@ -27,7 +27,7 @@ use units::{StagedPiece, StagingUnit};
 
 /// The number of staging reads in flight: one is read while the other is stored.
 const DEPTH: usize = 2;
-/// The same from servers, of which a single connection gives only a part of what they can.
+/// The same for servers, where a single connection gets only a part of the bandwidth.
 const REMOTE_DEPTH: usize = 8;
 
 /// The handle of the staging thread.
@@ -36,13 +36,13 @@ pub(super) struct Stager {
     thread: SideThread,
 }
 
-/// What the pipeline tells the thread.
+/// The pipeline's messages to the thread.
 #[derive(Default)]
 struct StagingMailbox {
     /// The epoch to stage for, until the thread takes it.
     order: Mutex<Option<Schedule>>,
     arrived: Condvar,
-    /// Set when there is a new order or the thread is to end: what is under way is not finished.
+    /// Set when there is a new order or the thread must end. The current work is then abandoned.
     new_order: AtomicBool,
     over: AtomicBool,
     /// The number of batches that the pipeline has begun to read in this epoch.
@@ -75,13 +75,13 @@ impl Stager {
         self.mailbox.begun.store(0, Relaxed);
         let mut order = self.mailbox.order.lock().unwrap_or_else(PoisonError::into_inner);
         *order = Some(schedule);
-        // The flag is set under the lock, for the thread takes both together.
+        // Set the flag under the lock, because the thread takes both together.
         self.mailbox.new_order.store(true, Relaxed);
         drop(order);
         self.mailbox.arrived.notify_all();
     }
 
-    /// Notes that the pipeline begins to read one more batch.
+    /// Records that the pipeline begins to read another batch.
     pub(super) fn begin_batch(&self) {
         self.mailbox.begun.fetch_add(1, Relaxed);
     }
@@ -90,7 +90,7 @@ impl Stager {
 impl Drop for Stager {
     fn drop(&mut self) {
         let order = self.mailbox.order.lock().unwrap_or_else(PoisonError::into_inner);
-        // The flags are set under the lock, so that the thread cannot begin to wait in between.
+        // Set the flags under the lock, so that the thread cannot begin to wait in between.
         self.mailbox.over.store(true, Relaxed);
         self.mailbox.new_order.store(true, Relaxed);
         drop(order);
@@ -103,7 +103,7 @@ impl Drop for Stager {
 }
 
 impl StagingMailbox {
-    /// Waits for the next epoch to stage for; `None` when the thread is to end.
+    /// Waits for the next epoch to stage for; `None` if the thread must end.
     fn next(&self) -> Option<Schedule> {
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -125,7 +125,7 @@ impl StagingMailbox {
         drop(self.arrived.wait_timeout_while(order, time, new_order));
     }
 
-    /// The step that the pipeline reads for next.
+    /// Returns the step that the pipeline reads next.
     fn step(&self) -> u64 {
         self.first_step.load(Relaxed) + self.begun.load(Relaxed)
     }
@@ -138,18 +138,18 @@ struct StagingWorker<'a> {
     reader: Box<dyn Reader>,
     pace: Pace,
     started: Instant,
-    /// The pieces in flight by token, with the versions of their files and the times at which they were asked for.
+    /// The pieces in flight by token, with the versions of their files and the times of their requests.
     pending: HashMap<u64, (StagedPiece, Option<FileVersion>, Instant)>,
     next_token: u64,
     arrived: Vec<Completion>,
-    /// The claims on units, held until what was staged is published, so that no other process stages it again.
+    /// The locks on units, held until the staged samples are published, so that no other process stages them again.
     claims: Vec<Box<dyn Any + Send>>,
     lane: TraceLane,
 }
 
 impl<'a> StagingWorker<'a> {
     fn new(cache: &'a Cache, mailbox: &'a StagingMailbox, open: &OpenSource) -> Result<Self> {
-        // A slot has a page more than its length. Of large samples fewer are in flight.
+        // Slots need extra pages for alignment. Fewer large samples are in flight.
         let depth = if cache.index().has_remote() { REMOTE_DEPTH } else { DEPTH };
         let room = |bytes: u64| bytes as usize + 2 * base::slot::PAGE;
         let largest = PIECE.max(u64::from(cache.index().largest()));
@@ -179,7 +179,7 @@ impl<'a> StagingWorker<'a> {
                 self.absorb()?;
             }
             if self.over() {
-                // The store publishes what it has when it is dropped, and waits no longer than a moment.
+                // When the store is dropped, it publishes its samples, and waits only briefly.
                 break;
             }
             self.cache.end();
@@ -191,7 +191,7 @@ impl<'a> StagingWorker<'a> {
         Ok(())
     }
 
-    /// Stages what is missing, until all is there, the store is full or there is a new order.
+    /// Stages missing samples, until all are there, the tiers are full, or there is a new order.
     fn stage(&mut self, schedule: &Schedule) -> Result<()> {
         let index = self.cache.index().clone();
         let step = self.mailbox.step();
@@ -204,7 +204,7 @@ impl<'a> StagingWorker<'a> {
             match &unit {
                 StagingUnit::Shard(file) => match self.cache.claim_unit(u64::from(file.0)) {
                     Some(claims) => self.claims.extend(claims),
-                    // This one has it already, for what it keeps of the shard's blocks.
+                    // This process has the lock already, because it keeps blocks of the shard.
                     None if self.cache.keeps_blocks_of(*file) => {}
                     // Another process stages it.
                     None => continue,
@@ -254,7 +254,7 @@ impl<'a> StagingWorker<'a> {
         Ok(())
     }
 
-    /// The version of a file that is about to be read.
+    /// Returns the version of a file that is about to be read.
     fn version(&self, file: FileId) -> Option<FileVersion> {
         let index = self.cache.index();
         index.shard_version(file).or_else(|| {
@@ -263,7 +263,7 @@ impl<'a> StagingWorker<'a> {
         })
     }
 
-    /// Waits for a piece and stores what is in it.
+    /// Waits for a piece and stores its samples.
     fn absorb(&mut self) -> Result<()> {
         let before = self.reader.stats().requests;
         self.reader.wait(&mut self.arrived)?;
@@ -283,7 +283,7 @@ impl<'a> StagingWorker<'a> {
                         self.store(&piece, version, &bytes);
                     }
                 }
-                // A sample of the piece that is needed is read by itself then, and its reader gets the error.
+                // If training needs a sample of the piece, it is read alone, and that read returns the error.
                 Err(error) => self.cache.note_error(error),
             }
             let bytes = piece.extent.length.into();
@@ -298,7 +298,7 @@ impl<'a> StagingWorker<'a> {
     fn store(&self, piece: &StagedPiece, version: FileVersion, bytes: &[u8]) {
         for &sample in &piece.samples {
             let range = piece.range(self.cache.index().extent(sample));
-            // The store writes as fast as it can, and nobody waits for this thread.
+            // Try again: the store writes as fast as it can, and nothing waits for this thread.
             while self.cache.keep_staged(sample, version, &bytes[range.clone()]) == Offer::Busy {
                 if self.interrupted() {
                     return;

@@ -1,15 +1,15 @@
-//! How fast to stage: reads in demand come first. Pure.
+//! The pace of staging: the pipeline's own reads come first. Pure.
 
 use std::time::Duration;
 
-/// The longest rest after a read, as a multiple of the read's time. So staging always has a tenth of the source's time:
-/// where reads in demand are slow because they are small, only staging ends that.
+/// The longest rest after a read, as a multiple of the read's time. So staging always gets a tenth of the source's
+/// time: if the pipeline's reads are slow because they are small, only staging can end that.
 const LONGEST_REST: f64 = 9.0;
 
-/// When the next staging read may begin.
+/// Decides when the next staging read may begin.
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
-    /// Bytes per second the user allows.
+    /// The user's limit in bytes per second.
     limit: Option<f64>,
     /// When the bytes read so far are paid for at that rate.
     paid: Duration,
@@ -18,16 +18,16 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// A pace of at most `limit` bytes per second; `None` takes what reads in demand leave.
+    /// Makes a pace of at most `limit` bytes per second; `None` uses what the pipeline's own reads leave.
     pub(crate) fn new(limit: Option<u64>) -> Self {
         Self { limit: limit.map(|limit| limit as f64), paid: Duration::ZERO, rest: 0.0 }
     }
 
-    /// How long to rest at `now` (of any clock) after a read of `bytes` that took `took`. `demand_waits` says that the
-    /// pipeline waits for reads of its own.
+    /// Returns how long to rest at `now` (of any clock) after a read of `bytes` that took `took`. `demand_waits` says
+    /// whether the pipeline waits for its own reads.
     pub(crate) fn rest(&mut self, now: Duration, bytes: u64, took: Duration, demand_waits: bool) -> Duration {
         if let Some(limit) = self.limit {
-            // Time that was not used is not saved up.
+            // Unused time is not saved up.
             self.paid =
                 self.paid.max(now.saturating_sub(took)) + Duration::from_secs_f64(bytes as f64 / limit);
             return self.paid.saturating_sub(now);

@@ -1,25 +1,25 @@
-//! What is staged, in which order and by which reads. Pure.
+//! Decides which samples are staged, in which order and by which reads. Pure.
 
 use crate::tier::fill::PIECE;
 use data::dataset::{DatasetIndex, Extent, FileId};
 use data::schedule::{BatchEntry, Order, Schedule};
 use std::ops::Range;
 
-/// The most bytes between two wanted samples that are read and thrown away rather than skipped: headers between the
-/// files of an archive, but not samples that are there already.
+/// The most unwanted bytes between two wanted samples that are read and discarded rather than skipped. They are headers
+/// between the files of an archive, but no samples that are kept already.
 const GAP: u64 = 8 << 10;
 
 /// Samples that are staged one after another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StagingUnit {
-    /// A shard, which the process that claims it first stages.
+    /// A shard. The process that locks it first stages it.
     Shard(FileId),
-    /// The files of a batch of this rank; other ranks have their own.
+    /// The files of a batch of this rank. Other ranks stage their own.
     Step(u64),
 }
 
-/// The units of an epoch in the order of their next use, for a rank that has come to `step`. Steps begin `lead` steps
-/// later, for what is needed before is being read already.
+/// Returns the units of an epoch in the order of their next use, for a rank that is at `step`. Units of steps begin
+/// `lead` steps later, because the files of earlier steps are being read already.
 pub(crate) fn units(index: &DatasetIndex, schedule: &Schedule, step: u64, lead: u64) -> Vec<StagingUnit> {
     if !index.is_sharded() {
         return (step + lead..schedule.steps()).map(StagingUnit::Step).collect();
@@ -32,15 +32,15 @@ pub(crate) fn units(index: &DatasetIndex, schedule: &Schedule, step: u64, lead: 
     shards.into_iter().map(|(_, file)| StagingUnit::Shard(file)).collect()
 }
 
-/// The first position from `cursor` on at which the epoch draws one of `samples`; positions before `cursor` count as
-/// those of the next epoch. `None` where the epoch draws none of them.
+/// Returns the first position from `cursor` on at which the epoch draws one of `samples`. Positions before `cursor`
+/// count as those of the next epoch. `None` if the epoch draws none of them.
 fn next_use(order: &Order, samples: Range<u64>, cursor: u64) -> Option<u64> {
     let positions = samples.flat_map(|sample| order.positions(sample));
     let uses = positions.map(|position| if position < cursor { position + order.len() } else { position });
     uses.min()
 }
 
-/// The samples of a unit that epochs draw, in the order of their places in the source.
+/// Returns the samples of a unit that epochs draw, in the order of their places in the source.
 pub(crate) fn samples(unit: &StagingUnit, index: &DatasetIndex, schedule: &Schedule) -> Vec<u64> {
     match unit {
         StagingUnit::Shard(file) => {
@@ -56,28 +56,29 @@ pub(crate) fn samples(unit: &StagingUnit, index: &DatasetIndex, schedule: &Sched
     }
 }
 
-/// One staging read and the samples that lie in it.
+/// One staging read and the samples in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StagedPiece {
-    /// What is read.
+    /// The extent to read.
     pub extent: Extent,
     /// The wanted samples in it, by offset.
     pub samples: Vec<u64>,
 }
 
 impl StagedPiece {
-    /// The place in the piece of the bytes of `extent`, which belongs to one of its samples.
+    /// Returns the range in the piece of the bytes of `extent`, which must be one of its samples.
     pub(crate) fn range(&self, extent: Extent) -> Range<usize> {
         let begin = (extent.offset - self.extent.offset) as usize;
         begin..begin + extent.length as usize
     }
 }
 
-/// The reads for those of `samples` that are `wanted`. The samples are of one file by offset, or each is a file.
+/// Returns the reads for those of `samples` that are `wanted`. The samples are in one file by offset, or each is a
+/// file.
 ///
-/// Neighbours are read together, up to [`PIECE`] bytes. Between them, at most [`GAP`] bytes that are not wanted are
-/// read. A shard half of whose samples were used before its turn is read by halves, so that no byte leaves the source
-/// twice.
+/// Neighbours are read together, up to [`PIECE`] bytes, with at most [`GAP`] unwanted bytes between two of them. If
+/// half of a shard's samples were used before it is staged, only the other half is read, so that no byte leaves the
+/// source twice.
 pub(crate) fn pieces(
     index: &DatasetIndex,
     samples: &[u64],

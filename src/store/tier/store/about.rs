@@ -1,4 +1,4 @@
-//! The file that says which dataset a directory of the cache belongs to, for people and for `foreload cache show`.
+//! The file that names the dataset of a directory in the cache, for people and for `foreload cache show`.
 
 use crate::segments::{nameless, remove};
 use data::dataset::DatasetIndex;
@@ -9,33 +9,33 @@ use std::path::Path;
 
 const NAME: &str = "dataset.json";
 
-/// Which dataset the samples are of.
+/// The dataset that the samples are of.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct DatasetInfo {
     /// The fingerprint in hexadecimal.
     pub fingerprint: String,
-    /// Where the dataset was when it was last used; another path may have the same dataset.
+    /// The places of the dataset when it was last used. Another path may have the same dataset.
     pub roots: Vec<String>,
 }
 
 impl DatasetInfo {
     pub(super) fn of(index: &DatasetIndex) -> Self {
-        // A URL is no path, and stays what it is.
+        // A URL is not a path: keep it as it is.
         let whole = |root: &Path| root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
         let roots = index.parts().map(|(root, _)| whole(root).to_string_lossy().into_owned()).collect();
         Self { fingerprint: index.fingerprint().to_string(), roots }
     }
 
-    /// Reads the file in the directory `own`; `None` where there is none, as in a directory that an older program
-    /// filled.
+    /// Reads the file in the directory `own`; `None` if there is none, as in a directory that an older program filled.
     pub(super) fn read(own: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(own.join(NAME)).ok()?).ok()
     }
 
-    /// Writes the file into the directory `own`. Nothing depends on it, so that a full drive makes nothing fail.
+    /// Writes the file into the directory `own`. Errors such as a full drive are ignored, because nothing depends on
+    /// it.
     pub(super) fn write(&self, own: &Path) {
         if Self::read(own).as_ref() != Some(self) {
-            // A process that is killed meanwhile leaves no half of it.
+            // A process that is killed here leaves no half-written file.
             let _ = self.replace(own);
         }
     }
@@ -49,7 +49,7 @@ impl DatasetInfo {
     }
 }
 
-/// Removes the directory of a dataset that nobody uses and that has no segment any more.
+/// Removes the directory of a dataset that is not in use and has no segments any more.
 pub(super) fn forget(own: &Path) -> io::Result<()> {
     for name in ["used", NAME] {
         remove(&own.join(name))?;

@@ -1,5 +1,5 @@
-//! A segment whose samples are brought to another form: read whole, written as a segment of its own, and left to be
-//! removed when nobody reads from it any more.
+//! Converts a segment: reads it whole, and writes its samples in another storage format as a new segment. The old one
+//! is removed when no process reads from it any more.
 
 use super::super::catalog::{SegmentIndex, SegmentRow};
 use super::super::convert::{Conversion, ConversionResult, MOST_HEAD, most_made};
@@ -19,10 +19,10 @@ use pixels::decode::{FileForm, SIGNATURE, is_convertible};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Claims on segments are those on units from this number on, behind all shards.
+/// Locks on segments use the unit numbers from this one on, which are above those of all shards.
 const CLAIMS: u64 = 1 << 40;
 
-/// How many segments being converted a cache must have room for, where it leaves room for one.
+/// How many conversions a cache must have room for, if it reserves room for one.
 const SPARES: u64 = 4;
 
 /// The bytes that are written at a time.
@@ -31,7 +31,7 @@ const PIECE: usize = 1 << 20;
 /// Why a segment was not converted.
 enum Unconverted {
     NoRoom,
-    /// It is over, the segment is gone, or it is damaged, which has been noted.
+    /// The thread must stop, or the segment was removed or is damaged, which has been recorded.
     Given,
     Failed(Error),
 }
@@ -43,21 +43,21 @@ impl From<Error> for Unconverted {
 }
 
 impl ConvertibleTier for Store {
-    /// Brings the samples of one segment to another form, unless all have been. The segment is claimed meanwhile, so
-    /// that no other process does the same. At every instant the quota holds for both segments together.
+    /// Converts the samples of one segment, unless that was tried for all of them. A lock on the segment keeps other
+    /// processes from doing the same. At every instant the quota holds for both segments together.
     fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
         let shared = &self.shared;
         if !shared.directory.is_ours() || !shared.directory.is_writable() {
             return ConversionResult::Nothing;
         }
-        // The room that is left is for one: where segments may leave, one process converts at a time.
+        // Room is reserved for one conversion: if segments may be evicted, one process converts at a time.
         let turn = UnitClaim::take(shared, CLAIMS - 1);
         if conversion.may_evict && turn.is_none() {
             return ConversionResult::Nothing;
         }
         for (segment_index, number) in self.unconverted(conversion.form.into()) {
             let Some(_claim) = UnitClaim::take(shared, CLAIMS + number) else { continue };
-            // Another process may have converted it before it was claimed.
+            // Another process may have converted it before this one got the lock.
             self.refresh();
             let found = shared.catalog().segment(segment_index);
             if !found.is_some_and(|segment| segment.waits_for(conversion.form.into())) {
@@ -65,7 +65,7 @@ impl ConvertibleTier for Store {
             }
             match self.convert_segment(segment_index, number, conversion) {
                 Ok(()) => return ConversionResult::Some,
-                // What has been converted goes soon, and makes room.
+                // Segments that have been converted are removed soon, which makes room.
                 Err(Unconverted::NoRoom) if shared.catalog().superseded().next().is_some() => {
                     return ConversionResult::Nothing;
                 }
@@ -87,8 +87,8 @@ impl ConvertibleTier for Store {
         ConversionResult::Nothing
     }
 
-    /// Leaves room for the conversion of a segment of usual size, if that is `wanted`. Returns whether the quota is
-    /// large enough for that: in a tiny cache little else would be left.
+    /// Reserves room for the conversion of a segment of usual size, if `wanted`. Returns whether the quota is large
+    /// enough for that: in a tiny cache little else would remain.
     fn leave_spare(&self, wanted: bool) -> bool {
         let directory = &self.shared.directory;
         let index = &self.shared.index;
@@ -102,7 +102,7 @@ impl ConvertibleTier for Store {
 }
 
 impl Store {
-    /// The segments that have samples which were not brought to this form, the oldest first.
+    /// Returns the segments with samples whose conversion to this storage format was not tried, the oldest first.
     fn unconverted(&self, form: FileForm) -> Vec<(SegmentIndex, u64)> {
         let catalog = self.shared.catalog();
         let waiting = catalog.live().filter(|(_, segment)| segment.waits_for(form));
@@ -112,8 +112,8 @@ impl Store {
         waiting
     }
 
-    /// Removes the newest segment but this one whose samples were not brought to this form. Returns whether there was
-    /// one.
+    /// Removes the newest other segment with samples whose conversion to this storage format was not tried. Returns
+    /// whether there was one.
     fn evict_another(&self, segment_index: SegmentIndex, form: FileForm) -> bool {
         let waiting = self.unconverted(form);
         let other = waiting.into_iter().rev().find(|&(other, _)| other != segment_index);
@@ -152,7 +152,7 @@ impl Store {
             opened => opened.map_err(|error| Error::io("open", &path, error))?,
         };
         let tried = || {
-            // The segment is as good as it can be.
+            // No sample of the segment can be converted.
             shared.catalog_mut().set_tried(segment_index, conversion.form.into());
             count(&shared.counters.unconvertible_samples, rows.len() as u64);
             Ok(())
@@ -190,7 +190,7 @@ impl Store {
             let read = file.read_exact_at(&mut bytes, row.offset.into());
             if read.is_err() || checksum(&bytes) != row.crc {
                 let why = if read.is_err() { CopyFault::Unreadable } else { CopyFault::Checksum };
-                // Where training has found the damage first, the sample may be in another segment by now.
+                // If training has found the damage first, the sample may be in another segment by now.
                 let here = self.locate(row.sample).filter(|at| at.extent.file.0 == segment_index);
                 if let Some(location) = here {
                     self.damaged(row.sample, location, why);
@@ -221,7 +221,8 @@ impl Store {
     }
 }
 
-/// Whether a copy begins like one that can have other forms. What cannot be read is found when all is read.
+/// Returns whether a copy begins like one that can be converted. If it cannot be read, the read of all samples finds
+/// that.
 fn begins_convertible(file: &File, row: &SegmentRow) -> bool {
     let mut start = [0; SIGNATURE];
     let start = &mut start[..SIGNATURE.min(row.length as usize)];

@@ -1,17 +1,17 @@
-//! The cache directory, shared by processes and datasets: who may write how much, what is published, what is evicted.
+//! The cache directory, shared by processes and datasets: quota, reservations, publication and eviction.
 //!
 //! ```text
 //! <directory>/lock                    format, next segment's number, generation; its byte ranges are locked
-//! <directory>/<dataset>/used          who uses the dataset shares a lock on byte 0; its time: when it was last opened
+//! <directory>/<dataset>/used          users of the dataset share a lock on byte 0; its time: when it was last opened
 //! <directory>/<dataset>/dataset.json  which dataset it is, for people
-//! <directory>/<dataset>/<number>.seg  published segments, whole from the moment they have a name
+//! <directory>/<dataset>/<number>.seg  published segments, complete from the moment they have a name
 //! ```
-//!
-//! There is no ledger that a crash could leave wrong. What is used is counted: published files and, for each segment
-//! being filled, a locked range of the lock file that is as long as the pages reserved for it. Byte 0 of the lock file,
-//! locked for moments, makes counting and reserving one step. The *generation* goes up before each change of the
-//! directory, so that nobody lists it for nothing and nobody misses a change. A process that is killed loses its locks
-//! and its nameless files together.
+//! No file records the used space, so a crash cannot leave a wrong number. Used pages are counted: those of published
+//! files, and for each segment being filled, a locked range of the lock file that is as long as the pages reserved for
+//! it. Byte 0 of the lock file, locked briefly, makes counting and reserving one step. The *generation* increases
+//! before each change of the directory, so that a process lists it only after a change, and misses none. A process that
+//! is killed loses its locks and its nameless files together.
+//! is killed loses its locks and its nameless files together.
 
 mod enter;
 
@@ -37,7 +37,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The reservation of segment n is a range from n << 24 on: up to 64 GiB in pages.
 const NUMBER_SHIFT: u32 = 24;
-/// The part of the lock file that reservations lie in.
+/// The part of the lock file that has reservations.
 pub(super) const RESERVATIONS: Range<u64> = 1 << NUMBER_SHIFT..i64::MAX as u64;
 
 /// The directory, as one process uses it for one dataset.
@@ -50,29 +50,29 @@ pub(super) struct CacheDirectory {
     pub(super) marker: RangeLocks,
     /// Whether this process may publish, reserve and evict.
     writable: bool,
-    /// The pages that are left for the segment into which another is converted.
+    /// The pages that are reserved for the new segment of a conversion.
     spare: AtomicU64,
     usage: Mutex<DirectoryUsage>,
-    /// The units that this process holds locks of.
+    /// The units that this process has locked.
     pub(super) units: Mutex<HashSet<u64>>,
     counters: Arc<CopyCounters>,
     process: u32,
 }
 
-/// What this process knows of the directory.
+/// This process's view of the directory.
 #[derive(Default)]
 struct DirectoryUsage {
-    /// The generation at which `published` was right.
+    /// The generation at which `published` was listed.
     seen: Option<u64>,
     /// The pages of every published segment; they never change.
     published: HashMap<DatasetKey, SegmentPages>,
-    /// The sum of all pages in `published`, which every reservation asks for.
+    /// The sum of all pages in `published`, which every reservation needs.
     sum: u64,
     /// The pages that this process has reserved, by segment.
     reserved: HashMap<u64, u64>,
 }
 
-/// What the lock file says.
+/// The variable content of the lock file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LockFileHeader {
     next: u64,
@@ -110,37 +110,37 @@ impl CacheDirectory {
         }
     }
 
-    /// Whether this process may add to the directory and evict from it.
+    /// Returns whether this process may add to the directory and evict from it.
     pub(super) fn is_writable(&self) -> bool {
         self.writable
     }
 
-    /// The directory of this dataset's segments.
+    /// Returns the directory of this dataset's segments.
     pub(super) fn own(&self) -> &Path {
         &self.own
     }
 
-    /// The dataset's key.
     pub(super) fn key(&self) -> DatasetKey {
         self.key
     }
 
-    /// The quota in pages.
+    /// Returns the quota in pages.
     pub(super) fn quota(&self) -> u64 {
         self.quota
     }
 
-    /// The path of a segment of this dataset.
+    /// Returns the path of a segment of this dataset.
     pub(super) fn segment_path(&self, number: u64) -> PathBuf {
         self.own.join(segment::name(number))
     }
 
-    /// Whether this is the process that opened the directory, and not one forked from it: both have the same locks.
+    /// Returns whether this process opened the directory. A forked child must not use it, because it shares its
+    /// parent's locks.
     pub(super) fn is_ours(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// The generation now: it is another number whenever something was published or evicted.
+    /// Returns the current generation. It differs after each publication and eviction.
     pub(super) fn generation(&self) -> Result<u64> {
         let mut bytes = [0; 8];
         self.lock
@@ -150,10 +150,10 @@ impl CacheDirectory {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// The numbers of this dataset's published segments, and the generation at which they were listed.
+    /// Returns the numbers of this dataset's published segments, and the generation at which they were listed.
     pub(super) fn published(&self) -> Result<(HashSet<u64>, u64)> {
         if !self.is_writable() {
-            // Without the lock, a segment that is just being published is seen after the next change.
+            // Without the lock, a segment that is being published is seen only after the next change.
             let generation = self.generation()?;
             return Ok((segments(&self.own, None)?.into_keys().collect(), generation));
         }
@@ -164,19 +164,19 @@ impl CacheDirectory {
         Ok((numbers.unwrap_or_default(), guard.header.generation))
     }
 
-    /// Leaves so many pages for the segment into which another is converted.
+    /// Reserves `pages` pages for the new segment of a conversion.
     pub(super) fn set_spare(&self, pages: u64) {
         self.spare.store(pages, Relaxed);
     }
 
-    /// Begins a segment of `pages` pages for a group. Where there are not so many free, it returns how many there are.
+    /// Begins a segment of `pages` pages for a group. If fewer are free, returns their number.
     pub(super) fn begin(self: &Arc<Self>, group: u64, pages: u64) -> Result<Result<OpenSegment, u64>> {
         let spare = self.spare.load(Relaxed);
         self.begin_in(group, pages, |guard| Ok(guard.make_room(pages + spare)?.saturating_sub(spare)))
     }
 
-    /// Begins a segment like [`CacheDirectory::begin`], into which another one is converted. Unless others `may_leave`
-    /// for it, it takes only what is free.
+    /// Begins a segment like [`CacheDirectory::begin`], for a conversion. Unless others `may_leave` for it, it takes
+    /// only free pages.
     pub(super) fn begin_with_spare(
         self: &Arc<Self>,
         group: u64,
@@ -208,8 +208,8 @@ impl CacheDirectory {
         open.map(Ok).map_err(|error| self.failed("hold", error))
     }
 
-    /// Reserves `pages` pages in all for a segment being filled. Where there are not so many free, it returns how many
-    /// the segment could have.
+    /// Extends the reservation of a segment being filled to `pages` pages in total. If fewer are free, returns the
+    /// number that the segment could have.
     pub(super) fn extend(&self, open: &mut OpenSegment, pages: u64) -> Result<Result<(), u64>> {
         let more = pages.saturating_sub(open.pages());
         if more == 0 {
@@ -254,9 +254,9 @@ impl CacheDirectory {
         self.lock.unlock(reservation(number, open.pages())).map_err(|error| self.failed("unlock", error))
     }
 
-    /// Releases the pages of a segment that is given up.
+    /// Releases the pages of an abandoned segment.
     pub(super) fn release(&self, number: u64, pages: u64) {
-        // In a forked process the locks are the parent's.
+        // In a forked child the locks are the parent's.
         if self.is_ours() {
             lock(&self.usage).reserved.remove(&number);
             self.counters.freed(pages * PAGE);
@@ -264,7 +264,7 @@ impl CacheDirectory {
         }
     }
 
-    /// Unlinks a segment of this dataset, and returns its bytes if it was there.
+    /// Unlinks a segment of this dataset. Returns its bytes if it existed.
     pub(super) fn remove(&self, number: u64) -> Result<Option<u64>> {
         if !self.is_writable() {
             return Ok(None);
@@ -274,16 +274,16 @@ impl CacheDirectory {
         guard.unlink(self.key, number)
     }
 
-    /// The number of pages that are free without evicting anything.
+    /// Returns the number of pages that are free without evicting anything.
     pub(super) fn free(&self) -> Result<u64> {
         Ok(self.enter()?.free()?.saturating_sub(self.spare.load(Relaxed)))
     }
 
-    /// Evicts until the directory is within the quota, which may have been larger at another time.
+    /// Evicts until the directory is within the quota, which may have been larger before.
     fn shrink(&self) -> Result<()> {
         let mut guard = self.enter()?;
         guard.list_if_changed()?;
-        // Numbers only grow, whatever became of the lock file.
+        // Numbers must only grow, even if the lock file is new.
         let last = guard.usage.published.values().filter_map(|own| Some(*own.last_key_value()?.0)).max();
         let last = last.unwrap_or(0);
         if guard.header.next <= last {
@@ -312,8 +312,7 @@ impl CacheDirectory {
 
 impl Drop for CacheDirectory {
     fn drop(&mut self) {
-        // Closing the file unlocks it too, but a process that is just being started may hold the descriptor for a
-        // moment.
+        // Closing the file unlocks it too, but a process that is being started may hold the descriptor for a moment.
         if self.is_ours() {
             let _ = self.marker.unlock(0..1);
         }
@@ -341,19 +340,19 @@ impl LockedDirectory<'_> {
         written.map_err(|error| self.directory.failed("write", error))
     }
 
-    /// Raises the generation, because the directory is about to change.
+    /// Increases the generation, because the directory is about to change.
     fn bump(&mut self) -> Result<()> {
         let before = self.header.generation;
         self.header.generation += 1;
         self.write_header()?;
-        // Our own view follows our own changes. Changes by others are still to be listed.
+        // The list includes this process's own changes already. Changes by others must still be listed.
         if self.usage.seen == Some(before) {
             self.usage.seen = Some(self.header.generation);
         }
         Ok(())
     }
 
-    /// Lists the directory if another process changed it. Sizes are asked for once, for segments never change.
+    /// Lists the directory if another process changed it. Sizes are queried once, because segments never change.
     fn list_if_changed(&mut self) -> Result<()> {
         if self.usage.seen == Some(self.header.generation) {
             return Ok(());
@@ -368,7 +367,8 @@ impl LockedDirectory<'_> {
         Ok(())
     }
 
-    /// The pages used: published, reserved here, reserved by others. Call [`LockedDirectory::list_if_changed`] first.
+    /// Returns the used pages: published, reserved here, reserved by others. Call [`LockedDirectory::list_if_changed`]
+    /// first.
     fn used(&self) -> Result<u64> {
         let others = self.directory.lock.of_others(RESERVATIONS);
         let others = others.map_err(|error| self.directory.failed("look at locks of", error))?;
@@ -379,13 +379,13 @@ impl LockedDirectory<'_> {
         Ok(used)
     }
 
-    /// The pages that are free.
+    /// Returns the number of free pages.
     fn free(&mut self) -> Result<u64> {
         self.list_if_changed()?;
         Ok(self.directory.quota.saturating_sub(self.used()?))
     }
 
-    /// Evicts what nobody uses until `wanted` pages are free, and returns how many are.
+    /// Evicts unused datasets until `wanted` pages are free. Returns the number of free pages.
     fn make_room(&mut self, wanted: u64) -> Result<u64> {
         let free = self.free()?;
         if free >= wanted {
@@ -398,8 +398,8 @@ impl LockedDirectory<'_> {
         self.free()
     }
 
-    /// Evicts until `wanted` pages are free. Datasets that nobody uses go first, the one unused for longest before the
-    /// others; then, with `even_used`, the oldest segments of all others.
+    /// Evicts until `wanted` pages are free: first datasets that are not in use, the least recently used one first;
+    /// then, with `even_used`, the oldest segments of the others.
     fn evict(&mut self, wanted: u64, even_used: bool) -> Result<()> {
         let limit = self.directory.quota.saturating_sub(wanted);
         let mut excess = self.used()?.saturating_sub(limit);
@@ -446,7 +446,7 @@ impl LockedDirectory<'_> {
         Ok(())
     }
 
-    /// Unlinks a segment, and returns its bytes if it was there.
+    /// Unlinks a segment. Returns its bytes if it existed.
     fn unlink(&mut self, key: DatasetKey, number: u64) -> Result<Option<u64>> {
         let path = self.directory.path.join(key.to_string()).join(segment::name(number));
         let bytes = fs::symlink_metadata(&path).map(|found| found.len());

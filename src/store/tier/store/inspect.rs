@@ -1,7 +1,7 @@
-//! A cache directory as people see it, without a dataset: what it holds, and how it is emptied beside running jobs.
+//! Shows and empties a cache directory, without a dataset, while jobs may be running.
 //!
-//! Directories of older formats are shown and emptied too: the lock file and the names in a directory have been the
-//! same in all of them.
+//! Directories of older formats are shown and emptied too: the lock file and the names in a directory are the same in
+//! all formats.
 
 use super::about::{self, DatasetInfo};
 use super::directory::RESERVATIONS;
@@ -20,7 +20,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// What a cache directory holds.
+/// The contents of a cache directory.
 #[derive(Debug, Clone, Serialize)]
 pub struct CacheContents {
     /// The path of the directory.
@@ -29,39 +29,39 @@ pub struct CacheContents {
     pub format: u32,
     /// Whether this program can use it; if not, it can still be emptied.
     pub usable: bool,
-    /// The datasets in it, the one used last first.
+    /// The datasets in it, the most recently used first.
     pub datasets: Vec<CachedDataset>,
     /// Bytes of all datasets' segments.
     pub bytes: u64,
     /// Bytes reserved for segments that jobs are filling.
     pub filling_bytes: u64,
-    /// The names of all else that lies in the directory.
+    /// The names of all other entries of the directory.
     pub others: Vec<String>,
 }
 
-/// What is kept of one dataset.
+/// The copies of one dataset.
 #[derive(Debug, Clone, Serialize)]
 pub struct CachedDataset {
     /// The name of the dataset's directory.
     pub key: String,
-    /// The dataset's fingerprint in hexadecimal; `None` where the program that filled the cache did not write it.
+    /// The dataset's fingerprint in hexadecimal; `None` if the program that filled the cache did not write it.
     pub fingerprint: Option<String>,
-    /// Where the dataset was when it was last used.
+    /// The places of the dataset when it was last used.
     pub roots: Vec<String>,
-    /// The number of samples in its segments. One that lies in two counts twice: while it is brought to another form,
-    /// or where that was interrupted.
+    /// The number of samples in its segments. A sample in two segments counts twice: during a conversion to another
+    /// storage format, or after an interrupted one.
     pub samples: u64,
     /// The number of segment files.
     pub segments: u64,
     /// The bytes of the segment files.
     pub bytes: u64,
-    /// When a job last opened it, in seconds since 1970; `None` where that is unknown.
+    /// When a job last opened it, in seconds since 1970; `None` if unknown.
     pub last_used: Option<u64>,
     /// Whether a job uses it now.
     pub in_use: bool,
 }
 
-/// What was removed.
+/// The result of emptying a cache.
 #[derive(Debug, Clone, Serialize)]
 pub struct Cleared {
     /// The removed datasets, as they were.
@@ -74,10 +74,10 @@ pub struct Cleared {
     pub renewed: bool,
 }
 
-/// Lists a cache directory, changes nothing and waits for nobody.
+/// Lists a cache directory. Changes nothing, and waits for no lock.
 ///
 /// # Errors
-/// [`Error::Config`] when it is no cache of Foreload; [`Error::Io`] when it cannot be listed.
+/// [`Error::Config`] if it is no cache of Foreload; [`Error::Io`] if it cannot be listed.
 pub fn contents(directory: &Path) -> Result<CacheContents> {
     let path = directory.join("lock");
     let lock = File::open(&path).map_err(|error| refusal(directory, error))?;
@@ -91,7 +91,7 @@ pub fn contents(directory: &Path) -> Result<CacheContents> {
         let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
         if is_directory && DatasetKey::parse(&name).is_some() {
             match dataset(&entry.path(), name) {
-                // Another process emptied it meanwhile.
+                // Another process has just emptied it.
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 found => datasets.push(found?),
             }
@@ -112,18 +112,18 @@ pub fn contents(directory: &Path) -> Result<CacheContents> {
     })
 }
 
-/// Removes what is kept of `which` dataset (a path it was used at, or the beginning of its fingerprint or key), or of
-/// all datasets. Jobs that use it go on: they read from their dataset what the cache lacks, and keep anew what they
-/// read from then on.
+/// Removes the copies of the dataset `which` (a path it was used at, or the beginning of its fingerprint or key), or of
+/// all datasets. Jobs that use it continue: they read missing samples from their dataset, and keep new copies from then
+/// on.
 ///
 /// # Errors
-/// The errors of [`contents`]; [`Error::Config`] when `which` names none or several, or the format is a newer one;
-/// [`Error::Io`] when something cannot be removed.
+/// The errors of [`contents`]; [`Error::Config`] if `which` names none or several, or the format is a newer one;
+/// [`Error::Io`] if something cannot be removed.
 pub fn clear(directory: &Path, which: Option<&str>) -> Result<Cleared> {
     let path = directory.join("lock");
     contents(directory)?;
     let lock = RangeLocks::new(open_file(&path, false)?);
-    // Processes that enter, publish or evict hold this lock, so that none is in the middle of that.
+    // Processes hold this lock while they enter, publish or evict, so none is in the middle of that now.
     wait_for(&lock, directory, PATIENCE)?;
     let cleared = clear_locked(directory, &lock, which);
     lock.unlock(0..1).map_err(|error| Error::io("unlock", path, error))?;
@@ -156,7 +156,7 @@ fn clear_locked(directory: &Path, lock: &RangeLocks, which: Option<&str>) -> Res
         }
         if !dataset.in_use {
             match about::forget(&own) {
-                // Another program put a file there, or another process was first.
+                // Another program put a file there, or another process removed it first.
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => {
                 }
@@ -173,7 +173,7 @@ fn clear_locked(directory: &Path, lock: &RangeLocks, which: Option<&str>) -> Res
     Ok(Cleared { datasets: chosen, segments, bytes, renewed })
 }
 
-/// The datasets of `held` that `which` names.
+/// Returns the datasets of `held` that `which` names.
 fn choose(held: &CacheContents, which: &str) -> Result<Vec<CachedDataset>> {
     let bad = |message: String| Error::config("dataset", message);
     let at_path = Path::new(which).canonicalize().map_or_else(
@@ -209,13 +209,13 @@ fn choose(held: &CacheContents, which: &str) -> Result<Vec<CachedDataset>> {
 }
 
 impl CachedDataset {
-    /// The dataset's fingerprint where that is known, else its key.
+    /// Returns the dataset's fingerprint if it is known, else its key.
     pub fn name(&self) -> &str {
         self.fingerprint.as_deref().unwrap_or(&self.key)
     }
 }
 
-/// The fewest characters of a fingerprint that name a dataset: what is cleared was not typed by mistake.
+/// The fewest characters of a fingerprint that name a dataset, so that a typing error clears nothing.
 const SHORTEST: usize = 6;
 
 fn format(lock: &File, directory: &Path) -> Result<u32> {
@@ -236,7 +236,7 @@ fn refusal(directory: &Path, error: io::Error) -> Error {
     Error::io("read", directory.join("lock"), error)
 }
 
-/// Raises the generation, because the directory is about to change.
+/// Increases the generation, because the directory is about to change.
 fn bump(lock: &File) -> io::Result<()> {
     let mut bytes = [0; 8];
     lock.read_exact_at(&mut bytes, GENERATION_AT)?;
@@ -266,12 +266,12 @@ fn dataset(own: &Path, key: String) -> Result<CachedDataset> {
     })
 }
 
-/// The numbers and bytes of the segments in a dataset's directory.
+/// Returns the numbers and bytes of the segments in a dataset's directory.
 fn segment_files(own: &Path) -> Result<BTreeMap<u64, u64>> {
     numbered::files(own, segment::EXTENSION, |_| None)
 }
 
-/// The number of samples that a segment's trailer gives: in every format the last 64 bytes begin with eight bytes of
+/// Returns the number of samples from a segment's trailer. In every format the last 64 bytes begin with eight bytes of
 /// magic, four of format and four of this number.
 fn samples(path: &Path, size: u64) -> Option<u64> {
     let mut bytes = [0; 16];

@@ -1,4 +1,4 @@
-//! What lies in a cache directory: its datasets, their segments, and when somebody used them.
+//! Lists a cache directory: its datasets, their segments, and their last use.
 
 use super::segment::{self, DatasetKey};
 use super::setup::read_directory;
@@ -14,7 +14,7 @@ use std::time::SystemTime;
 /// The pages of segments, by their numbers.
 pub(super) type SegmentPages = BTreeMap<u64, u64>;
 
-/// When a dataset was last opened; `None` while it is in use, or where that cannot be told.
+/// Returns when a dataset was last opened; `None` while it is in use, or if that is unknown.
 pub(super) fn last_use(path: &Path) -> Option<SystemTime> {
     let file = match File::options().read(true).write(true).open(path.join("used")) {
         Ok(file) => file,
@@ -26,14 +26,14 @@ pub(super) fn last_use(path: &Path) -> Option<SystemTime> {
     users.is_ok_and(|users| users.is_empty()).then_some(time)
 }
 
-/// A dataset's segments and their sizes in pages; sizes in `known` are not asked for again.
+/// Returns a dataset's segments and their sizes in pages. Sizes in `known` are not queried again.
 pub(super) fn segments(path: &Path, known: Option<&SegmentPages>) -> Result<SegmentPages> {
     let known = |number| Some(known?.get(&number)? * PAGE);
     let found = numbered::files(path, segment::EXTENSION, known)?;
     Ok(found.into_iter().map(|(number, bytes)| (number, pages(bytes))).collect())
 }
 
-/// The datasets that have a directory here.
+/// Returns the datasets that have a directory here.
 pub(super) fn datasets(path: &Path) -> Result<Vec<(DatasetKey, PathBuf)>> {
     let mut found = Vec::new();
     for entry in read_directory(path)? {

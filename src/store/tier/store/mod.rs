@@ -1,17 +1,19 @@
-//! The store: samples kept in segment files on a local drive, shared by all processes that use the same directory.
+//! The store: samples in segment files on a local drive, shared by all processes that use the same directory.
 //!
-//! A sample that is offered is copied into a write buffer; full buffers go to the store's writer thread, which appends
-//! them to the *segment* being filled and publishes it when it is large enough or the store is sealed. Published
-//! segments never change. They are read like shards, by any [`crate::io::Reader`] over [`Store::files`].
+//! A sample that is offered is copied into a write buffer. Full buffers go to the store's writer thread, which appends
+//! them to the *segment* being filled. It publishes a segment that is large enough, or all segments on request.
+//! Published segments never change. They are read like shards, by any [`crate::io::Reader`] over [`Store::files`]. →
+//! `tests/load/store/`
 //!
 //! - **Bytes are right or not there.** A segment gets its name only when all of it is written. Its table has a
-//!   checksum, and so has each sample. What fails a check is unlinked, and the sample comes from the source again.
-//! - **The quota holds at every instant**, segments being filled included, over all processes and datasets in the
-//!   directory; a process that is killed leaves nothing behind ([`directory`] says how).
-//! - **It is filled once.** When the quota is used up nothing more is taken: with one cache for all ranks no policy has
-//!   more hits. Only other datasets' segments give way while nobody uses them, and the oldest segments when the quota
-//!   was lowered.
-//! - A segment that another process evicts is unlinked. Readers that have it open go on, and its bytes stay on the
+//!   checksum, and so has each sample. A segment that fails a check is unlinked, and its samples are read from the
+//!   source again.
+//! - **The quota holds at every instant**, including segments being filled, over all processes and datasets in the
+//!   directory. A process that is killed leaves nothing there ([`directory`] says how).
+//! - **It is filled once.** When the quota is used up no more samples are taken: with one cache for all ranks no policy
+//!   has more hits. Only segments of datasets that are not in use are evicted for others, and the oldest segments when
+//!   the quota was lowered.
+//! - A segment that another process evicts is unlinked. Readers that have it open continue, and its bytes stay on the
 //!   drive until they close it.
 
 mod about;
@@ -62,31 +64,31 @@ const LARGEST_SEGMENT: u64 = 1 << 30;
 /// How long dropping a store waits for its writer to write, and then for it to end.
 const PATIENCE: [Duration; 2] = [Duration::from_millis(800), Duration::from_millis(200)];
 
-/// Where a store is and how large it may grow.
+/// The settings of a store.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
-    /// The cache directory (`cache.path`), which is made where it is missing. Other datasets and processes may share
+    /// The cache directory (`cache.path`), which is created if it is missing. Other datasets and processes may share
     /// it.
     pub directory: PathBuf,
     /// Bytes that all segments of all datasets in the directory may take together (`cache.size`), those being filled
     /// included. Sizes are counted in pages of 4 KiB; the lock file, tags and directories themselves do not count.
     pub quota: u64,
-    /// About how many bytes a segment has; `None` means a 64th of the quota, from 1 to 64 MiB.
+    /// The approximate bytes of a segment; `None` means a 64th of the quota, from 1 to 64 MiB.
     pub segment_bytes: Option<u64>,
-    /// Bytes that may wait to be written; one sample may wait, however large it is.
+    /// Bytes that may wait to be written. One sample may always wait, however large it is.
     pub write_buffers: usize,
-    /// How copies of earlier runs and other processes are known to be the source's.
+    /// How copies of earlier runs and other processes are verified to match the source.
     pub verify: Verify,
     /// Writes that fail on purpose, for tests.
     pub faults: Option<WriteFaults>,
-    /// What logs call the store.
+    /// The name of the store in logs.
     pub name: TierName,
-    /// Where writes are logged.
+    /// The log of writes.
     pub trace: Trace,
 }
 
 impl StoreOptions {
-    /// Options for `quota` bytes in `directory`, and defaults for all else.
+    /// Makes options for `quota` bytes in `directory`, with defaults for everything else.
     pub fn new(directory: impl Into<PathBuf>, quota: u64) -> Self {
         Self {
             directory: directory.into(),
@@ -113,7 +115,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Checks whether the settings can be right, whatever the directory is like.
+    /// Checks for settings that are wrong for any directory.
     ///
     /// # Errors
     /// [`Error::Config`] for a `cache.size` below the smallest workable quota, which it names, and for a `cache.path`
@@ -125,13 +127,13 @@ impl Store {
         setup::refuse_inside(&directory, index)
     }
 
-    /// Opens the cache directory, or makes it, brings it below the quota and loads what it has for this dataset. Where
-    /// the directory cannot be written, or its lock is held by a process that does not move, what it has is read,
-    /// nothing is added, and a notice says so.
+    /// Opens the cache directory, or creates it, brings it below the quota and loads its copies of this dataset. If the
+    /// directory cannot be written, or a process that makes no progress holds its lock, its copies are only read, and a
+    /// warning says so.
     ///
     /// # Errors
-    /// The errors of [`Store::check`]; [`Error::Unavailable`] for a directory of another program or format, on a file
-    /// system that cannot serve, or when no thread can be started; [`Error::Io`] when it cannot be made or read.
+    /// The errors of [`Store::check`]; [`Error::Unavailable`] for a directory of another program or format, on an
+    /// unsuitable file system, or if no thread can be started; [`Error::Io`] if it cannot be created or read.
     pub fn open(options: &StoreOptions, index: &Arc<DatasetIndex>) -> Result<Arc<Self>> {
         Self::check(options, index)?;
         let counters = Arc::new(CopyCounters::default());
@@ -156,27 +158,27 @@ impl Store {
         Ok(Arc::new(Self { shared, buffers, commands, writer: Some(writer), ended, segment_bytes }))
     }
 
-    /// The location of a sample's copy, if there is one. It takes some 20 ns, or 150 where the sample is far from the
-    /// last one in a large dataset, and never waits for I/O.
+    /// Returns the location of a sample's copy, if there is one. Takes some 20 ns, or 150 ns if the sample is far from
+    /// the last one in a large dataset. Never waits for I/O.
     ///
     /// # Panics
-    /// Panics when the dataset has no such sample.
+    /// Panics if the dataset has no such sample.
     pub fn locate(&self, sample: u64) -> Option<Location> {
         self.shared.catalog().location(sample)
     }
 
-    /// Notes that the copy of a sample at `location` is the source's: it need not be checked again in this run.
+    /// Records that the copy of a sample at `location` matches the source. This run does not check it again.
     pub fn confirm(&self, sample: u64, location: &Location) {
         self.shared.catalog_mut().confirm(sample, location.extent.file.0);
     }
 
-    /// Has every copy checked once more before it is used again.
+    /// Marks every copy as unverified.
     pub fn doubt(&self) {
         self.shared.catalog_mut().doubt();
     }
 
-    /// Notes that the copy of a sample at `location` is not the source's any more: it is forgotten, and may be offered
-    /// anew.
+    /// Drops the copy of a sample at `location`, which does not match the source any more. The sample may be offered
+    /// again.
     pub fn outdate(&self, sample: u64, location: &Location) {
         let segment_index = location.extent.file.0;
         let (was_there, mostly) = self.shared.catalog_mut().outdate(sample, segment_index);
@@ -188,28 +190,29 @@ impl Store {
         }
     }
 
-    /// Whether the store takes samples now.
+    /// Returns whether the store takes samples now.
     pub fn is_open(&self) -> bool {
         self.shared.gate() == Gate::Open && self.shared.directory.is_writable()
     }
 
-    /// Whether the store takes samples once there is room.
+    /// Returns whether the store takes samples once there is room.
     pub fn can_take(&self) -> bool {
         self.shared.gate() != Gate::Off && self.shared.directory.is_writable()
     }
 
-    /// The segments as files to read from, like shards with sizes and times. They outlive the store.
+    /// Returns the segments as files to read from, like shards with sizes and times. They outlive the store.
     pub fn files(&self) -> Arc<dyn Files> {
         self.shared.clone()
     }
 
     /// Offers a sample's bytes, to be kept in a segment with other samples of its `group`. The samples of a group leave
-    /// together, and its number means the same in every run; a sample that is kept in another group moves. The bytes
-    /// are of the `version` that the sample's file had before it was read. Copying takes about 10 µs for 110 KB; the
-    /// call never waits for I/O.
+    /// together, and its number means the same in every run. A sample that is kept in another group moves. `version` is
+    /// the version that the sample's file had before it was read. Copying takes about 10 µs for 110 KB. Never waits for
+    /// I/O.
     ///
     /// # Panics
-    /// Panics when the dataset has no such sample, or `bytes` is not as long as the sample or its copy in another form.
+    /// Panics if the dataset has no such sample, or if `bytes` has neither the length of the sample nor that of a copy
+    /// in another storage format.
     pub fn offer(&self, group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         assert_is_copy(&self.shared.index, sample, bytes);
         let counters = &self.shared.counters;
@@ -226,7 +229,7 @@ impl Store {
             Gate::Off => return refused(&counters.dropped_off, Offer::Off),
         }
         if !self.shared.directory.is_ours() || !self.shared.directory.is_writable() {
-            // A forked process has the queue and no writer.
+            // A forked child has the queue but no writer.
             return refused(&counters.dropped_off, Offer::Off);
         }
         let mut buffers = lock(&self.buffers);
@@ -240,13 +243,13 @@ impl Store {
         Offer::Taken
     }
 
-    /// Publishes what was taken soon, however little. Returns at once.
+    /// Publishes the taken samples soon, however few. Returns at once.
     pub fn publish(&self) {
         self.hand_over_all(WriterCommand::Publish);
     }
 
-    /// Publishes like [`Store::publish`], and tries again to fill where an error or the quota had stopped that; meant
-    /// for the end of an epoch. Returns at once.
+    /// Publishes like [`Store::publish`], and fills again if an error or the quota had stopped that. It is meant for
+    /// the end of an epoch. Returns at once.
     pub fn seal(&self) {
         self.hand_over_all(WriterCommand::Seal);
     }
@@ -257,7 +260,7 @@ impl Store {
         let _ = self.commands.send(then);
     }
 
-    /// Publishes what was taken, like [`Store::seal`], and waits until that is done or given up.
+    /// Publishes the taken samples, like [`Store::seal`], and waits until that is done or has failed.
     pub fn flush(&self) {
         if self.shared.directory.is_ours() {
             self.seal();
@@ -268,14 +271,14 @@ impl Store {
         }
     }
 
-    /// The bytes of this dataset's segments, by group.
+    /// Returns the bytes of this dataset's segments, by group.
     pub(in crate::tier) fn groups(&self) -> BTreeMap<u64, u64> {
         self.shared.catalog().groups()
     }
 
-    /// Removes all segments of a group soon, those of other processes too. Returns at once.
+    /// Removes all segments of a group soon, including those of other processes. Returns at once.
     pub fn evict_group(&self, group: u64) {
-        // Nothing is removed from a directory that can only be read.
+        // A read-only directory must not change.
         if !self.shared.directory.is_writable() {
             return;
         }
@@ -284,8 +287,8 @@ impl Store {
         let _ = self.commands.send(WriterCommand::EvictGroup(group));
     }
 
-    /// Notes that a located sample could not be read or was wrong. Its whole segment is forgotten at once and, unless
-    /// it is gone, unlinked soon. The call is cheap, and a segment counts once however many of its samples are
+    /// Reports that a located sample could not be read or was wrong. Its whole segment is forgotten at once and, unless
+    /// it was removed already, unlinked soon. The call is cheap. A segment counts once, however many of its samples are
     /// reported.
     pub fn damaged(&self, sample: u64, location: Location, why: CopyFault) {
         let segment_index = location.extent.file.0;
@@ -303,34 +306,34 @@ impl Store {
         let _ = self.commands.send(WriterCommand::Remove(segment.number));
     }
 
-    /// Learns of segments that other processes published or evicted. That costs a microsecond when nothing changed;
-    /// else it reads the footers of the new segments, so it is not for a reading thread. The store does it by itself
-    /// ten times a second.
+    /// Loads the segments that other processes published, and drops those that they evicted. Takes a microsecond if
+    /// nothing changed. Otherwise it reads the footers of the new segments, so a reading thread must not call it. The
+    /// writer does it ten times a second.
     pub fn refresh(&self) {
         if let Err(error) = self.shared.refresh() {
             self.shared.failed(error.to_string());
         }
     }
 
-    /// Claims unit `unit` of this dataset for staging; `None` when this or another process has it. The kernel holds the
-    /// lock: it ends with the claim or with the process.
+    /// Locks unit `unit` of this dataset for staging; `None` if this or another process has it. The kernel releases the
+    /// lock when the returned value is dropped, or with the process.
     pub fn claim_unit(&self, unit: u64) -> Option<UnitClaim> {
         UnitClaim::take(&self.shared, unit)
     }
 
-    /// The counters and gauges of the store.
+    /// Returns the counters and gauges of the store.
     pub fn stats(&self) -> CopyStats {
         let (held_samples, held_bytes) = self.shared.catalog().held();
         let quota_bytes = self.shared.directory.quota() * PAGE;
         CopyStats { held_samples, held_bytes, quota_bytes, ..self.shared.counters.stats() }
     }
 
-    /// The latest failure of a write, of a look into the directory, or of a segment.
+    /// Returns the latest failure of a write, of a listing of the directory, or of a segment.
     pub fn last_error(&self) -> Option<String> {
         self.shared.counters.last_error()
     }
 
-    /// What the store counts.
+    /// Returns the store's counters.
     pub(in crate::tier) fn counters(&self) -> &CopyCounters {
         &self.shared.counters
     }
@@ -354,7 +357,7 @@ impl SharedTier for Store {
     }
 }
 
-/// Shuts the gate when the writer ends, however it does.
+/// Stops the store from taking samples when the writer ends, for whatever reason.
 struct WriterEnd {
     shared: Arc<StoreShared>,
     _end: Sender<()>,
@@ -371,10 +374,10 @@ impl Drop for WriterEnd {
     }
 }
 
-/// Publishes what was taken, and gives up what the drive does not take within a second.
+/// Publishes the taken samples, and abandons those that the drive does not take within a second.
 impl Drop for Store {
     fn drop(&mut self) {
-        // A forked process has no writer, and must not end the parent's.
+        // A forked child has no writer, and must not end the parent's.
         if !self.shared.directory.is_ours() {
             return;
         }

@@ -1,4 +1,4 @@
-//! A segment being filled: a file without a name, the pages reserved for it, and the samples it has so far.
+//! A segment being filled: a file without a name, the pages reserved for it, and the samples that it has so far.
 
 use super::directory::CacheDirectory;
 use super::segment::Footer;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 /// A segment that is being filled with the samples of one group.
 ///
-/// The order of the fields matters when it is dropped: the file is closed before its pages are released, so that at no
-/// instant less is reserved than written.
+/// The order of the fields matters: the file is dropped, and so closed, before its pages are released. So reserved
+/// pages always cover the written ones.
 pub(super) struct OpenSegment {
     file: File,
     reservation: Reservation,
@@ -24,21 +24,21 @@ pub(super) struct OpenSegment {
     pub footer: Footer,
 }
 
-/// The right to a segment's pages, which ends when it is dropped.
+/// The right to a segment's pages, until dropped.
 struct Reservation {
     directory: Arc<CacheDirectory>,
     number: u64,
     pages: u64,
-    /// Whether the pages have been released already, because the published file counts in their place.
+    /// Whether the pages have been released already, because the published file counts instead.
     released: bool,
     /// A second descriptor of the lock file, numbered above the segment's. It keeps the reservation until the process
-    /// has closed the segment, however the process ends: the kernel closes descriptors in the order of their numbers,
-    /// upwards or downwards depending on its version, and the segment's number lies between two of the lock file's.
+    /// has closed the segment, however the process ends. The kernel closes descriptors in the order of their numbers,
+    /// upwards or downwards depending on its version. The segment's number is between the two of the lock file.
     _upper_lock: OwnedFd,
 }
 
 impl OpenSegment {
-    /// The empty segment `number` of `group` in the nameless `file`, with `pages` pages that have been reserved.
+    /// Makes the empty segment `number` of `group` in the nameless `file`, with `pages` pages that have been reserved.
     pub(super) fn new(
         directory: &Arc<CacheDirectory>,
         file: File,
@@ -70,24 +70,24 @@ impl OpenSegment {
         &self.file
     }
 
-    /// The segment's number in the directory.
+    /// Returns the segment's number in the directory.
     pub(super) fn number(&self) -> u64 {
         self.reservation.number
     }
 
-    /// The number of pages that are reserved for the segment.
+    /// Returns the number of pages that are reserved for the segment.
     pub(super) fn pages(&self) -> u64 {
         self.reservation.pages
     }
 
-    /// Notes that `pages` pages are reserved now.
+    /// Records that `pages` pages are reserved now.
     pub(super) fn set_pages(&mut self, pages: u64) {
         self.reservation.pages = pages;
     }
 
-    /// Takes over the rows of a buffer whose bytes have been written behind the payload.
+    /// Takes the rows of a buffer whose bytes have been written after the payload.
     pub(super) fn append(&mut self, buffer: &mut WriteBuffer) {
-        // A segment is below 4 GiB up to the first byte of its last sample.
+        // All samples of a segment begin below 4 GiB.
         let start = self.payload as u32;
         let rows = buffer.rows.drain(..).map(|mut row| {
             row.offset += start;
@@ -105,7 +105,7 @@ impl OpenSegment {
         nameless::link(&self.file, path).map_err(|error| Error::io("publish", path, error))
     }
 
-    /// Notes that the pages have been released.
+    /// Records that the pages have been released.
     pub(super) fn set_released(&mut self) {
         self.reservation.released = true;
     }

@@ -1,17 +1,17 @@
-//! The outlines of the images that were packed for the cache, by segment: 36 bytes of memory for each, as long as its
-//! segment can be read.
+//! The header summaries (`outlines`) of the images that were packed for the cache, by segment. Each takes 36 bytes of
+//! memory while its segment can be read.
 
 use super::super::catalog::{SegmentIndex, SegmentRow};
 use base::parts::RawOutline;
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
-/// The outlines of a segment's samples, each with the place where the sample begins, in that order. What has no outline
-/// is left out.
+/// The header summaries of a segment's samples, each with the sample's offset, in that order. Samples without a summary
+/// are left out.
 pub(super) struct SegmentOutlines(Box<[(u32, RawOutline)]>);
 
 impl SegmentOutlines {
-    /// Those of the rows of a segment.
+    /// Collects those of the rows of a segment.
     pub(super) fn of(rows: &[SegmentRow]) -> Self {
         let known = rows.iter().filter(|row| row.outline != RawOutline::default());
         let mut outlines: Vec<_> = known.map(|row| (row.offset, row.outline)).collect();
@@ -25,24 +25,24 @@ impl SegmentOutlines {
     }
 }
 
-/// The outlines of all segments that can be read.
+/// The header summaries of all segments that can be read.
 #[derive(Default)]
 pub(super) struct StoreOutlines(RwLock<HashMap<SegmentIndex, SegmentOutlines>>);
 
 impl StoreOutlines {
-    /// Keeps those of a segment.
+    /// Keeps the summaries of a segment.
     pub(super) fn enter(&self, segment_index: SegmentIndex, outlines: SegmentOutlines) {
         if !outlines.0.is_empty() {
             self.0.write().unwrap_or_else(PoisonError::into_inner).insert(segment_index, outlines);
         }
     }
 
-    /// Gives up those of a segment that is not read any more.
+    /// Drops the summaries of a segment that is not read any more.
     pub(super) fn forget(&self, segment_index: SegmentIndex) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&segment_index);
     }
 
-    /// The outline of the sample that begins at `offset` of a segment, where that is known.
+    /// Returns the summary of the sample at `offset` of a segment, if it is known.
     pub(super) fn get(&self, segment_index: SegmentIndex, offset: u32) -> Option<RawOutline> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(&segment_index)?.get(offset)
     }

@@ -1,15 +1,16 @@
-//! What the cache's segments have in their tables and trailers, whose format is [`crate::segments::footer`]'s.
+//! The rows and the trailer of the cache's segments, in the format of [`crate::segments::footer`].
 //!
 //! ```text
-//! row, 64 bytes      number u64 · version of its file u64 · offset u32 · bytes u32 · CRC-32C u32 · form u16 ·
-//!                    form that it was brought to u16 · outline, 32 bytes
+//! row, 64 bytes      number u64 · version of its file u64 · offset u32 · bytes u32 · CRC-32C u32 ·
+//!                    storage format u16 · storage format of the last attempt to convert it u16 ·
+//!                    header summary, 32 bytes
 //! trailer, 64 bytes  the dataset's key and the group u64 are added to it
 //! ```
 //!
-//! The outline is that of an image that was packed for the cache; of other copies it is
-//! zeros. Nothing is synced to the drive before a segment is published: after a power cut parts of it may be missing.
-//! The checksums find that: those of table and trailer when it is loaded, a sample's, or those of its rows, when it is
-//! read.
+//! The header summary (`outline`) is that of an image that was packed for the cache; for other copies it is zeros.
+//! Segments are not synced to the drive before they are published: after a power cut parts of them may be missing.
+//! Checksums detect that: those of table and trailer when a segment is loaded, and that of a sample, or those of its
+//! rows, when it is read.
 
 use super::super::catalog::SegmentRow;
 use super::super::convert::most_bytes;
@@ -20,15 +21,15 @@ use pixels::decode::FileForm;
 use std::fmt;
 use std::fs::File;
 
-/// What the trailer of a segment begins with.
+/// The first bytes of a segment's trailer.
 pub(super) const MAGIC: [u8; 8] = *b"FLSEGMNT";
 /// The version of segment files and of the lock file; a directory of another version is refused.
 pub(super) const VERSION: u32 = 4;
 const ROW: usize = 64;
-/// The bytes of a dataset's key and of a group's number, which are added to the trailer.
+/// The bytes of a dataset's key and of a group's number, which the trailer has in addition.
 const MORE: usize = 24;
 const FORMAT: SegmentFormat<ROW, MORE> = SegmentFormat { magic: MAGIC, version: VERSION };
-/// The forms, by their numbers in a table.
+/// The storage formats, by their numbers in a table.
 const FORMS: [FileForm; 3] = [FileForm::AsIs, FileForm::Indexed, FileForm::Packed];
 
 /// The key of a dataset's segments: the beginnings of its fingerprint and of the identity of its root.
@@ -43,7 +44,7 @@ impl DatasetKey {
         Self(key)
     }
 
-    /// The key that a directory is named by.
+    /// Parses the key in the name of a directory.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let key = u128::from_str_radix(name, 16).ok()?.to_be_bytes();
         (Self(key).to_string() == name).then_some(Self(key))
@@ -59,27 +60,27 @@ impl fmt::Display for DatasetKey {
 /// The extension of segments.
 pub(super) const EXTENSION: &str = "seg";
 
-/// The name of segment `number`.
+/// Returns the name of segment `number`.
 pub(super) fn name(number: u64) -> String {
     numbered::name(number, EXTENSION)
 }
 
-/// What the end of a segment says about it.
+/// The content of the end of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Footer {
-    /// The group that all its samples belong to.
+    /// The group of all its samples.
     pub group: u64,
     /// A row for each sample, in the order of their bytes.
     pub rows: Vec<SegmentRow>,
 }
 
-/// The bytes of the table and the trailer for `samples` samples.
+/// Returns the number of bytes of the table and the trailer for `samples` samples.
 pub(super) fn footer_bytes(samples: usize) -> u64 {
     SegmentFormat::<ROW, MORE>::footer_bytes(samples)
 }
 
 impl Footer {
-    /// The table and the trailer of segment `number` of dataset `key`, whose samples take `payload` bytes.
+    /// Encodes the table and the trailer of segment `number` of dataset `key`, whose samples take `payload` bytes.
     pub(super) fn encode(&self, key: DatasetKey, number: u64, payload: u64) -> Vec<u8> {
         let mut more = [0; MORE];
         more[..16].copy_from_slice(&key.0);
@@ -91,7 +92,7 @@ impl Footer {
     /// Reads and checks the end of segment `number`, a file of `size` bytes, against the dataset it should be of.
     ///
     /// # Errors
-    /// [`SegmentError::Damaged`] when anything is not as it must be, [`SegmentError::Io`] when it cannot be read.
+    /// [`SegmentError::Damaged`] if anything is invalid, [`SegmentError::Io`] if the file cannot be read.
     pub(super) fn read(
         file: &File,
         size: u64,
@@ -134,14 +135,14 @@ fn decode(bytes: &[u8; ROW], payload: u64, index: &DatasetIndex) -> Result<Segme
     Ok(row)
 }
 
-/// Whether a row can be of its sample: it is as long as its form may be, or of another version of its shard. The
-/// versions of a dataset have the same images, but their other members may differ.
+/// Returns whether a row can be of its sample: its length is possible in its storage format, or it is of another
+/// version of its shard. The versions of a dataset have the same images, but their other members may differ.
 fn is_of(index: &DatasetIndex, row: &SegmentRow) -> bool {
     let file = index.extent(row.sample).file;
     may_be(index, row) || index.shard_version(file).is_some_and(|now| now != row.version)
 }
 
-/// Whether a row is as long as a copy of its sample may be in its form.
+/// Returns whether the length of a row is possible for a copy of its sample in its storage format.
 pub(super) fn may_be(index: &DatasetIndex, row: &SegmentRow) -> bool {
     let length = index.extent(row.sample).length;
     row.length == length || row.form != FileForm::AsIs && row.length <= most_bytes(length)

@@ -1,4 +1,5 @@
-//! Sets up a cache directory: its lock, its format, a dataset's directory in it. What cannot serve is refused.
+//! Sets up a cache directory: its lock file, its format, and a dataset's directory in it. Refuses unsuitable
+//! directories.
 
 use super::segment::VERSION;
 use crate::io::storage::Storage;
@@ -12,19 +13,19 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The lock file, in which the generation is added.
+/// The lock file. It also has the generation.
 pub(super) const LOCK: LockFormat<32> = LockFormat { magic: *b"FLCACHE\n", version: VERSION };
-/// Where the generation is in it.
+/// The offset of the generation in it.
 pub(super) const GENERATION_AT: u64 = 24;
-/// How long other processes may hold the directory's lock. They do only what takes moments.
+/// How long other processes may hold the directory's lock. They hold it only briefly.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// How long they may hold it at the start, when training waits. A process that holds it longer is likely to be stopped,
-/// and the cache is then only read.
+/// The same at the start, when training waits. A process that holds the lock longer is probably stopped, and the cache
+/// is then only read.
 pub(super) const SHORT_PATIENCE: Duration = Duration::from_secs(3);
 const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n# Samples that Foreload keeps on a fast drive: may be \
     deleted when nobody uses it.\n";
 
-/// Takes the lock on the directory. It asks again and again, because a call that blocks would know no limit.
+/// Locks the directory. It polls, because a blocking call would have no time limit.
 pub(super) fn wait_for(lock: &RangeLocks, path: &Path, patience: Duration) -> Result<()> {
     let start = Instant::now();
     let mut pause = Duration::from_micros(20);
@@ -47,7 +48,7 @@ pub(super) fn wait_for(lock: &RangeLocks, path: &Path, patience: Duration) -> Re
     }
 }
 
-/// The error of a file system that lacks `what` the cache needs.
+/// Returns the error for a file system that lacks `what` the cache needs.
 pub(super) fn cannot_serve(path: &Path, what: &str, error: &io::Error) -> Error {
     let file_system =
         Storage::of(path).map_or_else(|_| "a file system".to_owned(), |found| found.file_system);
@@ -57,12 +58,12 @@ pub(super) fn cannot_serve(path: &Path, what: &str, error: &io::Error) -> Error 
     unusable(path, &message)
 }
 
-/// The error of a directory that cannot be a cache, for a reason that no setting tells beforehand.
+/// Returns the error for a directory that cannot be a cache, for a reason that the settings do not show.
 fn unusable(path: &Path, message: &str) -> Error {
     Error::Unavailable(format!("cache: {} {message}", path.display()))
 }
 
-/// Sources are read-only: no cache is made inside one.
+/// Refuses a cache inside a dataset, because sources are read-only. → `tests/load/store/refusals.rs`
 pub(super) fn refuse_inside(directory: &Path, index: &DatasetIndex) -> Result<()> {
     let existing = directory.ancestors().find_map(|path| path.canonicalize().ok());
     for root in index.local_directories() {
@@ -79,7 +80,7 @@ pub(super) fn refuse_inside(directory: &Path, index: &DatasetIndex) -> Result<()
     Ok(())
 }
 
-/// Opens a file of a directory that cannot be written.
+/// Opens a file of a read-only directory.
 pub(super) fn open_to_read(path: &Path) -> Result<File> {
     File::open(path).map_err(|error| Error::io("open", path, error))
 }
@@ -89,14 +90,14 @@ pub(super) fn open_file(path: &Path, create: bool) -> Result<File> {
     opened.map_err(|error| Error::io("open", path, error))
 }
 
-/// Fills a new lock file, and refuses one of another program or format. The directory's lock is held.
+/// Fills a new lock file, and refuses one of another program or format. The caller must hold the directory's lock.
 pub(super) fn initialise(lock: &RangeLocks, directory: &Path) -> Result<()> {
     let path = directory.join("lock");
     if LOCK.read(lock.file()).map_err(|error| Error::io("read", &path, error))? != LockState::New {
         return check_format(lock.file(), directory);
     }
     LOCK.initialise(lock.file()).map_err(|error| Error::io("write", &path, error))?;
-    // The tag is written only where nothing else is, for it speaks of all that is beside it.
+    // Write the tag only into an empty directory, because it applies to all files there.
     if read_directory(directory)?.count() == 1 {
         let _ = fs::write(directory.join("CACHEDIR.TAG"), TAG);
     }
@@ -121,7 +122,7 @@ pub(super) fn check_format(lock: &File, directory: &Path) -> Result<()> {
     }
 }
 
-/// Makes a dataset's directory, and marks it as in use and as used now. The directory's lock is held.
+/// Creates a dataset's directory, and marks it as in use and as used now. The caller must hold the directory's lock.
 pub(super) fn enter_dataset(own: &Path) -> Result<RangeLocks> {
     match fs::create_dir(own) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -130,7 +131,7 @@ pub(super) fn enter_dataset(own: &Path) -> Result<RangeLocks> {
         _ => {}
     }
     let path = own.join("used");
-    // The file is made as segments are, so that a file system that cannot do that is found now.
+    // Create the file like a segment, so that an unsuitable file system is detected now.
     let made = nameless::create(own).and_then(|file| nameless::link(&file, &path));
     match made {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {

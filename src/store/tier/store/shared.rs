@@ -1,4 +1,5 @@
-//! What the callers, the writer and the readers of a store share, and how it learns of other processes' segments.
+//! The state that the callers, the writer and the readers of a store share, and the loading of other processes'
+//! segments.
 
 use super::super::catalog::SegmentRow;
 use super::super::catalog::{Catalog, SegmentIndex};
@@ -21,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// The number of samples that are placed while the catalog is locked: readers wait for some ten microseconds at most.
+/// The number of samples that are placed while the catalog is locked. Readers wait for some ten microseconds at most.
 const PLACED_AT_ONCE: usize = 256;
 
 /// Whether the store takes samples.
@@ -39,13 +40,13 @@ pub(super) struct StoreShared {
     pub directory: Arc<CacheDirectory>,
     pub counters: Arc<CopyCounters>,
     pub verify: Verify,
-    /// The versions that the shards were of when the store was opened.
+    /// The versions of the shards when the store was opened.
     shards: HashMap<FileId, FileVersion>,
-    /// Set when the store is dropped and the drive does not answer: nothing more is written.
+    /// Set when the store is dropped and the drive does not respond: nothing more is written.
     pub abandoned: AtomicBool,
     catalog: RwLock<Catalog>,
-    /// Of the segments of the catalog. A segment's are entered before the catalog's lock is given back, so that they
-    /// cannot be forgotten before.
+    /// The header summaries (`outlines`) of the catalog's segments. Those of a segment are entered while the catalog is
+    /// locked, so that they cannot be forgotten before.
     outlines: StoreOutlines,
     /// The number of segments that were forgotten.
     forgotten: AtomicU64,
@@ -90,7 +91,7 @@ impl StoreShared {
         self.catalog.write().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Forgets a segment with all its samples, and has readers close it. Returns whether it could be read before.
+    /// Forgets a segment with all its samples, so that readers close it. Returns whether it could be read before.
     pub(super) fn forget(&self, segment_index: SegmentIndex) -> bool {
         let forgotten = self.catalog_mut().forget(segment_index);
         self.outlines.forget(segment_index);
@@ -110,7 +111,7 @@ impl StoreShared {
         self.gate.store(gate as u8, Relaxed);
     }
 
-    /// Notes that samples on their way will not come.
+    /// Clears the marks of samples on their way that will not arrive.
     pub(super) fn give_up(&self, rows: &[SegmentRow]) {
         for rows in rows.chunks(PLACED_AT_ONCE) {
             let mut catalog = self.catalog_mut();
@@ -118,26 +119,26 @@ impl StoreShared {
         }
     }
 
-    /// Enters the samples of a published segment into the catalog. `checked` says that they are known to be the
-    /// source's in this run.
+    /// Enters the samples of a published segment into the catalog. `checked` says that this run has verified them to
+    /// match the source.
     pub(super) fn place(&self, segment_index: SegmentIndex, rows: &[SegmentRow], checked: bool) {
         for rows in rows.chunks(PLACED_AT_ONCE) {
             self.catalog_mut().place(segment_index, rows, checked);
         }
     }
 
-    /// Enters the samples of a segment into which the segment `former` was converted.
+    /// Enters the samples of a segment to which the segment `former` was converted.
     pub(super) fn replace(&self, former: SegmentIndex, segment_index: SegmentIndex, rows: &[SegmentRow]) {
         for rows in rows.chunks(PLACED_AT_ONCE) {
             self.catalog_mut().replace(former, segment_index, rows);
         }
     }
 
-    /// Gives a segment that has been written its name. Returns its index in the catalog, where its samples are still to
-    /// be entered; `None` where it was there already.
+    /// Gives a segment that has been written its name. Returns its index in the catalog, where the caller must enter
+    /// its samples; `None` if it was there already.
     pub(super) fn publish(&self, open: &mut OpenSegment, stamp: &Stamp) -> Result<Option<SegmentIndex>> {
         let number = open.number();
-        // It is announced first, so that a thread which lists the directory meanwhile knows it for ours.
+        // Announce it first, so that a thread that lists the directory in between recognises it as ours.
         let announced = self.catalog_mut().announce(number);
         if let Err(error) = self.directory.publish(open, stamp.size) {
             if announced {
@@ -148,7 +149,7 @@ impl StoreShared {
         Ok(announced.then(|| self.enter(number, &open.footer, stamp)))
     }
 
-    /// Enters an announced segment, which is published now, and keeps the outlines of its samples.
+    /// Enters an announced segment, which is published now, and keeps the header summaries of its samples.
     fn enter(&self, number: u64, footer: &Footer, stamp: &Stamp) -> SegmentIndex {
         let outlines = SegmentOutlines::of(&footer.rows);
         let mut catalog = self.catalog_mut();
@@ -157,17 +158,18 @@ impl StoreShared {
         segment_index
     }
 
-    /// The outline of a sample's packed copy at `location`, by which parts of it can be read, where that is known.
+    /// Returns the header summary of a sample's packed copy at `location`, with which parts of the copy can be read, if
+    /// it is known.
     pub(super) fn outline(&self, sample: u64, location: &Location) -> Option<RawOutline> {
         let Extent { file, offset, length } = location.extent;
         match length == self.index.extent(sample).length {
-            // Nothing was made of it for the cache.
+            // The copy was not converted for the cache.
             true => self.index.outline(sample).copied(),
             false => self.outlines.get(file.0, u32::try_from(offset).ok()?),
         }
     }
 
-    /// Removes a segment that nobody reads from any more, because later ones have all that it had.
+    /// Removes a segment from which nothing is read any more, because later ones have all its samples.
     pub(super) fn remove_superseded(&self, segment_index: SegmentIndex) {
         let Some(segment) = self.catalog().segment(segment_index) else { return };
         if self.forget(segment_index)
@@ -177,7 +179,7 @@ impl StoreShared {
         }
     }
 
-    /// Removes a segment of which most is of files that have changed since: what is left is not worth its room.
+    /// Removes a segment that is mostly out of date, because files have changed. The rest is not worth its room.
     pub(super) fn remove_stale(&self, segment_index: SegmentIndex) {
         let Some(segment) = self.catalog().segment(segment_index).filter(|_| self.directory.is_writable())
         else {
@@ -223,18 +225,18 @@ impl StoreShared {
         });
     }
 
-    /// Learns which segments were published and evicted, if any were. Those that are new come first, so that no sample
-    /// is missing meanwhile which another process has brought from one segment into another.
+    /// Loads the segments that were published, and drops those that were evicted, if any were. New ones come first, so
+    /// that a sample which another process moved between segments is never missing.
     pub(super) fn refresh(&self) -> Result<()> {
         if !self.directory.is_ours() {
-            // The locks of a forked process are its parent's.
+            // The locks of a forked child are its parent's.
             return Ok(());
         }
         let mut refreshed = lock(&self.refreshed);
         if *refreshed == Some(self.directory.generation()?) {
             return Ok(());
         }
-        // This comes first: what this process publishes meanwhile is not in the list, and yet there.
+        // Take this list first: otherwise a segment that this process publishes in between would count as evicted.
         let known: Vec<(u32, u64)> =
             self.catalog().live().map(|(segment_index, segment)| (segment_index, segment.number)).collect();
         let (published, generation) = self.directory.published()?;
@@ -253,7 +255,7 @@ impl StoreShared {
         Ok(())
     }
 
-    /// Reads the footers of segments, by several threads where they are many: a drive serves small reads side by side.
+    /// Reads the footers of segments, by several threads if there are many: a drive serves small reads concurrently.
     fn load(&self, numbers: &[u64]) {
         let next = AtomicUsize::new(0);
         let work = || {
@@ -297,11 +299,11 @@ impl StoreShared {
         }
     }
 
-    /// Places the samples of another run's or process's segment, but for those of shards that are not what they were.
-    /// Shards were looked at in this run; the files of other samples are looked at before their copies are used.
+    /// Places the samples of another run's or process's segment, except those of shards that have changed. This run has
+    /// checked the shards; other files are checked before the copies of their samples are used.
     fn place_loaded(&self, segment_index: SegmentIndex, mut rows: Vec<SegmentRow>) {
         if self.verify == Verify::Never {
-            // Whatever is said, a copy of another length cannot be the sample.
+            // Even without verification, a copy of an impossible length cannot be the sample.
             rows.retain(|row| may_be(&self.index, row));
             return self.place(segment_index, &rows, true);
         }
@@ -352,7 +354,7 @@ impl Files for StoreShared {
         self.directory.segment_path(segment.map_or(0, |segment| segment.number))
     }
 
-    /// Linking a segment changed its change time, so that only size and modification time are known.
+    /// Returns size and modification time alone, because linking a segment changes its change time.
     fn stamp(&self, file: FileId) -> Option<Stamp> {
         let segment = self.catalog().segment(file.0);
         Some(segment.map_or_else(Stamp::default, |segment| Stamp {

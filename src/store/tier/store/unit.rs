@@ -1,12 +1,11 @@
-//! Claims on units of staging: they decide which process stages which shard.
+//! Locks on units of staging. They decide which process stages which shard.
 
 use super::shared::{StoreShared, lock};
 use base::node::LockKind;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The right to stage one unit (a shard, by number). It belongs to this process alone until it is dropped or the
-/// process dies.
+/// The exclusive right to stage one unit (a shard, by number). It ends when it is dropped, or with the process.
 pub struct UnitClaim {
     shared: Arc<StoreShared>,
     unit: u64,
@@ -16,7 +15,7 @@ impl UnitClaim {
     pub(super) fn take(shared: &Arc<StoreShared>, unit: u64) -> Option<Self> {
         let directory = &shared.directory;
         let mut units = lock(&directory.units);
-        // The kernel tells processes apart, but not the claims of one process.
+        // The kernel separates processes, but not several locks of one process.
         if !directory.is_ours() || !directory.is_writable() || units.contains(&unit) {
             return None;
         }
@@ -33,7 +32,7 @@ impl UnitClaim {
         }
     }
 
-    /// The number of the unit.
+    /// Returns the number of the unit.
     pub fn unit(&self) -> u64 {
         self.unit
     }
@@ -49,7 +48,7 @@ impl Drop for UnitClaim {
     }
 }
 
-/// The byte of the marker that stands for a unit. Byte 0 says that the dataset is in use.
+/// Returns the byte of the marker file that stands for a unit. Byte 0 marks the dataset as in use.
 fn byte(unit: u64) -> Range<u64> {
     unit + 1..unit + 2
 }

@@ -1,19 +1,19 @@
-//! How a copy is known to be the source's, and which versions the source's files have.
+//! How copies are verified to match the source, and the current versions of the source's files.
 
 use base::names::named;
 use data::dataset::{DatasetIndex, FileId, FileVersion};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The proof that a copy is the source's, when a run uses it for the first time.
+/// The proof that a copy matches the source, when a run uses it for the first time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Verify {
-    /// The stamp of the source's file says that the copy is of the version that the file has now.
+    /// The stamp of the source's file shows that the copy is of the current version.
     #[default]
     Stamp,
     /// The source's bytes are read once a run and compared with the copy's checksum.
     Checksum,
-    /// Nothing is compared, because the user says that files never change.
+    /// Nothing is compared, because the user states that files never change.
     Never,
 }
 
@@ -25,7 +25,7 @@ const EACH: usize = 32;
 /// The most threads: a network file system answers many at once.
 const MOST: usize = 16;
 
-/// The versions that `files` have now, without the files that cannot be looked at.
+/// Returns the current versions of `files`, without the files that cannot be queried.
 pub(super) fn versions_now(index: &DatasetIndex, files: &[FileId]) -> HashMap<FileId, FileVersion> {
     let next = AtomicUsize::new(0);
     let look = || {

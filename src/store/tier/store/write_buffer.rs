@@ -1,4 +1,4 @@
-//! Samples on their way to the drive: they are copied into a few buffers of fixed size, which go to the writer when
+//! Samples on their way to the drive. They are copied into a few buffers of fixed size, which go to the writer when
 //! full.
 
 use super::super::catalog::SegmentRow;
@@ -11,11 +11,11 @@ use data::dataset::{DatasetIndex, FileVersion};
 use pixels::decode::FileForm;
 use std::collections::HashMap;
 
-/// The bytes of a buffer, unless there is room for few or a sample has more: large enough that few writes are made,
-/// small enough that many groups can be filled at once.
+/// The bytes of a buffer, unless the budget is small or a sample is larger: large enough for few writes, and small
+/// enough for many groups at once.
 const BUFFER: usize = 256 << 10;
 
-/// The samples of one group, one behind the other. Offsets count from the beginning of the buffer.
+/// The samples of one group, one after another. Offsets count from the beginning of the buffer.
 #[derive(Default)]
 pub(super) struct WriteBuffer {
     pub group: u64,
@@ -24,8 +24,8 @@ pub(super) struct WriteBuffer {
 }
 
 impl WriteBuffer {
-    /// An empty buffer with memory for `capacity` bytes. The memory is touched here: a reading thread should have no
-    /// page faults.
+    /// Makes an empty buffer with memory for `capacity` bytes. It touches the memory here, to spare a reading thread
+    /// the page faults.
     pub(super) fn new(capacity: usize) -> Self {
         let mut bytes = Vec::with_capacity(capacity);
         bytes.resize(capacity, 1);
@@ -37,7 +37,7 @@ impl WriteBuffer {
         self.bytes.capacity() - self.bytes.len() >= length
     }
 
-    /// Copies a sample in this form; there must be room.
+    /// Copies a sample in this storage format. There must be room for it.
     pub(super) fn push(&mut self, sample: u64, version: FileVersion, form: FileForm, bytes: &[u8]) {
         debug_assert!(self.has_room(bytes.len()));
         let (offset, length, outline) = (self.bytes.len() as u32, bytes.len() as u32, RawOutline::default());
@@ -45,14 +45,14 @@ impl WriteBuffer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Appends the sample of a row in what was `made` of its bytes when they were brought to the form `tried`.
+    /// Appends the sample of a row after an attempt to convert it to `tried`, which has `made` these bytes.
     pub(super) fn push_made(&mut self, row: &SegmentRow, tried: FileForm, made: &MadeCopy<'_>) {
         let (offset, length, form) = (self.bytes.len() as u32, made.bytes.len() as u32, made.form);
         self.rows.push(SegmentRow { offset, length, crc: 0, form, tried, ..*row });
         self.bytes.extend_from_slice(made.bytes);
     }
 
-    /// Keeps the samples that `wanted` accepts, one behind the other, and returns the others.
+    /// Keeps the samples that `wanted` accepts, one after another, and returns the others.
     pub(super) fn keep(&mut self, mut wanted: impl FnMut(&SegmentRow) -> bool) -> Vec<SegmentRow> {
         let mut end = 0;
         let mut others = Vec::new();
@@ -80,7 +80,7 @@ impl WriteBuffer {
         }
     }
 
-    /// Notes the outlines of the samples that were packed for the cache.
+    /// Sets the header summaries of the samples that were packed for the cache.
     pub(super) fn note_outlines(&mut self, index: &DatasetIndex) {
         for row in &mut self.rows {
             let bytes = &self.bytes[row.offset as usize..][..row.length as usize];
@@ -94,14 +94,14 @@ impl WriteBuffer {
     }
 }
 
-/// The buffers that are being filled, one for each group, and those that are empty.
+/// The buffers that are being filled, one for each group, and the empty ones.
 pub(super) struct WriteBuffers {
     open: HashMap<u64, WriteBuffer>,
     /// The bytes of a buffer, unless one sample has more.
     buffer: usize,
     /// Empty buffers of that size.
     spare: Vec<WriteBuffer>,
-    /// The bytes of all buffers that are not spare, and the most that they may be.
+    /// The bytes of all buffers that are not spare. `budget` is the most that they may be.
     taken: usize,
     budget: usize,
     back: Receiver<WriteBuffer>,
@@ -109,21 +109,22 @@ pub(super) struct WriteBuffers {
 }
 
 impl WriteBuffers {
-    /// Buffers of `budget` bytes together, or for one sample if that is more. Written buffers come back by `back`.
+    /// Makes buffers of `budget` bytes together, or for one sample if that is more. Written buffers return through
+    /// `back`.
     pub(super) fn new(budget: usize, back: Receiver<WriteBuffer>, commands: Sender<WriterCommand>) -> Self {
         let buffer = BUFFER.min(budget / 2);
         let spare = (0..budget / buffer.max(1)).map(|_| WriteBuffer::new(buffer)).collect();
         Self { open: HashMap::new(), buffer, spare, taken: 0, budget, back, commands }
     }
 
-    /// The buffer of `group` with room for `length` bytes; `None` when all buffers wait for the drive.
+    /// Returns the buffer of `group` with room for `length` bytes; `None` if all buffers wait for the drive.
     pub(super) fn buffer_for(&mut self, group: u64, length: usize) -> Option<&mut WriteBuffer> {
         if self.open.get(&group).is_some_and(|buffer| !buffer.has_room(length)) {
             self.hand_over(group);
         }
         if !self.open.contains_key(&group) {
             let Some(buffer) = self.take_empty(length) else {
-                // Other groups' buffers hold all the room: the fullest is handed over, so that there is some again.
+                // Other groups' buffers take all the memory: hand over the fullest, so that there is some again.
                 if let Some(fullest) = self.open.values().max_by_key(|buffer| buffer.bytes.len()) {
                     self.hand_over(fullest.group);
                 }
@@ -137,7 +138,7 @@ impl WriteBuffers {
     fn take_empty(&mut self, length: usize) -> Option<WriteBuffer> {
         while let Ok(buffer) = self.back.try_recv() {
             self.taken -= buffer.bytes.capacity();
-            // The memory of a buffer for a large sample is given back.
+            // The memory of a buffer for a large sample is freed.
             if buffer.bytes.capacity() == self.buffer {
                 self.spare.push(buffer);
             }
@@ -152,10 +153,10 @@ impl WriteBuffers {
         Some(buffer)
     }
 
-    /// Hands over the buffer of a group, however little is in it.
+    /// Hands the buffer of a group over to the writer, however little is in it.
     pub(super) fn hand_over(&mut self, group: u64) {
         if let Some(buffer) = self.open.remove(&group) {
-            // A writer that has ended takes nothing, and nothing can be done about it here.
+            // If the writer has ended, the samples are lost; nothing can be done about it here.
             let _ = self.commands.send(WriterCommand::Write(buffer));
         }
     }

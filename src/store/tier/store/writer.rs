@@ -1,4 +1,4 @@
-//! The writer: the one thread that writes, publishes and evicts, so that nobody else waits for the drive.
+//! The writer: the only thread that writes, publishes and evicts, so that no other thread waits for the drive.
 
 use super::super::catalog::SegmentIndex;
 use super::super::catalog::SegmentRow;
@@ -22,15 +22,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// How often the writer asks whether other processes have published or evicted something.
+/// How often the writer checks whether other processes have published or evicted segments.
 const REFRESH_EVERY: Duration = Duration::from_millis(100);
-/// How long a segment stays that nothing is read from any more: until all processes have learned of the later ones,
-/// some of which refresh late.
+/// How long a superseded segment stays, so that all processes have loaded the later ones, even those that refresh late.
 const KNOWN_AFTER: Duration = Duration::from_secs(1);
-/// How long nothing is written after a write failed, unless the store is sealed; and how long the directory is left
-/// alone after listing it failed.
+/// How long nothing is written after a failed write, unless a [`WriterCommand::Seal`] ends that; and how long the
+/// directory is not listed after a failed listing.
 const PAUSE: Duration = Duration::from_secs(5);
-/// How often the writer asks whether there is room again.
+/// How often the writer checks whether there is room again.
 const ROOM_EVERY: Duration = Duration::from_secs(1);
 /// The most segments being filled at once, each of one group.
 const OPEN_AT_ONCE: usize = 64;
@@ -46,9 +45,9 @@ pub(super) enum WriterCommand {
     EvictGroup(u64),
     /// Remove a damaged segment.
     Remove(u64),
-    /// Remove a segment of which most is of no use any more.
+    /// Remove a segment that is mostly out of date.
     RemoveStale(SegmentIndex),
-    /// Drop the sender, which says that all commands before it are done.
+    /// Drop the sender, which signals that all commands before it are done.
     Barrier(Sender<()>),
     Stop,
 }
@@ -57,23 +56,23 @@ pub(super) enum WriterCommand {
 pub(super) struct SegmentWriter {
     shared: Arc<StoreShared>,
     commands: Receiver<WriterCommand>,
-    /// Where written buffers go back.
+    /// Returns written buffers.
     empty: Sender<WriteBuffer>,
     open: HashMap<u64, OpenSegment>,
-    /// The bytes that a segment has at most, unless one buffer has more.
+    /// The most bytes of a segment, unless one buffer has more.
     segment_bytes: u64,
     drive: Drive,
     lane: TraceLane,
-    /// What the log calls the store.
+    /// The name of the store in the log.
     name: TierName,
     paused: Option<Instant>,
-    /// Segments that nothing is read from any more, and since when.
+    /// Superseded segments, and since when.
     superseded: HashMap<SegmentIndex, Instant>,
     refresh_next: Instant,
     room_next: Instant,
 }
 
-/// The bytes of a segment with `rows` samples in `payload` bytes.
+/// Returns the bytes of a segment with `rows` samples in `payload` bytes.
 fn file_bytes(payload: u64, rows: usize) -> u64 {
     payload + footer_bytes(rows)
 }
@@ -105,7 +104,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Works until it is told to stop.
+    /// Works until the stop command.
     pub(super) fn run(mut self) {
         loop {
             match self.commands.recv_timeout(REFRESH_EVERY) {
@@ -151,7 +150,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Removes the segments that have been converted, once other processes know of those that stand for them.
+    /// Removes superseded segments, once other processes have had the time to load the later ones.
     fn remove_superseded(&mut self, now: Instant) {
         let superseded: Vec<SegmentIndex> = self.shared.catalog().superseded().collect();
         self.superseded.retain(|segment, _| superseded.contains(segment));
@@ -168,7 +167,7 @@ impl SegmentWriter {
             self.lose(&buffer.rows);
         } else {
             {
-                // Another process may have published some of them meanwhile.
+                // Another process may have published some of them since.
                 let catalog = self.shared.catalog();
                 buffer.keep(|row| catalog.expects(row.sample));
             }
@@ -199,7 +198,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Writes a buffer, or what of it fits into the quota, to its group's segment.
+    /// Writes a buffer, or the part of it that fits into the quota, to its group's segment.
     fn append(&mut self, buffer: &mut WriteBuffer) -> Result<()> {
         let group = buffer.group;
         let mut full = false;
@@ -225,12 +224,12 @@ impl SegmentWriter {
                 }
             }
         }
-        // Nothing will follow soon, so that nothing is gained by holding it back.
+        // No samples will follow soon, so there is no gain in waiting.
         if full { self.publish(group) } else { Ok(()) }
     }
 
-    /// Reserves `pages` pages in all for the group's segment, a new one if there is none. Where there are not so many
-    /// free, it returns how many the segment could have.
+    /// Reserves `pages` pages in total for the group's segment, a new one if there is none. If fewer are free, returns
+    /// the number that the segment could have.
     fn reserve(&mut self, group: u64, pages: u64) -> Result<Result<(), u64>> {
         if let Some(open) = self.open.get_mut(&group) {
             return self.shared.directory.extend(open, pages);
@@ -245,7 +244,7 @@ impl SegmentWriter {
         }))
     }
 
-    /// Writes a buffer behind what its group's segment has.
+    /// Writes a buffer after the bytes of its group's segment.
     fn write_buffer(&mut self, buffer: &mut WriteBuffer) -> Result<()> {
         let Some(open) = self.open.get_mut(&buffer.group) else { return Ok(()) };
         if let Err(error) = self.drive.write(open.file(), &buffer.bytes, open.payload) {
@@ -256,7 +255,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Ends a group's segment and gives it its name.
+    /// Completes a group's segment and publishes it.
     fn publish(&mut self, group: u64) -> Result<()> {
         let Some(mut open) = self.open.remove(&group) else { return Ok(()) };
         self.drop_changed(&mut open.footer.rows);
@@ -281,7 +280,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Leaves out the samples whose files have changed since before they were read: their bytes may be of two versions.
+    /// Removes samples whose files have changed since before they were read: their bytes may be of two versions.
     fn drop_changed(&self, rows: &mut Vec<SegmentRow>) {
         let shared = &self.shared;
         if shared.verify == Verify::Never || rows.is_empty() {
@@ -350,7 +349,7 @@ impl SegmentWriter {
         })
     }
 
-    /// Gives up a segment that could not be written, with all its samples, and makes the error.
+    /// Abandons a segment that could not be written, with all its samples, and makes the error.
     fn failed(&self, open: Option<OpenSegment>, what: &str, error: io::Error) -> Error {
         self.lose(open.as_ref().map_or(&[], |open| &open.footer.rows));
         Error::io(format!("{what} a cache segment in"), self.shared.directory.own(), error)
@@ -378,8 +377,8 @@ impl SegmentWriter {
     }
 }
 
-/// Keeps of a buffer what fits into a file of `limit` bytes that has `rows` samples in `payload` bytes; returns the
-/// rest.
+/// Keeps the samples of a buffer that fit into a file of `limit` bytes, which has `rows` samples in `payload` bytes.
+/// Returns the others.
 fn fit(buffer: &mut WriteBuffer, mut payload: u64, mut rows: usize, limit: u64) -> Vec<SegmentRow> {
     buffer.keep(|row| {
         let fits = file_bytes(payload + u64::from(row.length), rows + 1) <= limit;

@@ -1,4 +1,4 @@
-//! Reservoirs of ranks, divided among more or fewer.
+//! The reservoirs of former ranks, divided among more or fewer ranks.
 
 use super::*;
 

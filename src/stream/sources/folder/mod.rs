@@ -1,4 +1,4 @@
-//! A directory that grows: samples are its files, each complete from the moment it has its name.
+//! A directory to which files are added while training runs. Its files are samples, each complete once it has its name.
 
 mod watch;
 
@@ -17,58 +17,58 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use watch::Watch;
 
-/// What becomes of files when their samples are acknowledged.
+/// What happens to files when their samples are acknowledged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum FolderAfter {
-    /// They stay; states have the names of all that were used.
+    /// They stay. States contain the names of all that were used.
     #[default]
     Keep,
     /// They are removed.
     Delete,
-    /// They are moved to this directory, below which they have the same paths.
+    /// They are moved to this directory, and keep their relative paths.
     Move(PathBuf),
 }
 
-/// A directory and its rules.
+/// A directory, and the rules by which its files are samples.
 #[derive(Debug, Clone)]
 pub struct FolderOptions {
     pub root: PathBuf,
     pub name: String,
-    /// The files of each sample, by the ends of their names behind a dot; none where each image is a sample.
+    /// The files of each sample, by the ends of their names after a dot. `None` if each image is a sample.
     pub members: Option<Vec<String>>,
-    /// The end of the name of a file that says that the files with the same beginning are complete.
+    /// The end of the names of marker files. A marker says that all files with the same beginning are complete.
     pub done: Option<String>,
-    /// The names of directories that are classes, by their numbers.
+    /// The names of the directories that are classes, in the order of their numbers.
     pub classes: Option<Vec<String>>,
     pub after: FolderAfter,
     pub watch: WatchChoice,
-    /// How often the directory is listed where the kernel does not tell.
+    /// How often the directory is listed if the kernel does not report changes.
     pub poll: Duration,
-    /// The bytes of the largest sample.
+    /// The size limit of a sample in bytes.
     pub max_bytes: u64,
-    /// The part of the samples that is this rank's.
+    /// This rank's share of the samples.
     pub share: RankShare,
 }
 
-/// The times that a file is read again because it changed meanwhile.
+/// How often a file is read again because it changed during the read.
 const READ_AGAIN: u32 = 3;
 
-/// The source.
+/// A directory as a source.
 pub struct FolderSource {
     options: FolderOptions,
     notices: Notices,
     watch: Option<Watch>,
-    /// The samples that were given, or are settled.
+    /// The keys of the samples that were given or are settled.
     known: HashSet<String>,
-    /// The complete samples that were not given yet.
+    /// The keys of the complete samples that were not given yet.
     complete: VecDeque<String>,
-    /// The samples of several files of which some are there: one bit for each.
+    /// Samples with some of their files: for each key a bit mask of the files that exist.
     partial: HashMap<String, u64>,
     found: Vec<PathBuf>,
 }
 
 impl FolderSource {
-    /// The source of a directory.
+    /// Creates the source of a directory.
     ///
     /// # Errors
     /// [`Error::Config`] for rules that cannot work.
@@ -93,7 +93,7 @@ impl FolderSource {
         Ok(Self { options, notices, watch: None, known, complete, partial, found: Vec::new() })
     }
 
-    /// Notes a file that may have appeared.
+    /// Handles a file that may have appeared.
     fn note(&mut self, path: &Path) {
         let Some(name) = path.file_name().map(|name| name.to_string_lossy()) else { return };
         if name.starts_with('.') || [".tmp", ".part", "~"].iter().any(|end| name.ends_with(end)) {
@@ -121,7 +121,7 @@ impl FolderSource {
             let stem = path.strip_suffix(member.as_str())?.strip_suffix('.')?;
             Some((number, stem.to_owned()))
         };
-        // Of "jpg" and "left.jpg" the longer one is meant.
+        // If both "jpg" and "left.jpg" match, the longer one is meant.
         let found = members.iter().enumerate().filter_map(ends).min_by_key(|(_, stem)| stem.len());
         let Some((number, stem)) = found else { return };
         let all = u64::MAX >> (64 - members.len());
@@ -139,7 +139,7 @@ impl FolderSource {
         }
     }
 
-    /// The files of a sample: the name of each as a member, and its path.
+    /// The files of a sample: the member name and the path of each.
     fn files(&self, key: &str) -> Vec<(String, PathBuf)> {
         let at = |name: String| self.options.root.join(name);
         match &self.options.members {
@@ -161,7 +161,7 @@ impl FolderSource {
             .to_owned())
     }
 
-    /// Reads all files of a sample; `None` where one of them changed meanwhile.
+    /// Reads all files of a sample. Returns `None` if one of them changed during the read.
     fn read_once(&self, key: &str) -> Result<Option<Record>, String> {
         let (mut members, mut files) = (Vec::new(), Vec::new());
         let mut left = self.options.max_bytes;
@@ -172,7 +172,7 @@ impl FolderSource {
                     members.push((name, file.before.len() as usize));
                     files.push(file);
                 }
-                // A marker says that what is there is all.
+                // With a marker, the existing files are all files of the sample.
                 Ok(None) if self.options.done.is_some() => {}
                 Ok(None) => return Err(format!("{} has gone before it was read", path.display())),
                 Err(error) => return Err(error),
@@ -204,7 +204,7 @@ impl FolderSource {
         if changed { Ok(None) } else { record.map(Some) }
     }
 
-    /// Lets go of the files of one sample.
+    /// Releases the files of one sample.
     fn release(&self, key: &str) -> Result<()> {
         let mut files: Vec<PathBuf> = self.files(key).into_iter().map(|(_, path)| path).collect();
         files.extend(self.options.done.as_ref().map(|done| self.options.root.join(format!("{key}{done}"))));
@@ -215,7 +215,7 @@ impl FolderSource {
                 FolderAfter::Move(to) => move_below(&self.options.root, &path, to),
             };
             match outcome {
-                // It was let go of before, by a former run perhaps.
+                // The file was released before, perhaps by a former run.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 outcome => outcome.map_err(|error| Error::io("let go of", &path, error))?,
             }
@@ -259,7 +259,7 @@ impl StreamSource for FolderSource {
                 self.watch.as_mut().ok_or_else(|| Error::Internal("a folder was not opened".into()))?;
             let mut found = std::mem::take(&mut self.found);
             watch.wait(patience, &mut found)?;
-            // What was there before is taken in the order of the names.
+            // Existing files are taken in the order of their names.
             found.sort_unstable();
             found.drain(..).for_each(|path| self.note(&path));
             self.found = found;
@@ -294,21 +294,21 @@ impl StreamSource for FolderSource {
     }
 }
 
-/// The extension of an image, if it is the name of one.
+/// The extension of an image file's name; `None` for other names.
 fn image_extension(name: &str) -> Option<&'static str> {
     let extension = Path::new(name).extension()?.to_str()?;
     IMAGE_EXTENSIONS.iter().copied().find(|known| known.eq_ignore_ascii_case(extension))
 }
 
-/// A file that is read as a member.
+/// An open file that will be a member of a sample.
 struct MemberFile {
     path: PathBuf,
     file: File,
-    /// What it was when it was opened.
+    /// Its metadata when it was opened.
     before: Metadata,
 }
 
-/// Opens a file of up to `most` bytes; `None` where it is not there.
+/// Opens a file of up to `most` bytes. Returns `None` if it does not exist.
 fn open_member(path: &Path, most: u64) -> Result<Option<MemberFile>, String> {
     let wrong = |error: std::io::Error| format!("{}: {error}", path.display());
     let file = match File::open(path) {
@@ -326,11 +326,11 @@ fn open_member(path: &Path, most: u64) -> Result<Option<MemberFile>, String> {
 }
 
 impl MemberFile {
-    /// Appends the file's bytes, and returns whether they are those of one version of it.
+    /// Appends the file's bytes, and returns whether all are of one version of the file.
     fn append(&self, into: &mut Vec<u8>) -> Result<bool, String> {
         let wrong = |error: std::io::Error| format!("{}: {error}", self.path.display());
         let end = into.len() + self.before.len() as usize;
-        // One request takes all of a usual file; what the library's `read_to_end` asks for grows from 8 KiB.
+        // A single request reads a usual file. The requests of the standard `read_to_end` would grow from 8 KiB.
         while into.len() < end {
             match rustix::io::read(&self.file, rustix::buffer::spare_capacity(into)) {
                 Ok(0) => break,
@@ -343,7 +343,7 @@ impl MemberFile {
     }
 }
 
-/// Moves a file below `root` to the same place below `to`.
+/// Moves a file below `root` to the same relative path below `to`.
 fn move_below(root: &Path, path: &Path, to: &Path) -> std::io::Result<()> {
     let target = to.join(path.strip_prefix(root).unwrap_or(path));
     if let Some(parent) = target.parent() {

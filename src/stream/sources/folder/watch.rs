@@ -1,8 +1,7 @@
-//! What appears in a directory and below it: told by the kernel where that works, else found by listing again and
-//! again.
+//! Finds new files in a directory and below it: by inotify where that works, otherwise by listing periodically.
 //!
-//! A directory is listed anew only if its time of change is another one, or so recent that something may have appeared
-//! within the same tick. The kernel's queue of events may overflow; then everything is listed once more.
+//! A directory is listed again only if its modification time has changed, or is so recent that a file may have appeared
+//! in the same clock tick. If the kernel's queue of events overflows, everything is listed again.
 
 use base::error::{Error, Result};
 use base::names::named;
@@ -22,18 +21,18 @@ use store::io::storage::{Storage, StorageKind};
 /// How a directory is watched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WatchChoice {
-    /// The way that suits the file system.
+    /// As suits the file system.
     #[default]
     Auto,
-    /// The kernel tells.
+    /// The kernel reports changes.
     Inotify,
-    /// It is listed again and again.
+    /// The directory is listed periodically.
     Poll,
 }
 
 named!(WatchChoice: "auto" => Auto, "inotify" => Inotify, "poll" => Poll);
 
-/// Listing takes at most this part of the time.
+/// Listing takes at most one part in this many of the time.
 const LISTING_SHARE: u32 = 4;
 
 /// Finds files as they appear.
@@ -43,33 +42,33 @@ pub(super) struct Watch {
     listed: HashMap<PathBuf, WatchedDirectory>,
     every: Duration,
     list_next: Option<Instant>,
-    /// Files that were created and not closed: they are being written, or were linked whole.
+    /// Files that were created and not closed yet: they are being written, or were linked complete.
     created: HashMap<PathBuf, Instant>,
 }
 
-/// How long after its creation a file that nobody closed is taken for one that was linked whole.
+/// If a created file was not closed for this long, it counts as linked complete.
 const LINKED_AFTER: Duration = Duration::from_secs(1);
 
-/// A directory as it was listed last.
+/// The state of a directory when it was last listed.
 struct WatchedDirectory {
     changed: SystemTime,
-    /// Whether nothing can have appeared since without another time of change.
+    /// Whether any later change would have changed the modification time.
     settled: bool,
     below: Vec<PathBuf>,
 }
 
-/// The kernel's events.
+/// The inotify instance.
 struct Events {
     fd: OwnedFd,
-    /// The directories that are watched, by their numbers, as paths below the root.
+    /// The watched directories, by their watch numbers, as paths below the root.
     directories: HashMap<i32, PathBuf>,
 }
 
 impl Watch {
-    /// Watches `root`, which is listed every so often where the kernel does not tell.
+    /// Watches `root`. It is listed at intervals of `every` if the kernel does not report changes.
     ///
     /// # Errors
-    /// [`Error::Io`] where it cannot be looked at; [`Error::Unavailable`] where the kernel cannot tell and must.
+    /// [`Error::Io`] if the root cannot be examined; [`Error::Unavailable`] if inotify is required and fails.
     pub(super) fn new(root: &Path, choice: WatchChoice, every: Duration) -> Result<Self> {
         let told = match choice {
             WatchChoice::Inotify => true,
@@ -96,21 +95,21 @@ impl Watch {
         })
     }
 
-    /// Whether the kernel tells what appears.
+    /// Whether the kernel reports changes.
     pub(super) fn is_told(&self) -> bool {
         self.events.is_some()
     }
 
-    /// Waits up to `patience` for files, and appends the paths below the root of those that may have appeared: some may
-    /// be named twice, or have been there before.
+    /// Waits up to `patience` for files, and appends the paths of files that may have appeared, relative to the root. A
+    /// path may be appended twice, or may have existed before.
     ///
     /// # Errors
-    /// [`Error::Io`] where the root cannot be listed.
+    /// [`Error::Io`] if the root cannot be listed.
     pub(super) fn wait(&mut self, patience: Duration, into: &mut Vec<PathBuf>) -> Result<()> {
         let now = Instant::now();
         if self.list_next.is_some_and(|next| next <= now) {
             self.list(into)?;
-            // Where the kernel tells, there is no need to list again.
+            // With inotify there is no need to list again.
             let taken = now.elapsed() * LISTING_SHARE;
             self.list_next = self.events.is_none().then(|| Instant::now() + self.every.max(taken));
             return Ok(());
@@ -153,7 +152,7 @@ impl Watch {
             overflowed |= event.events().contains(ReadFlags::QUEUE_OVERFLOW);
             let Some(directory) = events.directories.get(&event.wd()) else { continue };
             if event.events().contains(ReadFlags::IGNORED) && directory.as_os_str().is_empty() {
-                // The root is gone: listing it says so, or finds the one that took its place.
+                // The root was removed: listing it fails, or finds its replacement.
                 overflowed = true;
                 continue;
             }
@@ -172,11 +171,11 @@ impl Watch {
             self.listed.clear();
             self.list_next = Some(Instant::now());
         }
-        // What appeared in a new directory before it was watched is told by nobody.
+        // No event reports what appeared in a new directory before it was watched.
         directories.into_iter().try_for_each(|directory| self.list_from(directory, into))
     }
 
-    /// Lists what may be new in all directories.
+    /// Lists all directories that may have new files.
     fn list(&mut self, into: &mut Vec<PathBuf>) -> Result<()> {
         self.list_from(PathBuf::new(), into)
     }
@@ -186,7 +185,7 @@ impl Watch {
         while let Some(directory) = open.pop() {
             match self.list_one(&directory, into) {
                 Ok(below) => open.extend(below),
-                // A directory may be removed while it is looked at, but not the root.
+                // A subdirectory may be removed during the listing, but not the root.
                 Err(error) if directory.as_os_str().is_empty() => {
                     return Err(Error::io("list", &self.root, error));
                 }
@@ -196,7 +195,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Lists one directory, and returns those below it.
+    /// Lists one directory, and returns its subdirectories.
     fn list_one(&mut self, directory: &Path, into: &mut Vec<PathBuf>) -> std::io::Result<Vec<PathBuf>> {
         let path = self.root.join(directory);
         if let Some(events) = &mut self.events {

@@ -1,8 +1,8 @@
-//! A stream read in order, without a group: this reader alone knows how far it is.
+//! A Redis stream read in order without a group: only this reader has its position.
 //!
-//! Whoever trims a stream does not wait for such a reader. What was trimmed before it was read is counted where the
-//! server says how many entries were ever added (Redis 7): the number of an entry among all is known at the stream's
-//! first entry and at its last, and the reader counts from there.
+//! The server does not wait for such a reader before it trims the stream. Entries that were trimmed before they were
+//! read are counted if the server reports how many entries were ever added (Redis 7). Then the numbers of the stream's
+//! first and last entries among all entries are known, and the reader counts from there.
 
 use super::RedisOptions;
 use super::link::{RedisLink, Trouble};
@@ -15,10 +15,10 @@ use base::notices::Notices;
 use redis::cmd;
 use std::time::{Duration, Instant};
 
-/// How often the server is asked whether it trims entries that were not read. The answer has two entries in it.
+/// How often the server is asked whether it has trimmed unread entries. The answer contains two entries.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Where an ordered reader is.
+/// The progress of an ordered reader.
 pub(super) struct OrderedReading {
     stream: String,
     name: String,
@@ -28,18 +28,18 @@ pub(super) struct OrderedReading {
     /// Whether this reader trims the stream itself.
     trims: bool,
     notices: Notices,
-    /// The entry that was read last, or before all; `None` until the start is known.
+    /// The id of the entry that was read last, or 0-0 before the first. `None` until the start is known.
     after: Option<EntryId>,
-    /// Of each earlier division among ranks, how far these had come, by rank.
+    /// For each earlier division among ranks, the position of each rank, in order of rank.
     divisions: Vec<Vec<Option<EntryId>>>,
-    /// How many entries were added up to the one that was read last, where that is known.
+    /// The number of entries that were added up to the last one read, if known.
     number: Option<u64>,
-    /// How many entries are missing and were not told yet.
+    /// The number of missing entries that were not reported yet.
     missing: u64,
     looked: Instant,
-    /// Whether entries were read since it was seen that there are no more.
+    /// Whether entries were read since the stream was last seen at its end.
     read_since: bool,
-    /// Whether the place where reading goes on is that of an entry that was read, now or in a former run.
+    /// Whether `after` is the id of an entry that was read, now or in a former run.
     has_read: bool,
     told_missing: bool,
     told_anew: bool,
@@ -67,13 +67,13 @@ impl OrderedReading {
         }
     }
 
-    /// Takes up a position.
+    /// Resumes at a position.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where it is no position in a stream of Redis.
+    /// [`Error::Unavailable`] if it is not a position in a Redis stream.
     pub(super) fn go_on_at(&mut self, position: &SourcePosition) -> Result<()> {
         self.after = self.entry(position.after.as_deref())?;
-        // A position may be that of the stream's end when it was empty, or where a reader began.
+        // The position may also be that of an empty stream's end, or where a reader began.
         self.has_read = self.after.is_some_and(|after| after != EntryId::default()) && self.start != "new";
         let division =
             |ranks: &Vec<Option<String>>| ranks.iter().map(|at| self.entry(at.as_deref())).collect();
@@ -92,23 +92,23 @@ impl OrderedReading {
         key.map(|key| EntryId::parse(key).ok_or_else(|| no_id(key))).transpose()
     }
 
-    /// The position of this rank where other ranks stood at these. It reads on behind the rank that was least far, and
-    /// passes over what another had settled that was farther.
+    /// The position of this rank, from those of the former ranks. It resumes after the slowest former rank, and skips
+    /// entries that faster ranks had settled.
     ///
     /// # Errors
-    /// Those of [`OrderedReading::go_on_at`].
+    /// The errors of [`OrderedReading::go_on_at`].
     pub(super) fn divide_anew(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
         let afters: Vec<Option<String>> = former.iter().map(|position| position.after.clone()).collect();
         let entries: Vec<Option<EntryId>> =
             afters.iter().map(|after| self.entry(after.as_deref())).collect::<Result<_>>()?;
         let first = match self.start.as_str() {
-            // A rank that never began has missed nothing behind what another read.
+            // A rank that never began needs no entries from before the positions of the others.
             "new" => entries.into_iter().flatten().min(),
             _ => entries.into_iter().min().flatten(),
         };
         let mut divisions = former.first().map(|position| position.divisions.clone()).unwrap_or_default();
         divisions.push(afters);
-        // Behind the place where reading goes on, a division that came no farther says nothing.
+        // A division in which no rank got farther than the new position has no more use.
         let is_behind = |after: &Option<String>| after.as_deref().and_then(EntryId::parse) > first;
         divisions.retain(|ranks| ranks.iter().any(is_behind));
         let mut position = SourcePosition::union(former);
@@ -116,17 +116,17 @@ impl OrderedReading {
         Ok(SourcePosition { after: first.map(|first| first.to_string()), divisions, ..position })
     }
 
-    /// Where reading began, if that was at the stream's end.
+    /// Where reading began, if it began at the stream's end.
     pub(super) fn begins_behind(&self) -> Option<String> {
         self.after.filter(|_| self.start == "new").map(|after| after.to_string())
     }
 
-    /// Connects, and finds the place to begin at.
+    /// Connects, and finds where to begin.
     pub(super) fn begin(&mut self, link: &mut RedisLink) -> Result<(), Trouble> {
         let facts = self.facts(link)?;
         if self.after.is_none() {
             (self.after, self.number) = match self.start.as_str() {
-                // What was trimmed before anybody wanted it is not missing.
+                // Entries that were trimmed before this reader existed do not count as missing.
                 "first" => (Some(EntryId::default()), facts.gone()),
                 "new" => (Some(facts.last), facts.added),
                 id => (EntryId::parse(id), None),
@@ -136,14 +136,14 @@ impl OrderedReading {
         Ok(())
     }
 
-    /// Waits for entries behind the last, and takes up to `count`.
+    /// Waits for entries after the last one, and reads up to `count`.
     pub(super) fn read(
         &mut self,
         link: &mut RedisLink,
         count: usize,
         patience: Duration,
     ) -> Result<Vec<StreamEntry>, Trouble> {
-        // What was trimmed while there was no connection is missing too.
+        // Entries that were trimmed while the connection was lost are missing too.
         if !link.is_connected() || (self.read_since && self.looked.elapsed() > LOOK_EVERY) {
             let facts = self.facts(link)?;
             self.compare(&facts);
@@ -152,7 +152,7 @@ impl OrderedReading {
         let mut command = cmd("XREAD");
         command.arg("COUNT").arg(count);
         if !patience.is_zero() {
-            // 0 would mean for ever.
+            // Redis waits without limit for 0.
             command.arg("BLOCK").arg(patience.as_millis().max(1) as u64);
         }
         command.arg("STREAMS").arg(&self.stream).arg(after.to_string());
@@ -170,7 +170,7 @@ impl OrderedReading {
         Ok(entries)
     }
 
-    /// Whether an entry is to be given, and then how many are missing before it.
+    /// Returns how many entries are missing before this one, or `None` if this rank skips the entry.
     pub(super) fn takes(&mut self, id: EntryId, key: &str) -> Option<u64> {
         let sample = sample_id(&self.name, key);
         let settled = |ranks: &Vec<Option<EntryId>>| {
@@ -180,12 +180,12 @@ impl OrderedReading {
         if !self.share.takes_id(sample) || self.divisions.iter().any(settled) {
             return None;
         }
-        // Of entries that nobody saw it is not known whose they were: the first rank counts them all.
+        // The owner of an entry that was never read is unknown, so the first rank counts all of them.
         let missing = std::mem::take(&mut self.missing);
         Some(if self.share.rank == 0 { missing } else { 0 })
     }
 
-    /// What the server says of the stream. One that is not there yet has had no entries.
+    /// The server's facts about the stream. A stream that does not exist yet has had no entries.
     fn facts(&mut self, link: &mut RedisLink) -> Result<StreamFacts, Trouble> {
         self.looked = Instant::now();
         match link.ask(cmd("XINFO").arg("STREAM").arg(&self.stream), Duration::ZERO) {
@@ -195,10 +195,11 @@ impl OrderedReading {
         }
     }
 
-    /// Compares what was read with what the stream is, and finds what is missing behind the last entry that was read.
+    /// Compares the facts with what was read, and counts the missing entries after the last one read.
     fn compare(&mut self, facts: &StreamFacts) {
         let after = self.after.unwrap_or_default();
-        // Fewer entries were ever added than were read; or none is gone, and yet the last one read is no more.
+        // Either fewer entries were ever added than were read, or none was removed and yet the last one read does not
+        // exist.
         let fewer = facts.added.is_some_and(|added| self.number.is_some_and(|number| added < number));
         let other =
             self.has_read && facts.gone() == Some(0) && facts.first.is_some_and(|first| first > after);
@@ -208,19 +209,19 @@ impl OrderedReading {
             return;
         }
         let Some(gone) = facts.gone() else {
-            // An older server says nothing but where the stream begins.
+            // An older server only reports where the stream begins.
             if facts.first.is_some_and(|first| first > after) && after != EntryId::default() {
                 self.tell_missing(None);
             }
             return;
         };
         if facts.last == after {
-            // All was read: whatever was added and not counted is missing.
+            // Everything was read. Entries that were added and not counted are missing.
             let added = facts.added.unwrap_or_default();
             self.miss(self.number.map_or(0, |number| added.saturating_sub(number)));
             self.number = Some(added);
         } else if facts.first.is_none_or(|first| first > after) {
-            // All that is gone lay before the first entry, and so does what was read.
+            // All removed entries were before the first existing one, and so were those that were read.
             match self.number {
                 Some(number) => self.miss(gone.saturating_sub(number)),
                 None if gone > 0 && !self.trims => self.tell_missing(None),

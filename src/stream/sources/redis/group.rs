@@ -1,10 +1,10 @@
-//! A stream read in a group of consumers: the server deals out its entries, and keeps account of those that were dealt
-//! out and not acknowledged.
+//! A Redis stream read in a consumer group: the server distributes its entries, and keeps a list of those that were
+//! delivered and not acknowledged (the pending entries).
 //!
-//! Entries are acknowledged when a checkpoint no longer needs them, which may be an hour after they were dealt out. So
-//! that an entry waits for long says nothing of its consumer. One that is silent for `claim_after` is taken for dead,
-//! and the others take over its entries; readers of this kind give a sign of life whenever they ask for entries, and
-//! when they want none.
+//! Entries are acknowledged when a checkpoint no longer needs them, perhaps an hour after they were delivered. So a
+//! long pending time does not mean that the consumer is dead. A consumer counts as dead if it is silent for
+//! `claim_after`; then the others take over its entries. Readers of this kind give a sign of life whenever they ask for
+//! entries, and also when they need none.
 
 use super::RedisOptions;
 use super::link::{RedisLink, Trouble};
@@ -15,17 +15,17 @@ use redis::{Cmd, Value, cmd};
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// The ids of one command or one answer.
+/// The most ids in one command or answer.
 const IDS: usize = 500;
 
-/// An entry that was dealt out before, to this consumer or to a dead one, and is to be got.
+/// An entry that was delivered before, to this consumer or to a dead one, and that must be fetched.
 struct PendingEntry {
     id: String,
-    /// How long nobody must have got it meanwhile, in milliseconds; 0 of one's own.
+    /// The least idle time in milliseconds for taking the entry over; 0 for this consumer's own entries.
     idle: u64,
 }
 
-/// Where a reader in a group is.
+/// The progress of a reader in a group.
 pub(super) struct GroupReading {
     stream: String,
     group: String,
@@ -34,18 +34,18 @@ pub(super) struct GroupReading {
     start: String,
     claim_after: Duration,
     notices: Notices,
-    /// Whether the group is there.
+    /// Whether the group exists.
     joined: bool,
-    /// The connection for which this consumer's own pending entries were listed: an answer on an earlier one may have
-    /// been lost on its way.
+    /// The number of the connection on which this consumer's own pending entries were listed. An answer on an earlier
+    /// connection may have been lost.
     listed_for: u64,
-    /// Pending entries that are to be got.
+    /// Pending entries to fetch.
     backlog: VecDeque<PendingEntry>,
-    /// What was given and is not acknowledged.
+    /// The keys that were given and are not acknowledged.
     given: HashSet<String>,
-    /// What was settled before a restart and is not acknowledged.
+    /// The keys that were settled before a restart and are not acknowledged.
     settled: HashSet<String>,
-    /// When it is looked for dead consumers.
+    /// When to check for dead consumers next.
     look_at: Instant,
     /// When the next sign of life is due.
     live_until: Instant,
@@ -68,7 +68,7 @@ impl GroupReading {
             backlog: VecDeque::new(),
             given: HashSet::new(),
             settled: HashSet::new(),
-            // The others, who were stopped together with this one, need some time to come back.
+            // Other consumers that were stopped with this one need time to restart.
             look_at: Instant::now() + options.claim_after,
             live_until: Instant::now(),
             told_dead: false,
@@ -76,13 +76,13 @@ impl GroupReading {
         }
     }
 
-    /// Takes up a position.
+    /// Resumes at a position.
     pub(super) fn go_on_at(&mut self, position: &SourcePosition) {
         self.settled = position.settled.iter().cloned().collect();
         self.look_at = Instant::now() + self.claim_after;
     }
 
-    /// Joins the group, which is made where it is missing, with the stream.
+    /// Joins the group. Creates the group and the stream if they are missing.
     pub(super) fn begin(&mut self, link: &mut RedisLink) -> Result<(), Trouble> {
         let start = match self.start.as_str() {
             "first" => "0",
@@ -109,7 +109,7 @@ impl GroupReading {
         if let Err(trouble) = &read
             && (trouble.is("NOGROUP") || trouble.is_no_stream())
         {
-            // Somebody deleted the stream, or its server came back without it.
+            // The stream was deleted, or the server restarted without it.
             self.joined = false;
             if !std::mem::replace(&mut self.told_gone, true) {
                 self.notices.warn_at_once(format!(
@@ -154,31 +154,31 @@ impl GroupReading {
         let mut command = cmd("XREADGROUP");
         command.arg("GROUP").arg(&self.group).arg(&self.consumer).arg("COUNT").arg(count);
         if !patience.is_zero() {
-            // 0 would mean for ever.
+            // Redis waits without limit for 0.
             command.arg("BLOCK").arg(patience.as_millis().max(1) as u64);
         }
         command
     }
 
-    /// Tells the others that this reader lives. To wait for entries in vain is none before Redis 7.2.
+    /// Gives a sign of life. Before Redis 7.2 waiting for entries without success does not count as one.
     pub(super) fn sign_of_life(&mut self, link: &mut RedisLink) -> Result<(), Trouble> {
         if !self.joined || self.live_until > Instant::now() {
             return Ok(());
         }
         let mut command = self.read_group(1, Duration::ZERO);
-        // Behind so high an id nothing is pending. The highest of all would be another word for `>`.
+        // Nothing is pending after such a high id. The highest id of all would mean `>`.
         command.arg("STREAMS").arg(&self.stream).arg(EntryId(u64::MAX, u64::MAX - 1).to_string());
         link.ask(&command, Duration::ZERO)?;
         self.live_until = Instant::now() + self.look_pause();
         Ok(())
     }
 
-    /// Whether an entry is to be given: it was not, and is not settled.
+    /// Whether to give an entry: it was not given before and is not settled.
     pub(super) fn takes(&mut self, key: &str) -> bool {
         !self.settled.contains(key) && self.given.insert(key.to_owned())
     }
 
-    /// Lists what is pending of this consumer and was not given.
+    /// Lists the pending entries of this consumer that were not given.
     fn list_own(&mut self, link: &mut RedisLink) -> Result<(), Trouble> {
         self.backlog.clear();
         let mut from = "-".to_owned();
@@ -193,7 +193,7 @@ impl GroupReading {
         Ok(())
     }
 
-    /// Lists what is pending of a consumer that was silent for too long.
+    /// Lists the pending entries of a consumer that was silent for too long.
     fn list_dead(&mut self, link: &mut RedisLink) -> Result<(), Trouble> {
         let allowed = self.claim_after.as_millis() as u64;
         let mut command = cmd("XINFO");
@@ -228,12 +228,12 @@ impl GroupReading {
         Ok(())
     }
 
-    /// How long to wait before it is looked for dead consumers again.
+    /// The pause between two checks for dead consumers.
     fn look_pause(&self) -> Duration {
         (self.claim_after / 4).min(Duration::from_secs(15))
     }
 
-    /// The ids that are pending of a consumer, so many at a time.
+    /// The next pending ids of a consumer, from `from` on.
     fn pending_of(&self, link: &mut RedisLink, consumer: &str, from: &str) -> Result<Vec<String>, Trouble> {
         let mut command = cmd("XPENDING");
         command.arg(&self.stream).arg(&self.group).arg(from).arg("+").arg(IDS).arg(consumer);
@@ -243,7 +243,8 @@ impl GroupReading {
         ids.ok_or_else(|| link.not_understood())
     }
 
-    /// Gets the next pending entries. One of this consumer's that does not come was deleted, and is given as such.
+    /// Fetches the next pending entries. An entry of this consumer that is not in the answer was deleted, and counts as
+    /// failed.
     fn get_pending(&mut self, link: &mut RedisLink, count: usize) -> Result<Vec<StreamEntry>, Trouble> {
         let idle = self.backlog.front().map_or(0, |first| first.idle);
         let next = self.backlog.iter().take(count).take_while(|pending| pending.idle == idle);
@@ -259,13 +260,13 @@ impl GroupReading {
         }
         self.backlog.drain(..ids.len());
         if idle > 0 && found.is_empty() {
-            // Another was quicker, and may be about to take the rest.
+            // Another consumer was faster, and may be about to take the rest.
             self.look_at = Instant::now() + self.look_pause();
         }
         Ok(found)
     }
 
-    /// Has the server forget that the settled entries were dealt out.
+    /// Has the server remove the settled entries from its pending list.
     pub(super) fn acknowledge(
         &mut self,
         link: &mut RedisLink,

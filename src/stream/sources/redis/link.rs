@@ -1,4 +1,4 @@
-//! The connection to a server, which is made again where it breaks.
+//! The connection to a Redis server, with reconnects.
 
 use base::error::{Error, Result};
 use base::notices::Notices;
@@ -6,20 +6,20 @@ use data::http::GrowingPauses;
 use redis::{Client, Cmd, Connection, ConnectionLike, ErrorKind, RedisError, ServerErrorKind, Value};
 use std::time::{Duration, Instant};
 
-/// How long a server may take to answer, beyond the time that it was asked to wait, and to be connected to.
+/// The timeout for connecting, and for an answer beyond the time that the server was asked to wait.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why a command had no answer.
+/// Why a command got no answer.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// There is no connection, or there was one. It may be made again.
+    /// There is no connection, or it was lost. It may be made again.
     Lost(String),
-    /// The server refused the command: its word for why, and all that it said.
+    /// The server refused the command: its error code, and the whole message.
     Refused(String, String),
 }
 
 impl Trouble {
-    /// Whether it may mend by itself: the server starts, is a replica for now, or has no disk for what it must log.
+    /// Whether the problem may be temporary: the server starts, is a replica for now, or has no disk space for its log.
     fn passes(&self) -> bool {
         match self {
             Self::Lost(_) => true,
@@ -37,12 +37,12 @@ impl Trouble {
         }
     }
 
-    /// Whether it is this word of the server's.
+    /// Whether the server answered with this error code.
     pub(super) fn is(&self, word: &str) -> bool {
         matches!(self, Self::Refused(code, _) if code == word)
     }
 
-    /// Whether the server has no such stream.
+    /// Whether the stream does not exist.
     pub(super) fn is_no_stream(&self) -> bool {
         matches!(self, Self::Refused(_, said) if said.contains("no such key"))
     }
@@ -56,7 +56,7 @@ impl Trouble {
 
 impl From<RedisError> for Trouble {
     fn from(error: RedisError) -> Self {
-        // Of the client's own errors only those without a cause in the server's answer carry what they were given.
+        // The client's own errors may contain its input, for instance a password, so only their category is shown.
         match error.kind() {
             ErrorKind::AuthenticationFailed => {
                 Self::Refused("WRONGPASS".to_owned(), "user or password is wrong".to_owned())
@@ -76,17 +76,17 @@ impl From<RedisError> for Trouble {
     }
 }
 
-/// A connection, or the wait for the next.
+/// A connection, or the pause before the next one.
 pub(super) struct RedisLink {
     client: Client,
-    /// The source in words.
+    /// The source as text.
     what: String,
     notices: Notices,
     connection: Option<Connection>,
     pauses: GrowingPauses,
-    /// When it is tried again to connect.
+    /// The time of the next attempt to connect.
     next_try: Instant,
-    /// How many connections were made so far.
+    /// The number of connections made so far.
     made: u64,
     told: bool,
 }
@@ -106,12 +106,12 @@ impl RedisLink {
         }
     }
 
-    /// The number of connections that were made so far: another one means that an answer may have been lost.
+    /// The number of connections made so far. If it has changed, an answer may have been lost.
     pub(super) fn made(&self) -> u64 {
         self.made
     }
 
-    /// Waits until it may be tried to connect, but not longer than until `deadline`. Returns whether it may.
+    /// Waits until the next attempt to connect is due, but not longer than until `deadline`. Returns whether it is due.
     pub(super) fn await_try(&self, deadline: Instant) -> bool {
         if self.connection.is_some() || self.next_try <= Instant::now() {
             return true;
@@ -120,7 +120,7 @@ impl RedisLink {
         self.next_try <= Instant::now()
     }
 
-    /// Sends a command and waits for its answer, which the server was asked to give within `wait` and a moment.
+    /// Sends a command, and waits for its answer. The server was asked to answer within `wait`.
     pub(super) fn ask(&mut self, command: &Cmd, wait: Duration) -> Result<Value, Trouble> {
         if self.connection.is_none() {
             let connection = self.client.get_connection_with_timeout(PATIENCE)?;
@@ -130,7 +130,7 @@ impl RedisLink {
         }
         let connection = self.connection.as_mut().expect("it was just made");
         connection.set_read_timeout(Some(wait + PATIENCE))?;
-        // An error within the answer to one command is that command's.
+        // An error inside the answer to one command is the error of that command.
         let answer = connection.req_command(command)?.extract_error()?;
         self.pauses.succeeded();
         Ok(answer)
@@ -141,15 +141,15 @@ impl RedisLink {
         self.connection.is_some()
     }
 
-    /// The trouble with an answer that was not understood.
+    /// The error for an answer with an unexpected structure.
     pub(super) fn not_understood(&self) -> Trouble {
         Trouble::Lost("the server's answer is not what a stream's is".to_owned())
     }
 
-    /// Lets go of the connection; after a pause the next command makes another.
+    /// Drops the connection. After a pause the next command makes another one.
     ///
     /// # Errors
-    /// The trouble, where it will not pass.
+    /// An error that is not temporary.
     pub(super) fn mend(&mut self, trouble: &Trouble) -> Result<()> {
         if !trouble.passes() {
             return Err(self.failed(trouble));
@@ -167,7 +167,7 @@ impl RedisLink {
         Ok(())
     }
 
-    /// The trouble as an error, with its remedy.
+    /// The problem as an error with its remedy.
     pub(super) fn failed(&self, trouble: &Trouble) -> Error {
         let remedy = match trouble {
             Trouble::Lost(_) => {

@@ -1,7 +1,7 @@
-//! Streams of Redis: entries whose fields are the members of samples, and whose ids are their keys.
+//! Redis streams as sources: the fields of an entry are the members of a sample, and its id is the key.
 //!
-//! Without a group of consumers a stream is read in order, and nothing in the server says how far ([`alone`]); with one
-//! the server deals out entries, and keeps those that were not acknowledged ([`group`]).
+//! Without a consumer group a stream is read in order, and only this reader has its position ([`alone`]). With a group
+//! the server distributes entries, and keeps a list of those that were not acknowledged ([`group`]).
 
 mod alone;
 mod group;
@@ -22,24 +22,24 @@ use redis::cmd;
 use replies::{StreamEntry, entries};
 use std::time::{Duration, Instant};
 
-/// The bytes of entries that one answer should have: it is in memory twice for a moment.
+/// The target size of an answer in bytes. An answer is in memory twice for a moment.
 const ANSWER: usize = 4 << 20;
 /// The most entries of one answer.
 const MOST_ENTRIES: usize = 512;
 /// The entries of the first answer, when their size is not known.
 const FIRST_ENTRIES: usize = 8;
-/// How long a server may take to be there at all.
+/// How long to wait for a server that does not answer at first.
 const ABOUT_TO_START: Duration = Duration::from_secs(5);
-/// How long a server may take to be there again before what was asked of it fails: it may load its data first.
+/// How long to wait for a lost server before a command fails. It may have to load its data first.
 const STARTING_ANEW: Duration = Duration::from_secs(20);
 
-/// How a stream is read.
+/// The two ways of reading a stream.
 enum RedisReading {
     Ordered(OrderedReading),
     Grouped(GroupReading),
 }
 
-/// A stream in Redis as a source.
+/// A Redis stream as a source.
 pub struct RedisSource {
     options: RedisOptions,
     what: String,
@@ -48,17 +48,17 @@ pub struct RedisSource {
     sizes: EntrySizes,
 }
 
-/// How many bytes entries have lately.
+/// The recent size of an entry in bytes.
 struct EntrySizes(Option<usize>);
 
 impl EntrySizes {
-    /// How many entries to ask for, of which `most` are wanted.
+    /// The number of entries to ask for, at most `most`.
     fn count(&self, most: usize) -> usize {
         let fit = self.0.map_or(FIRST_ENTRIES, |bytes| ANSWER / bytes.max(1));
         fit.clamp(1, MOST_ENTRIES).min(most.max(1))
     }
 
-    /// Learns of the entries of an answer. One long entry counts at once, so that the next answer has fewer.
+    /// Updates the size from the entries of an answer. A long entry counts at once, so that the next answer has fewer.
     fn learn(&mut self, entries: &[StreamEntry]) {
         for bytes in entries.iter().map(StreamEntry::len) {
             let usual = self.0.unwrap_or(bytes);
@@ -68,10 +68,10 @@ impl EntrySizes {
 }
 
 impl RedisSource {
-    /// A source that connects when it is opened.
+    /// Creates a source, which connects when it is opened.
     ///
     /// # Errors
-    /// [`Error::Config`] for `source` where a setting cannot work.
+    /// [`Error::Config`] for `source` if a setting cannot work.
     pub fn new(options: RedisOptions, notices: Notices) -> Result<Self> {
         let (client, place) = options.check()?;
         let mut what = format!("redis stream {:?} at {place}", options.stream);
@@ -88,7 +88,7 @@ impl RedisSource {
         Ok(Self { options, what, link, reading, sizes: EntrySizes(None) })
     }
 
-    /// Does what the way of reading does at the beginning.
+    /// Begins reading, in the way that was chosen.
     fn begin(&mut self) -> Result<(), Trouble> {
         match &mut self.reading {
             RedisReading::Ordered(reading) => reading.begin(&mut self.link),
@@ -96,7 +96,7 @@ impl RedisSource {
         }
     }
 
-    /// Asks once, for up to `most` samples, and waits for them for up to `patience`.
+    /// Asks once for up to `most` samples, and waits up to `patience` for them.
     fn step(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<(), Trouble> {
         let count = self.sizes.count(most);
         let entries = match &mut self.reading {
@@ -118,7 +118,7 @@ impl RedisSource {
         Ok(())
     }
 
-    /// Does something, and for so long again on new connections.
+    /// Runs `what`, and repeats it on new connections until `patience` is over.
     fn insist<T>(&mut self, patience: Duration, what: impl Fn(&mut Self) -> Result<T, Trouble>) -> Result<T> {
         let deadline = Instant::now() + patience;
         loop {
@@ -151,7 +151,7 @@ impl StreamSource for RedisSource {
             RedisReading::Ordered(reading) => reading.go_on_at(position)?,
             RedisReading::Grouped(reading) => reading.go_on_at(position),
         }
-        // A server that is starting answers that it loads its data. One that answers nothing may be about to start.
+        // A starting server answers that it loads its data. A server that does not answer may be about to start.
         let loading = Instant::now() + Duration::from_secs(60);
         self.insist(ABOUT_TO_START, |source| {
             loop {
@@ -175,7 +175,7 @@ impl StreamSource for RedisSource {
     fn divide_anew(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
         match &self.reading {
             RedisReading::Ordered(reading) => reading.divide_anew(former),
-            // Whichever of them gets an entry that is not acknowledged has to know that it is settled.
+            // Any of these ranks may get an unacknowledged entry again, so each needs the keys of all settled ones.
             RedisReading::Grouped(_) => Ok(SourcePosition::union(former)),
         }
     }
@@ -188,7 +188,7 @@ impl StreamSource for RedisSource {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let stepped = match &mut self.reading {
-                // Nothing is wanted: others in the group are told that this reader lives.
+                // Only show the others in the group that this reader is alive.
                 RedisReading::Grouped(reading) if most == 0 => reading.sign_of_life(&mut self.link),
                 _ if most == 0 => Ok(()),
                 _ => self.step(most, left, into),
@@ -204,7 +204,7 @@ impl StreamSource for RedisSource {
 
     fn acknowledge(&mut self, position: &SourcePosition) -> Result<bool> {
         self.insist(STARTING_ANEW, |source| match &mut source.reading {
-            // In order, what is settled beside the rest is told apart by the list alone.
+            // For a stream that is read in order, only the list of keys identifies settled entries after the position.
             RedisReading::Ordered(reading) if source.options.trim => {
                 reading.trim(&mut source.link, position).map(|()| false)
             }

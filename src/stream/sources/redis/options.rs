@@ -1,4 +1,4 @@
-//! What a user says of a stream in Redis, and what is wrong with it.
+//! The settings of a Redis stream, and their checks.
 
 use crate::share::RankShare;
 use base::error::{Error, Result};
@@ -11,38 +11,36 @@ const SETTING: &str = "source";
 /// A stream in Redis, and how it is read.
 #[derive(Clone)]
 pub struct RedisOptions {
-    /// Where the server is: `redis://host:6379/0`, `rediss://` for TLS, `unix:///path`. User and password may stand in
-    /// it.
+    /// The server: `redis://host:6379/0`, `rediss://` for TLS, `unix:///path`. It may contain user and password.
     pub url: String,
     /// The key of the stream in the server.
     pub stream: String,
-    /// The name by which samples are known and states remember the stream; the key of the stream by default. Two
-    /// streams of one loader that are called alike in two servers need two names.
+    /// The name of the stream in samples and states; by default the key of the stream. Two streams of a loader that
+    /// have the same key on two servers need different names.
     pub name: Option<String>,
-    /// The group of consumers that share the stream; without one the whole stream is read.
+    /// The consumer group that shares the stream. Without one the whole stream is read.
     pub group: Option<String>,
-    /// The name of this reader in the group, which must be the same after a restart and no other's; `rank-0` and so on
-    /// by default.
+    /// The name of this reader in the group. It must be unique and the same after a restart; by default `rank-0` and so
+    /// on.
     pub consumer: Option<String>,
-    /// Where to begin without a state: `first`, `new`, or the id behind which it begins.
+    /// Where to begin without a state: `first`, `new`, or the id after which to begin.
     pub start: String,
-    /// The user, in place of the URL's.
+    /// The user. Overrides the user in the URL.
     pub username: Option<String>,
-    /// The password, in place of the URL's. It is shown nowhere.
+    /// The password. Overrides the one in the URL. It is never shown.
     pub password: Option<String>,
-    /// The most bytes of an entry's values. A longer one fails, but the server's answer that it comes in is in memory
-    /// by then.
+    /// The most bytes of an entry's values. A longer entry fails, but the server's answer with it is in memory by then.
     pub max_bytes: usize,
     /// Whether entries are removed from the server once a checkpoint no longer needs them.
     pub trim: bool,
-    /// How long another consumer of the group must have been silent for its entries to be taken over.
+    /// How long another consumer of the group must be silent before its entries are taken over.
     pub claim_after: Duration,
-    /// The part of the stream that is this rank's, where there is no group that divides it.
+    /// This rank's share of the stream, if no group divides it.
     pub share: RankShare,
 }
 
 impl RedisOptions {
-    /// To read all of a stream from its first entry.
+    /// Options to read all of a stream from its first entry.
     pub fn new(url: impl Into<String>, stream: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -65,12 +63,12 @@ impl RedisOptions {
         self.name.as_deref().unwrap_or(&self.stream)
     }
 
-    /// The name of this reader in its group.
+    /// The name of this reader in the group.
     pub(super) fn consumer(&self) -> String {
         self.consumer.clone().unwrap_or_else(|| format!("rank-{}", self.share.rank))
     }
 
-    /// Checks all settings, and makes the client; the text says where the server is, without secrets.
+    /// Checks all settings. Returns the client, and the server's address without secrets.
     ///
     /// # Errors
     /// [`Error::Config`] for `source`.
@@ -98,7 +96,7 @@ impl RedisOptions {
         if self.consumer.is_some() && self.group.is_none() {
             return refused("consumer: is of use with a group alone; give group= too".to_owned());
         }
-        // Heartbeats need their time.
+        // The signs of life need this long.
         if self.claim_after < Duration::from_millis(500) {
             return refused("claim_after: must be at least 0.5 seconds".to_owned());
         }
@@ -110,7 +108,7 @@ impl RedisOptions {
                 self.start
             ));
         }
-        // What is wrong with a URL is not said in its own words, in which a password may stand.
+        // The parser's own message about a URL is not shown, because it may contain a password.
         let Ok(info) = self.url.as_str().into_connection_info() else {
             return refused(
                 "url: is no address of a server, must be such as redis://host:6379/0, rediss://host:6379 or \
@@ -149,7 +147,7 @@ impl RedisOptions {
 }
 
 impl std::fmt::Debug for RedisOptions {
-    /// All but the URL and the credentials.
+    /// Shows everything except the URL and the credentials.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RedisOptions")
             .field("stream", &self.stream)

@@ -1,20 +1,20 @@
-//! What a server answers, taken apart. Bytes are moved out of an answer, not copied.
+//! Parsers of the server's answers. Bytes are moved out of an answer, not copied.
 
 use crate::record::Record;
 use redis::Value;
 
-/// The id of an entry: milliseconds, and a number among those of the same millisecond.
+/// The id of an entry: milliseconds, and a counter within the same millisecond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct EntryId(pub u64, pub u64);
 
 impl EntryId {
-    /// The id that a text says, as the server and users write it.
+    /// Parses an id as the server and users write it.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (time, number) = text.split_once('-').unwrap_or((text, "0"));
         Some(Self(time.parse().ok()?, number.parse().ok()?))
     }
 
-    /// The smallest id behind this one.
+    /// The smallest id after this one.
     pub(super) fn next(self) -> Self {
         match self.1.checked_add(1) {
             Some(number) => Self(self.0, number),
@@ -32,7 +32,7 @@ impl std::fmt::Display for EntryId {
 /// An entry of a stream.
 pub(super) struct StreamEntry {
     pub id: EntryId,
-    /// Its fields and values by turns; `None` of an entry that is listed as pending and was deleted.
+    /// Its fields and values alternate. `None` for a pending entry that was deleted.
     fields: Option<Vec<Value>>,
 }
 
@@ -47,7 +47,7 @@ impl StreamEntry {
         self.fields.iter().flatten().map(|field| text_bytes(field).map_or(0, <[u8]>::len)).sum()
     }
 
-    /// The sample that the entry is; or, in words, why it cannot be one.
+    /// The entry as a sample, or the reason why it cannot be one.
     pub(super) fn record(&self, stream: &str, key: &str, max_bytes: usize) -> Result<Record, String> {
         let Some(fields) = &self.fields else {
             return Err("it was deleted from the stream before it was read".to_owned());
@@ -75,12 +75,12 @@ fn text_bytes(value: &Value) -> Option<&[u8]> {
     }
 }
 
-/// The text that a value is.
+/// The text of a value.
 pub(super) fn text(value: &Value) -> Option<&str> {
     std::str::from_utf8(text_bytes(value)?).ok()
 }
 
-/// The values that an answer lists; none of `nil`.
+/// The values of a list; empty for `nil`.
 pub(super) fn list(value: Value) -> Option<Vec<Value>> {
     match value {
         Value::Array(values) => Some(values),
@@ -89,7 +89,7 @@ pub(super) fn list(value: Value) -> Option<Vec<Value>> {
     }
 }
 
-/// The entries that an answer lists.
+/// The entries of a list.
 pub(super) fn entries(value: Value) -> Option<Vec<StreamEntry>> {
     let entry = |value| {
         let mut parts = list(value)?.into_iter();
@@ -104,7 +104,7 @@ pub(super) fn entries(value: Value) -> Option<Vec<StreamEntry>> {
     list(value)?.into_iter().filter(|value| !matches!(value, Value::Nil)).map(entry).collect()
 }
 
-/// The entries in the answer to XREAD or XREADGROUP of one stream.
+/// The entries in the answer to an XREAD or XREADGROUP of one stream.
 pub(super) fn entries_of_stream(value: Value) -> Option<Vec<StreamEntry>> {
     match list(value)?.into_iter().next() {
         None => Some(Vec::new()),
@@ -112,11 +112,10 @@ pub(super) fn entries_of_stream(value: Value) -> Option<Vec<StreamEntry>> {
     }
 }
 
-/// Names and values by turns.
+/// An answer of alternating names and values.
 pub(super) struct NamedValues(Vec<Value>);
 
 impl NamedValues {
-    /// Those that an answer is.
     pub(super) fn of(value: Value) -> Option<Self> {
         list(value).map(Self)
     }
@@ -125,7 +124,6 @@ impl NamedValues {
         self.0.chunks_exact(2).find(|pair| text(&pair[0]) == Some(name)).map(|pair| &pair[1])
     }
 
-    /// The number with this name.
     pub(super) fn number(&self, name: &str) -> Option<u64> {
         match self.get(name)? {
             Value::Int(number) => u64::try_from(*number).ok(),
@@ -133,27 +131,26 @@ impl NamedValues {
         }
     }
 
-    /// The text with this name.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         text(self.get(name)?)
     }
 }
 
-/// What a server says of a stream.
+/// The facts that a server reports about a stream.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct StreamFacts {
-    /// How many entries it has.
+    /// The number of its entries.
     pub length: u64,
     /// The id of its first entry, if there is one.
     pub first: Option<EntryId>,
     /// The highest id that it ever had.
     pub last: EntryId,
-    /// How many entries were ever added; `None` before Redis 7.
+    /// The number of entries that were ever added; `None` before Redis 7.
     pub added: Option<u64>,
 }
 
 impl StreamFacts {
-    /// Those of the answer to XINFO STREAM.
+    /// Parses the answer to XINFO STREAM.
     pub(super) fn of(value: Value) -> Option<Self> {
         let named = NamedValues::of(value)?;
         let id = |name| EntryId::parse(named.text(name)?);
@@ -169,7 +166,8 @@ impl StreamFacts {
         })
     }
 
-    /// How many entries are gone, all of which lay before the first that is there, unless single ones were deleted.
+    /// The number of removed entries. All of them were before the first existing one, unless single entries were
+    /// deleted.
     pub(super) fn gone(&self) -> Option<u64> {
         Some(self.added?.saturating_sub(self.length))
     }

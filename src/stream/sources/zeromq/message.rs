@@ -1,25 +1,25 @@
-//! What the frames of a message say. Pure.
+//! Parses the frames of a message. Pure.
 
-/// The member that holds the number of a message among all of its publisher's, as decimal text.
+/// The name of the frame with a message's number among all of its publisher's, as decimal text.
 pub(super) const SEQUENCE: &str = "__seq__";
-/// The member that holds a sample's key.
+/// The name of the frame with a sample's key.
 const KEY: &str = "__key__";
 
-/// A message, taken apart.
+/// A parsed message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MessageParts<'a> {
-    /// Its number, where it says one.
+    /// Its number, if it has one.
     pub sequence: Option<u64>,
-    /// Its key, where it says one.
+    /// Its key, if it has one.
     pub key: Option<&'a str>,
     pub members: Vec<(&'a str, &'a [u8])>,
 }
 
 impl<'a> MessageParts<'a> {
-    /// Takes a message apart: names and values by turns, behind a topic where there may be one.
+    /// Parses a message: alternating names and values, after a topic if `topic` allows one.
     ///
     /// # Errors
-    /// Why it cannot be a sample, in words.
+    /// The reason why it cannot be a sample, as text.
     pub(super) fn of(frames: &[&'a [u8]], topic: bool) -> Result<Self, String> {
         let frames = match (frames.len() % 2, topic) {
             (0, _) => frames,

@@ -1,12 +1,13 @@
-//! Messages of ZeroMQ: what a PUSH socket deals out, or a PUB socket sends to all.
+//! ZeroMQ messages as samples: distributed by a PUSH socket, or sent to all subscribers by a PUB socket.
 //!
-//! A message is a sample: frames that are names and values by turns. ZeroMQ keeps nothing that was received, and PUB
-//! drops what a subscriber does not take in time without a word. Where a publisher numbers its messages (`__seq__`),
-//! what is missing is counted.
+//! The frames of a message are alternating names and values. ZeroMQ keeps no message that was received, and PUB
+//! silently drops messages that a subscriber does not take in time. If a publisher numbers its messages (`__seq__`),
+//! missing ones are counted.
 //!
-//! The protocol is spoken without encryption and without asking who is there, and the memory for a frame is taken as
-//! its header says: whoever reaches a socket that is bound can stop the process. It belongs on networks that are
-//! trusted.
+//! The protocol has no encryption and no authentication, and the memory for a frame is allocated as its header says. So
+//! anyone who can connect to a bound socket can stop the process. Use it in trusted networks only.
+//!
+//! The library's runtime runs in the receiving thread, and only while that thread receives.
 
 mod message;
 
@@ -22,42 +23,43 @@ use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use zeromq::{PullSocket, Socket, SocketEvent, SocketRecv, SubSocket, ZmqError, ZmqMessage, ZmqResult};
 
-/// How long it is tried to connect at a time, while nothing else is received.
+/// The timeout of one attempt to connect. Nothing is received during it.
 const CONNECTING: Duration = Duration::from_millis(300);
 
-/// How long a wait lasts without a look at who has gone.
+/// How often a wait is interrupted to check for lost connections.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// The two kinds of sockets that receive streams.
+/// The two kinds of receiving sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZeroMqKind {
-    /// Messages that PUSH sockets deal out among those who pull.
+    /// Receives messages that PUSH sockets distribute among all PULL sockets.
     Pull,
-    /// Messages that PUB sockets send to all who subscribed.
+    /// Receives messages that PUB sockets send to all subscribers.
     Sub,
 }
 
-/// A socket of ZeroMQ.
+/// The settings of a ZeroMQ socket.
 #[derive(Debug, Clone)]
 pub struct ZeroMqOptions {
-    /// Which kind of socket it is.
+    /// The kind of socket.
     pub kind: ZeroMqKind,
     /// The addresses: `tcp://host:5555`, `ipc:///path`.
     pub endpoints: Vec<String>,
-    /// Whether others connect to these addresses, and not this socket.
+    /// Whether this socket binds to the addresses, and publishers connect to it.
     pub bind: bool,
-    /// What the first frame of messages must begin with; one of these. Of SUB alone; all by default.
+    /// The topics to subscribe to, which are prefixes of a message's first frame. For SUB only; all messages by
+    /// default.
     pub topics: Vec<String>,
     /// The name of the stream, which is part of every sample's identity.
     pub name: String,
     /// The most bytes of a message. A longer one fails, but it is in memory by then.
     pub max_bytes: usize,
-    /// The part of a SUB socket's messages that is this rank's, by their numbers. PUSH divides by itself.
+    /// This rank's share of the messages of a SUB socket, by their numbers. PUSH divides messages itself.
     pub share: RankShare,
 }
 
 impl ZeroMqOptions {
-    /// To receive all messages of up to 64 MiB from an address.
+    /// Options to receive all messages of up to 64 MiB from an address.
     pub fn new(kind: ZeroMqKind, endpoint: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             kind,
@@ -128,32 +130,32 @@ impl ZeroMqSocket {
     }
 }
 
-/// What is going on with an address that this socket connects to.
+/// An address that this socket connects to.
 struct ConnectedAddress {
     address: String,
-    /// Who is there, by the name that the library gives them, once it is connected.
+    /// The identity of the peer as the library reports it, once it is connected.
     peer: Option<String>,
     pauses: GrowingPauses,
     next_try: Instant,
 }
 
-/// A socket, what it tells of, and whom it connects to.
+/// A socket, its events, and the addresses that it connects to.
 struct ZeroMqLink {
     socket: ZeroMqSocket,
     next_event: NextEvent,
     endpoints: Vec<ConnectedAddress>,
 }
 
-/// Gives the next of a socket's events that there is.
+/// Returns the next event of a socket, if there is one.
 type NextEvent = Box<dyn FnMut() -> Option<SocketEvent> + Send>;
 
-/// A socket that is open, and the runtime that it runs on: in the thread that receives, and only while it does.
+/// An open socket, and the runtime in which it runs.
 struct OpenSocket {
     link: ZeroMqLink,
     runtime: Runtime,
 }
 
-/// What is told of once.
+/// The warnings that were given, each once.
 #[derive(Default)]
 struct ToldMessages {
     unnumbered: bool,
@@ -162,26 +164,26 @@ struct ToldMessages {
     broken: bool,
 }
 
-/// A socket of ZeroMQ as a source.
+/// A ZeroMQ socket as a source.
 pub struct ZeroMqSource {
     options: ZeroMqOptions,
     what: String,
     notices: Notices,
     open: Option<OpenSocket>,
-    /// The number of the last message, where the publisher numbers them.
+    /// The number of the last message, if the publisher numbers them.
     last: Option<u64>,
-    /// The last number that this source gave, where the publisher does not.
+    /// The last number that this source assigned, if the publisher does not number messages.
     given: u64,
-    /// How many messages are missing and were not told yet.
+    /// The number of missing messages that were not reported yet.
     missing: u64,
     told: ToldMessages,
 }
 
 impl ZeroMqSource {
-    /// A source that connects once it is opened.
+    /// Creates a source, which connects when it is opened.
     ///
     /// # Errors
-    /// [`Error::Config`] for `source` where a setting cannot work.
+    /// [`Error::Config`] for `source` if a setting cannot work.
     pub fn new(options: ZeroMqOptions, notices: Notices) -> Result<Self> {
         options.check()?;
         let what = options.describe(&options.endpoints);
@@ -201,7 +203,7 @@ impl ZeroMqSource {
         Error::Unavailable(format!("{}: {what}", self.what))
     }
 
-    /// The sample that a message is; `None` if it is another rank's.
+    /// The sample of a message. `None` if it belongs to another rank.
     fn arrival(&mut self, message: &ZmqMessage) -> Option<Arrival> {
         let frames: Vec<&[u8]> = message.iter().map(|frame| &frame[..]).collect();
         let bytes: usize = frames.iter().map(|frame| frame.len()).sum();
@@ -243,7 +245,7 @@ impl ZeroMqSource {
         Some(Arrival { key, record, gap: std::mem::take(&mut self.missing) })
     }
 
-    /// How many messages are missing before the one with this number, of those that are this rank's.
+    /// The number of missing messages of this rank before the one with this number.
     fn gap_before(&mut self, sequence: Option<u64>, sub: bool) -> u64 {
         let Some(number) = sequence else {
             if sub && !std::mem::replace(&mut self.told.unnumbered, true) {
@@ -257,7 +259,7 @@ impl ZeroMqSource {
             return 0;
         };
         let last = self.last.replace(number);
-        // Those who pull share the numbers, so that holes say nothing.
+        // PULL sockets share the numbers, so gaps mean nothing there.
         let Some(last) = last.filter(|_| sub) else { return 0 };
         if number <= last {
             if !std::mem::replace(&mut self.told.backwards, true) {
@@ -281,13 +283,13 @@ impl ZeroMqSource {
         if share.world_size <= 1 {
             return missing;
         }
-        // Numbers below a bound that are this rank's.
+        // How many numbers below a bound belong to this rank.
         let below =
             |bound: u64| (bound + u64::from(share.world_size - 1 - share.rank)) / u64::from(share.world_size);
         below(number) - below(last + 1)
     }
 
-    /// Receives until there are `wanted` samples, or some and no more, or until `deadline`.
+    /// Receives until there are `wanted` samples, or until there are some and no more are waiting, or until `deadline`.
     async fn receive_from(
         &mut self,
         link: &mut ZeroMqLink,
@@ -312,14 +314,14 @@ impl ZeroMqSource {
                 None if into.len() > before => return,
                 None => {}
             }
-            // Of a flood none may be this rank's.
+            // All messages may belong to other ranks, so check the deadline after each.
             if Instant::now() >= deadline {
                 return;
             }
         }
     }
 
-    /// Tells once that a connection is broken or not there yet.
+    /// Warns once that a connection is lost or cannot be made.
     fn tell_broken(&mut self, what: &str) {
         if !std::mem::replace(&mut self.told.broken, true) {
             self.notices.warn_at_once(format!(
@@ -331,7 +333,7 @@ impl ZeroMqSource {
 }
 
 impl ZeroMqLink {
-    /// Notes who came and went.
+    /// Handles connection events. Returns whether a peer has disconnected.
     fn follow_events(&mut self) -> bool {
         let mut gone = false;
         while let Some(event) = (self.next_event)() {
@@ -339,7 +341,7 @@ impl ZeroMqLink {
                 let peer = format!("{peer:?}");
                 if let Some(endpoint) = self.endpoints.iter_mut().find(|of| of.peer.as_ref() == Some(&peer)) {
                     gone = true;
-                    // A SUB socket connects again by itself.
+                    // A SUB socket reconnects by itself.
                     if matches!(self.socket, ZeroMqSocket::Pull(_)) {
                         endpoint.peer = None;
                         endpoint.next_try = Instant::now() + endpoint.pauses.after_failure();
@@ -350,7 +352,7 @@ impl ZeroMqLink {
         gone
     }
 
-    /// Connects where nobody is, if it is time to. Returns whom it could not reach.
+    /// Connects to addresses without a peer, if it is time to. Returns the last that could not be reached.
     async fn connect(&mut self) -> Option<String> {
         let mut unreached = None;
         for number in 0..self.endpoints.len() {
@@ -385,13 +387,13 @@ impl ZeroMqLink {
         unreached
     }
 
-    /// Until when to wait at most, because it is tried again to connect then.
+    /// The time until which to wait at most, because the next attempt to connect is due then.
     fn until(&self, at_most: Instant) -> Instant {
         let missing = self.endpoints.iter().filter(|endpoint| endpoint.peer.is_none());
         missing.map(|endpoint| endpoint.next_try).fold(at_most, Instant::min)
     }
 
-    /// The next message, if there is one until then.
+    /// The next message, if one arrives before `until`.
     async fn next_message(&mut self, until: Instant) -> Option<ZmqResult<ZmqMessage>> {
         let left = until.saturating_duration_since(Instant::now());
         timeout(left, self.socket.recv()).await.ok()
@@ -408,7 +410,7 @@ impl StreamSource for ZeroMqSource {
     }
 
     fn open(&mut self, position: &SourcePosition) -> Result<()> {
-        // Where numbers are this source's own, they go on, and where they are the publisher's, so does their count.
+        // Own numbers resume after the highest one. For the publisher's numbers, the count of missing ones resumes.
         self.given = position.highest_number().unwrap_or(0);
         self.last = position.after.as_ref().and_then(|key| key.parse().ok());
         let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -462,7 +464,7 @@ impl StreamSource for ZeroMqSource {
     }
 
     fn divide_anew(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
-        // Where numbers are the publisher's, what is behind the highest of all is missing if it does not come.
+        // For the publisher's numbers, those after the highest of all count as missing if they do not arrive.
         Ok(SourcePosition::behind_all(former))
     }
 

@@ -1,34 +1,34 @@
-//! The encodings of columns, by which the values of a column are known, and what each becomes.
+//! The encodings of columns, by their names in `index.json`.
 
 use crate::dataset::FieldKind;
 
-/// What the values of a column become.
+/// Type of the values of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum MdsEncoding {
-    /// Bytes of this kind, as they lie in the shard. Without a kind, it is found by how they begin.
+    /// Bytes of this kind, stored verbatim in the shard. Without a kind, their first bytes determine it.
     Bytes(Option<FieldKind>),
-    /// Whole numbers of so many bytes.
+    /// Signed integers of this many bytes.
     Signed(u64),
-    /// Whole numbers of so many bytes that are not negative.
+    /// Unsigned integers of this many bytes.
     Unsigned(u64),
-    /// Other numbers of so many bytes.
+    /// Floating-point numbers of this many bytes.
     Float(u64),
-    /// Whole numbers as text.
+    /// Integers as text.
     WholeText,
-    /// Other numbers as text.
+    /// Floating-point numbers as text.
     FloatText,
-    /// Nothing that is read, for this reason.
+    /// Values that cannot be read, with the reason.
     Refused(String),
 }
 
 impl MdsEncoding {
-    /// What `index.json` calls `name`.
+    /// The encoding that `index.json` calls `name`.
     pub(super) fn of(name: &str) -> Self {
         let refused = |why: String| Self::Refused(why);
         match name {
             "bytes" => Self::Bytes(None),
             "jpeg" | "png" => Self::Bytes(Some(FieldKind::Image)),
-            // A decimal number is exact as text alone.
+            // Only text represents a decimal number exactly.
             "str" | "str_decimal" => Self::Bytes(Some(FieldKind::Text)),
             "json" => Self::Bytes(Some(FieldKind::Json)),
             "int" | "int64" => Self::Signed(8),
@@ -61,7 +61,7 @@ impl MdsEncoding {
         }
     }
 
-    /// The bytes that each value has; `None` where they differ, or do not matter.
+    /// The number of bytes of each value; `None` if it varies, or does not matter.
     pub(super) fn size(&self) -> Option<u64> {
         match self {
             Self::Signed(size) | Self::Unsigned(size) | Self::Float(size) => Some(*size),

@@ -1,4 +1,4 @@
-//! The file `index.json`, which lists the shards of a dataset and says what their columns are.
+//! The file `index.json`, which lists the shards of a dataset and describes their columns.
 
 use super::super::is_name_below;
 use crate::dataset::unpack::BlockCodec;
@@ -11,7 +11,7 @@ pub(super) struct MdsList {
     pub(super) shards: Vec<MdsShard>,
 }
 
-/// What a list is known by, which is read first: nothing else of it is taken into memory.
+/// The fields that identify a list. They are parsed first, so that nothing else of another program's file is loaded.
 #[derive(Deserialize)]
 struct MdsFormats {
     shards: Vec<MdsFormat>,
@@ -23,12 +23,12 @@ struct MdsFormat {
     version: Option<u64>,
 }
 
-/// What is said of a shard.
+/// Description of a shard.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct MdsShard {
     pub(super) column_names: Vec<String>,
     pub(super) column_encodings: Vec<String>,
-    /// The sizes of the columns whose values have one size; none for the others.
+    /// The size of each column's values, if all have one size; else `None`.
     pub(super) column_sizes: Vec<Option<u64>>,
     #[serde(default)]
     pub(super) compression: Option<String>,
@@ -43,20 +43,20 @@ pub(super) struct MdsShard {
 pub(super) struct MdsFile {
     pub(super) basename: String,
     pub(super) bytes: u64,
-    /// Its checksums, in hexadecimal, by their algorithms.
+    /// Its checksums, in hexadecimal, by algorithm.
     #[serde(default)]
     pub(super) hashes: BTreeMap<String, String>,
 }
 
 impl MdsList {
-    /// Parses the file; `None` where it is something else than a list of shards.
+    /// Parses the file; `None` if it is no list of shards.
     ///
     /// # Errors
     /// A message for a list that is damaged, or has shards that cannot be read.
     pub(super) fn parse(text: &[u8]) -> Result<Option<Self>, String> {
         let MdsFormats { shards } = match serde_json::from_slice(text) {
             Ok(formats) => formats,
-            // Other programs have files of this name, too.
+            // Other programs use files with this name, too.
             Err(error) if text.windows(5).any(|part| part == b"\"mds\"") => {
                 return Err(format!("is no list of MDS shards: {error}"));
             }
@@ -92,17 +92,17 @@ impl MdsList {
 }
 
 impl MdsShard {
-    /// The directories that its files lie in, where these are not that of `index.json`. Names have them once
-    /// `merge_index` has made one list of several.
+    /// The directories of its files, if they are not in the directory of `index.json`. `merge_index` joins several
+    /// lists to one and puts directories into the names.
     pub(super) fn directories(&self) -> impl Iterator<Item = &str> {
         let files = std::iter::once(&self.raw_data).chain(&self.zip_data);
         files.filter_map(|file| file.basename.rsplit_once('/')).map(|(directory, _)| directory)
     }
 
-    /// How the shard is compressed: an algorithm, and perhaps its level behind a colon.
+    /// The codec of a compressed shard. The list names an algorithm, and after a colon perhaps its level.
     ///
     /// # Errors
-    /// Why it cannot be read, in words.
+    /// The reason why it cannot be read, as a phrase.
     pub(super) fn codec(&self) -> Result<BlockCodec, String> {
         let compression = self.compression.as_deref().unwrap_or("an algorithm that is not said");
         match compression.split(':').next().unwrap_or_default() {

@@ -1,8 +1,9 @@
-//! Shards as MosaicML Streaming writes them (MDS): an `index.json` beside files of samples.
+//! Shards as MosaicML Streaming writes them (MDS): an `index.json` next to files of samples.
 //!
-//! A shard is the number of its samples n (u32), n + 1 offsets (u32), a description that `index.json` has too, and the
-//! samples. A sample is the sizes (u32) of those of its columns whose values differ in size, and then all values,
-//! column by column (MosaicML Streaming, `base/format/mds/`). Nothing of it is trusted, and nothing is ever unpickled.
+//! A shard consists of the number of its samples n (u32), n + 1 offsets (u32), a description that `index.json` also
+//! has, and the samples. A sample consists of the sizes (u32) of its values in columns of variable size, then all
+//! values, column by column (MosaicML Streaming, `base/format/mds/`). Nothing in a shard is trusted, and nothing is
+//! ever unpickled.
 
 mod encoding;
 mod list;
@@ -22,12 +23,11 @@ use std::collections::{BTreeSet, HashMap};
 
 /// The file that lists the shards.
 const INDEX: &str = "index.json";
-/// The most bytes of that file: some hundred thousand shards.
+/// The largest number of bytes of that file, for some hundred thousand shards.
 const LARGEST: u64 = 256 << 20;
-/// The most bytes that are read at a time to compare a checksum.
+/// The largest number of bytes that are read at a time to compute a checksum.
 const PIECE: u64 = 1 << 20;
 
-/// MDS shards.
 pub(super) struct MdsShards;
 
 impl ShardLayout for MdsShards {
@@ -53,7 +53,7 @@ impl ShardLayout for MdsShards {
         let mut names = Vec::with_capacity(list.shards.len());
         for shard in &list.shards {
             let raw = &shard.raw_data.basename;
-            // A compressed shard may have been unpacked beside.
+            // The decompressed shard may be stored next to the compressed one.
             let name = match &shard.zip_data {
                 Some(zip) if source.stamp(&below(directory, raw))? == Seen::Gone => {
                     let refused = |why| Error::dataset(source.path(&below(directory, &zip.basename)), why);
@@ -87,20 +87,20 @@ impl ShardLayout for MdsShards {
     }
 }
 
-/// The list of the shards in a directory; `None` where there is none.
+/// Reads the list of the shards in a directory; `None` if there is none.
 fn find(source: &dyn DatasetSource, directory: &[u8]) -> Result<Option<MdsList>> {
     let name = below(directory, INDEX);
     let Some(text) = read_list(source, &name, "shards", LARGEST)? else { return Ok(None) };
     MdsList::parse(&text).map_err(|message| Error::dataset(source.path(&name), message))
 }
 
-/// Checks that no link leads the names of a list out of the directory that it lies in.
+/// Checks that no link leads from a name in the list to a place outside the list's directory.
 fn check_directories(source: &dyn DatasetSource, directory: &[u8], list: &MdsList) -> Result<()> {
     let named: BTreeSet<&str> = list.shards.iter().flat_map(MdsShard::directories).collect();
     if named.is_empty() || source.is_remote() {
         return Ok(());
     }
-    // What is not there is said where shards are looked at.
+    // A missing directory is reported later, when its shards are read.
     let real = |name: &[u8]| source.path(name).canonicalize().ok();
     let Some(root) = real(directory) else { return Ok(()) };
     let leads_out = |name: &&str| real(&below(directory, name)).is_some_and(|path| !path.starts_with(&root));
@@ -117,15 +117,15 @@ fn below(directory: &[u8], name: &str) -> Vec<u8> {
     super::super::survey::below(directory, name.as_bytes())
 }
 
-/// What parses the shards of a list.
+/// Parser of the shards of a list.
 struct MdsParser {
-    /// The shards by their names, and whether that is the name of the compressed file.
+    /// The shards by their file names, and whether that is the name of the compressed file.
     shards: HashMap<Vec<u8>, (MdsShard, bool)>,
     reading: ShardReading,
 }
 
 impl MdsParser {
-    /// The shard of a name, and its bytes once it is unpacked, if it is compressed.
+    /// The shard with this name, and its decompressed bytes if it is compressed.
     fn shard(
         &self,
         name: &[u8],
@@ -176,7 +176,7 @@ impl ShardParser for MdsParser {
     }
 }
 
-/// Compares the bytes of a file with its checksums, and notes the algorithms that are not known.
+/// Compares the bytes of a file with its checksums, and collects unknown algorithms.
 fn check_hashes<'a>(
     file: &'a MdsFile,
     bytes: &dyn ReadAt,

@@ -1,4 +1,4 @@
-//! The samples of an MDS shard: where each value lies, and which numbers they have.
+//! The samples of an MDS shard: the locations of their values, and their numbers.
 
 use super::encoding::MdsEncoding;
 use super::list::{MdsFile, MdsShard};
@@ -9,14 +9,13 @@ use crate::source::{Malformed, ReadAt, Window};
 
 /// The number of offsets that are read at a time.
 const OFFSETS_AT_ONCE: u64 = 1024;
-/// The most bytes of a number that is written as text.
+/// The largest number of bytes of a number that is written as text.
 const LONGEST_NUMBER: u32 = 400;
 
-/// The table of a shard with these columns, each with its encoding and the size of its values, as `index.json` says
-/// them.
+/// The table of a shard with these columns. Each has a name, an encoding and a size of its values, as in `index.json`.
 ///
 /// # Errors
-/// [`Malformed`] for a shard that is not what is said.
+/// [`Malformed`] for a shard that differs from this description.
 pub fn mds_table<S: ReadAt + ?Sized>(
     source: &S,
     columns: &[(&str, &str, Option<u64>)],
@@ -34,7 +33,7 @@ pub fn mds_table<S: ReadAt + ?Sized>(
     table(source, &shard)
 }
 
-/// The table of a shard of which the list says this.
+/// The table of a shard with this description in the list.
 pub(super) fn table<S: ReadAt + ?Sized>(source: &S, shard: &MdsShard) -> Result<ShardTable, Malformed> {
     let fail = |offset: u64, message: String| Err(Malformed { offset, message });
     let (size, samples) = (source.size(), shard.samples);
@@ -47,7 +46,7 @@ pub(super) fn table<S: ReadAt + ?Sized>(source: &S, shard: &MdsShard) -> Result<
         return fail(0, format!("has {found} samples, and index.json says {samples}"));
     }
     let data = 4 + 4 * (samples + 1);
-    // Every column takes a byte of each sample, or four. That bounds what is allocated.
+    // Every column takes at least one byte of each sample, or four for a size. This limits what is allocated.
     let least =
         samples.checked_mul(shard.column_names.len() as u64).and_then(|least| least.checked_add(data));
     if least.is_none_or(|least| least > size) {
@@ -77,10 +76,10 @@ pub(super) fn table<S: ReadAt + ?Sized>(source: &S, shard: &MdsShard) -> Result<
 /// The offsets of samples, one after another.
 struct Offsets<'a, S: ReadAt + ?Sized> {
     bytes: Window<'a, S>,
-    /// The number of the next offset that was not read.
+    /// The number of the next offset to read.
     next: u64,
     left: u64,
-    /// Those that were read and not taken, the next one last.
+    /// The offsets that were read but not returned, the next one last.
     read: Vec<u64>,
 }
 
@@ -107,7 +106,7 @@ fn u32_at<S: ReadAt + ?Sized>(bytes: &mut Window<'_, S>, at: u64) -> Result<u32,
 struct MdsColumn {
     name: String,
     encoding: MdsEncoding,
-    /// The size of its values; `None` where they differ.
+    /// The size of its values; `None` if it varies.
     size: Option<u64>,
     cells: TableCells,
     kinds: ValueKinds,
@@ -139,7 +138,7 @@ impl MdsShard {
     }
 }
 
-/// Takes the values of a sample, which lies at these bytes.
+/// Reads the values of the sample that is stored in these bytes.
 fn sample<S: ReadAt + ?Sized>(
     bytes: &mut Window<'_, S>,
     columns: &mut [MdsColumn],
@@ -167,7 +166,7 @@ fn sample<S: ReadAt + ?Sized>(
 }
 
 impl MdsColumn {
-    /// Takes the value of a sample, which lies at these bytes.
+    /// Adds the value of a sample that is stored in these bytes.
     fn take<S: ReadAt + ?Sized>(
         &mut self,
         bytes: &mut Window<'_, S>,

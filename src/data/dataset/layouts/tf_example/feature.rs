@@ -1,13 +1,13 @@
-//! A feature of a `tf.Example`: what its list holds.
+//! A feature of a `tf.Example`: the contents of its list.
 
 use super::super::wire::{WireMessage, WireValue};
 use crate::dataset::table::CellExtent;
 use crate::source::{Malformed, ReadAt, Window};
 
-/// The most numbers in a list that is read: the index keeps all of them for each record.
+/// The largest number of items in a list. The index stores all of them for each record.
 pub(super) const LONGEST_LIST: usize = 64;
 
-/// The list of a feature, as far as it is known.
+/// Contents of the list of a feature.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum FeatureValue {
     /// No value at all.
@@ -15,11 +15,11 @@ pub(super) enum FeatureValue {
     Bytes(CellExtent),
     Float(f32),
     Integer(i64),
-    /// Several numbers with fractions.
+    /// Several floating-point numbers.
     Floats(Vec<f32>),
-    /// Several whole numbers.
+    /// Several integers.
     Integers(Vec<i64>),
-    /// Several values of one of these types that are not read.
+    /// Several values of one of these types, in a list that cannot be read.
     Several(&'static str),
 }
 
@@ -27,10 +27,9 @@ pub(super) const BYTES: &str = "bytes";
 pub(super) const FLOATS: &str = "floats";
 pub(super) const INTEGERS: &str = "whole numbers";
 
-/// The list of a feature while it is read. Lists of one type that come in pieces are one list, and a list of another
-/// type takes their place.
+/// The list of a feature while it is read. Several lists of one type are joined. A list of another type replaces them.
 pub(super) struct FeatureList {
-    /// The number of the list's field, which says its type.
+    /// The number of the list's field, which determines its type.
     of: u64,
     pub(super) value: FeatureValue,
 }
@@ -42,7 +41,7 @@ impl Default for FeatureList {
 }
 
 impl FeatureList {
-    /// Takes in a `Feature`.
+    /// Reads a `Feature`.
     pub(super) fn take<S: ReadAt + ?Sized>(
         &mut self,
         source: &mut Window<'_, S>,
@@ -83,7 +82,7 @@ impl FeatureList {
                             packed.varint(source).map(|number| FeatureValue::Integer(number.cast_signed()))
                         })?;
                     }
-                    // What is of another type than its field is unknown to every reader.
+                    // Every reader ignores a value whose type does not match its field.
                     _ => {}
                 }
             }
@@ -91,7 +90,7 @@ impl FeatureList {
         Ok(())
     }
 
-    /// Takes the numbers of a packed list. Of one that is too long nobody needs to know the rest.
+    /// Reads the numbers of a packed list. If the list is too long, the rest is not needed.
     fn packed(
         &mut self,
         list: &mut WireMessage,
@@ -125,7 +124,7 @@ impl FeatureList {
 }
 
 impl FeatureValue {
-    /// How many numbers it has.
+    /// The number of its items.
     pub(super) fn each(&self) -> usize {
         match self {
             Self::Floats(list) => list.len(),

@@ -7,17 +7,17 @@ use data::dataset::{ClassRef, read_class_names};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// The type of a list of numbers for type checkers: a list, a tuple, or an array or tensor of any library.
+/// Type of a list of numbers for type checkers: a list, a tuple, or an array or tensor of any library.
 const NUMBERS: &str = "Numbers";
 
-/// The list that a word of the command line gives, such as `0.5,0.5,0.5`.
+/// Reads a word of the command line, such as `0.5,0.5,0.5`, as a list.
 fn list_given_by(word: &str) -> Given {
     let mut list = Given::empty_list();
     word.split(',').for_each(|item| list.push(number_given_by(item)));
     list
 }
 
-/// The numbers of a list of exactly `N` finite ones.
+/// Returns the numbers of a list of exactly `N` finite numbers.
 fn exactly<const N: usize>(given: &Given) -> Option<[f64; N]> {
     let numbers: Option<Vec<f64>> = given.items()?.map(|item| item.finite()).collect();
     numbers?.try_into().ok()
@@ -25,7 +25,7 @@ fn exactly<const N: usize>(given: &Given) -> Option<[f64; N]> {
 
 /// Height and width of an image in pixels, or one number for both.
 pub(in crate::config::settings) struct SideLengths {
-    /// The largest side.
+    /// Largest side, in pixels.
     pub to: u32,
 }
 
@@ -69,7 +69,7 @@ impl Form<(u32, u32)> for SideLengths {
     }
 }
 
-/// A height and a width from each of some epochs on.
+/// A height and a width for each of some epochs, valid from that epoch on.
 pub(in crate::config::settings) struct SizesByEpoch(pub SideLengths);
 
 impl Form<BTreeMap<u64, (u32, u32)>> for SizesByEpoch {
@@ -113,7 +113,7 @@ impl Form<BTreeMap<u64, (u32, u32)>> for SizesByEpoch {
 
 /// A lower and an upper bound above 0.
 pub(in crate::config::settings) struct Bounds {
-    /// The largest upper bound.
+    /// Largest upper bound.
     pub to: f64,
 }
 
@@ -150,7 +150,7 @@ impl Form<(f64, f64)> for Bounds {
 pub(in crate::config::settings) enum Channels {
     /// Any finite number.
     Finite,
-    /// Finite numbers above 0, by which can be divided.
+    /// Finite numbers above 0, because images are divided by them.
     Positive,
 }
 
@@ -162,7 +162,7 @@ impl Form<[f32; 3]> for Channels {
     }
 
     fn show(&self, value: &[f32; 3]) -> Given {
-        // The number is shown by its shortest text, because 0.485 must not become 0.48500001430511475.
+        // Uses the shortest text of the number, so that 0.485 does not become 0.48500001430511475.
         let number = |value: &f32| value.to_string().parse().unwrap_or(f64::from(*value));
         Given::Numbers(value.iter().map(number).collect())
     }
@@ -187,7 +187,8 @@ impl Form<[f32; 3]> for Channels {
     }
 }
 
-/// Says which item of a list is wrong, by its place; a whole list of a million numbers would say less.
+/// Returns the error for one wrong item of a list, with its index. A message with a whole list of a million numbers
+/// would help less.
 fn has<T>(number: usize, item: &Given) -> Result<T, String> {
     Err(format!("has {item} at place {number}"))
 }
@@ -361,7 +362,7 @@ impl Form<Vec<String>> for ClassNameList {
         "FILE|CLASS,CLASS,...".into()
     }
 
-    /// A word without a comma is a file. Names stay as they are written: `7` is one, too.
+    /// A word without a comma is a file. Names are not parsed: `7` is a name, too.
     fn given_by(&self, word: &str) -> Given {
         if !word.contains(',') {
             return Given::Text(word.to_owned());
@@ -396,7 +397,7 @@ impl Form<Weights> for Weighing {
         }
     }
 
-    /// Shows the word. Weights are never shown, because they have no default, and there may be millions.
+    /// Shows the word "balanced". Weights are never shown, because they have no default and there may be millions.
     fn show(&self, _: &Weights) -> Given {
         Given::Text("balanced".into())
     }

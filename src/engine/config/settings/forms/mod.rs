@@ -1,4 +1,5 @@
-//! Forms of values: what the value of a setting may be, how it is read from what a user gave, and how it is described.
+//! Forms of values: which values a setting accepts, how they are read from the user's input, and how they are
+//! described.
 
 mod lists;
 mod peers;
@@ -18,19 +19,19 @@ pub(super) use words::{
 
 use super::Given;
 
-/// A form of values of type `T`, such as a range of numbers, a few names or a path. Each rule about a value stands in
-/// its form alone.
+/// A form of values of type `T`, such as a range of numbers, a few names or a path. Each rule about a value is in its
+/// form only.
 pub(crate) trait Form<T> {
-    /// Reads the value that was given.
+    /// Reads a given value.
     ///
     /// # Errors
-    /// What is wrong with it, in words that go before "must be", such as "is -1".
+    /// Says what is wrong with it, in words that precede "must be", such as "is -1".
     fn read(&self, given: &Given) -> Result<T, String>;
 
-    /// The value as a user would give it.
+    /// Returns the value as a user would give it.
     fn show(&self, value: &T) -> Given;
 
-    /// Checks a value that was set in Rust and was not read from anything.
+    /// Checks a value that was set in Rust and not read from the user's input.
     ///
     /// # Errors
     /// The errors of [`Form::read`].
@@ -38,43 +39,43 @@ pub(crate) trait Form<T> {
         self.read(&self.show(value)).map(|_| ())
     }
 
-    /// Whether [`Form::show`] shows all of a value, so that values that are shown alike are alike.
+    /// Whether [`Form::show`] shows the whole value, so that two values shown alike are equal.
     fn shows_all(&self) -> bool {
         true
     }
 
-    /// What the value may be, in words that go after "must be".
+    /// Describes the accepted values, in words that follow "must be".
     fn may_be(&self) -> String;
 
-    /// The type of the value for Python's type checkers.
+    /// Returns the type of the value for Python's type checkers.
     fn annotation(&self) -> String;
 
-    /// The placeholder for the value in the help of the command line.
+    /// Returns the placeholder for the value in the help of the command line.
     fn placeholder(&self) -> String;
 
-    /// The value that a word of the command line gives.
+    /// Returns the value that a word of the command line means.
     fn given_by(&self, word: &str) -> Given {
         Given::Text(word.to_owned())
     }
 
-    /// The Python function, by module and name, that makes a text of what was given, where only Python knows the
-    /// objects.
+    /// Returns the Python function, by module and name, that turns the given objects into a text. Only Python can read
+    /// these objects.
     fn text_by(&self) -> Option<(&'static str, &'static str)> {
         None
     }
 
-    /// Whether anything that can be iterated over, such as a generator, is taken as a list of such values.
+    /// Whether any iterable, such as a generator, is read as a list of values.
     fn takes_iterables(&self) -> bool {
         false
     }
 
-    /// The attribute that has the value in Python's objects that are no such value themselves.
+    /// Returns the attribute to read the value from, for Python objects that are not such a value themselves.
     fn attribute(&self) -> Option<&'static str> {
         None
     }
 }
 
-/// A form without its type: what signatures, documents and messages need of it.
+/// A form without its type, for signatures, documents and messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
     /// The value of [`Form::may_be`].
@@ -104,12 +105,12 @@ impl Description {
     }
 }
 
-/// The answer of [`Form::read`] to most of what it cannot read.
+/// Returns the usual error of [`Form::read`].
 fn is<T>(given: &Given) -> Result<T, String> {
     Err(format!("is {given}"))
 }
 
-/// The number that a word of the command line is, or else the word.
+/// Reads a word of the command line as a number, or else as a text.
 fn number_given_by(word: &str) -> Given {
     let word = word.trim();
     match (word.parse(), word.parse()) {
@@ -171,7 +172,7 @@ impl<T, F: Form<T>> Form<Option<T>> for Maybe<F> {
     }
 }
 
-/// A whole number in a range, which ends at the latest where the type does.
+/// A whole number in a range, which the maximum of the type also bounds.
 pub(super) struct WholeNumber {
     from: u64,
     to: u64,
@@ -245,7 +246,7 @@ pub(super) struct Probability;
 /// A number above 0, up to 1.
 pub(super) struct PartOfOne;
 
-/// Implements the forms of numbers by which of them are taken, and in which words.
+/// Implements forms of numbers: the accepted range, its description, and the placeholder.
 macro_rules! numbers {
     ($($form:ident: $taken:expr, $may_be:literal, $placeholder:literal;)*) => { $(
         impl Form<f64> for $form {

@@ -1,9 +1,9 @@
-//! The setting `peers`.
+//! Form of the setting `peers`.
 
 use super::{Form, is};
 use crate::config::{Given, Peers};
 
-/// `"off"`, `"auto"`, or a dict that says more.
+/// `"off"`, `"auto"`, or a dict with options.
 pub(in crate::config::settings) struct PeersChoice;
 
 impl Form<Peers> for PeersChoice {
@@ -19,7 +19,7 @@ impl Form<Peers> for PeersChoice {
             let wrong = || format!("has {key}: {value}");
             match (key, value) {
                 (Given::Text(key), value) if key == "allgather" && *value != Given::Nothing => {
-                    // Only Python has functions, and calls them.
+                    // Only Python can hold and call the function; here it is text.
                     let Given::Other(shown) = value else { return Err(wrong()) };
                     peers.allgather = Some(shown.clone());
                 }

@@ -1,4 +1,4 @@
-//! Settings that are lists of objects: fields, and what else has parts with names.
+//! Forms of settings that are structures: fields, transforms, mixing and labels.
 
 use super::{Form, is};
 use crate::config::{FieldOptions, Fields, Given, Labels, label_numbers};
@@ -9,7 +9,7 @@ use data::dataset::FieldKind;
 use pixels::augment::{ImageTransforms, Mixing};
 use serde_json::Value;
 
-/// The value as a document of dicts, lists, texts and numbers; `None` for anything else.
+/// Returns the value as a document of dicts, lists, texts and numbers; `None` for anything else.
 pub(crate) fn document(given: &Given) -> Option<Value> {
     Some(match given {
         Given::Nothing => Value::Null,
@@ -31,7 +31,7 @@ pub(crate) fn document(given: &Given) -> Option<Value> {
     })
 }
 
-/// The fields of a batch: names, or objects that say more, as `{"kind": "mask", "name": ...}` or `{"Mask": {...}}`.
+/// The fields of a batch: names, or objects with options, such as `{"kind": "mask", "name": ...}` or `{"Mask": {...}}`.
 pub(in crate::config::settings) struct FieldList;
 
 impl FieldList {
@@ -56,7 +56,7 @@ impl FieldList {
     }
 }
 
-/// The document of a field that is written as its class with parameters: `{"Mask": {"name": "seg.png"}}`.
+/// Returns the document of a field that is written as its class with parameters: `{"Mask": {"name": "seg.png"}}`.
 fn of_class(class: &str, parameters: Value) -> Result<Value, String> {
     let mut kinds = FieldKind::NAMES.iter();
     let Some((name, kind)) = kinds.find(|(name, _)| class_name(name) == class) else {
@@ -75,13 +75,13 @@ fn of_class(class: &str, parameters: Value) -> Result<Value, String> {
     Ok(Value::Object(document))
 }
 
-/// The class of `foreload.fields` for a kind of field.
+/// Returns the class of `foreload.fields` for a kind of field.
 fn class_name(kind: &str) -> String {
     let (first, rest) = kind.split_at(1);
     first.to_uppercase() + rest
 }
 
-/// What a document says, as it would be given in Python.
+/// Returns a document's value as Python would give it.
 fn given(document: Value) -> Given {
     match document {
         Value::Null => Given::Nothing,
@@ -134,7 +134,7 @@ impl Form<Vec<FieldOptions>> for FieldList {
     }
 
     fn given_by(&self, word: &str) -> Given {
-        // A member's name may begin so, too, and can be said as JSON.
+        // A member name that begins like this can be written as JSON.
         if word.trim_start().starts_with('[') {
             return match json::settings(word) {
                 Ok(document) => given(document),
@@ -145,7 +145,8 @@ impl Form<Vec<FieldOptions>> for FieldList {
     }
 }
 
-/// What is done to images: a list of transforms, or views of one, or such for each image field by its name, as JSON.
+/// The transforms of images, as JSON: a list of transforms, views of one image, or either of these for each image field
+/// by name.
 pub(in crate::config::settings) struct TransformList;
 
 impl Form<ImageTransforms> for TransformList {
@@ -165,7 +166,7 @@ impl Form<ImageTransforms> for TransformList {
         false
     }
 
-    /// When they are compiled, which names the transform.
+    /// The list is checked when it is compiled, where the error can name the transform.
     fn check(&self, _: &ImageTransforms) -> Result<(), String> {
         Ok(())
     }
@@ -187,7 +188,7 @@ impl Form<ImageTransforms> for TransformList {
     }
 }
 
-/// What mixes images: a list of one transform, as JSON.
+/// The mixing of images: a list of one transform, as JSON.
 pub(in crate::config::settings) struct MixList;
 
 impl Form<Mixing> for MixList {
@@ -220,7 +221,7 @@ impl Form<Mixing> for MixList {
     }
 }
 
-/// Labels of the user's own: a file's path, or numbers for each sample.
+/// The user's own labels: a file's path, or numbers for each sample.
 pub(in crate::config::settings) struct LabelSource;
 
 impl Form<Labels> for LabelSource {

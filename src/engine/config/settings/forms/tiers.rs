@@ -1,20 +1,20 @@
-//! The setting `cache`.
+//! Form of the setting `cache`.
 
 use super::{Form, is};
 use crate::config::{CacheChoice, Given, LoaderOptions, SettingsObject};
 
-/// Tiers from the fastest to the slowest, each as a dict of its members by the name of its class.
+/// Tiers from the fastest to the slowest, each a dict of its members under the name of its class.
 pub(in crate::config::settings) struct TierList;
 
 impl TierList {
-    /// The object that a tier is, and its members.
+    /// Returns the class of a tier and its members.
     fn tier(given: &Given) -> Option<(SettingsObject, &[(Given, Given)])> {
         let Given::Map(classes) = given else { return None };
         let [(Given::Text(class), Given::Map(members))] = &classes[..] else { return None };
         SettingsObject::of_keyword("cache").find(|object| object.class() == class).zip(Some(members))
     }
 
-    /// What was given, with tiers as Python writes them.
+    /// Returns the given value, with tiers as Python writes them.
     fn named(given: &Given) -> Given {
         match (Self::tier(given), given.items()) {
             (Some((object, members)), _) => {
@@ -70,7 +70,7 @@ impl Form<CacheChoice> for TierList {
     }
 
     fn check(&self, _: &CacheChoice) -> Result<(), String> {
-        // Each member is checked by itself.
+        // Each member has its own check.
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Forms of single values that are no plain numbers: True and False, names, sizes in bytes, paths.
+//! Forms of single values other than numbers: True and False, names, sizes in bytes, paths.
 
 use super::{Form, is, number_given_by};
 use crate::config::device::is_device;
@@ -86,7 +86,7 @@ impl Form<Shuffling> for TruthOrBlocks {
     }
 }
 
-/// A name, or True, which is the empty one; else nothing.
+/// A name, or True, which is stored as the empty name, or False or None.
 pub(in crate::config::settings) struct TruthOrName;
 
 impl Form<Option<String>> for TruthOrName {
@@ -148,7 +148,8 @@ impl<C: NamedValue> Form<C> for OneOf<C> {
         Given::Text(value.name().to_owned())
     }
 
-    /// A value without a name cannot be given here; another setting gives it, as `immutable` does.
+    /// Accepts every value. A value without a name cannot be given here, but another setting may set it, as `immutable`
+    /// does.
     fn check(&self, _: &C) -> Result<(), String> {
         Ok(())
     }
@@ -287,7 +288,7 @@ impl Form<PathBuf> for AnyPath {
     }
 }
 
-/// The path of a directory of this machine, which no URL is.
+/// The path of a directory of this machine; URLs are refused.
 pub(in crate::config::settings) struct OwnDirectory;
 
 impl Form<PathBuf> for OwnDirectory {

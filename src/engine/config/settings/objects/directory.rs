@@ -21,10 +21,10 @@ pub(super) static ROW: ObjectRow = ObjectRow {
 };
 
 settings! {
-    /// What `cache` keeps in a directory: a `foreload.Directory`. There is no such tier without a path.
+    /// The tier of `cache` in a directory: a `foreload.Directory`. The tier does not exist without a path.
     DirectoryChoice, |options| options.cache.directory;
 
-    /// Its members.
+    /// The members of `foreload.Directory`.
     MEMBERS;
 
     /// A directory on local NVMe, made where it is missing.
@@ -53,10 +53,10 @@ settings! {
 }
 
 impl DirectoryChoice {
-    /// The tier that is asked for, if any.
+    /// Returns the requested tier, if any.
     ///
     /// # Errors
-    /// [`Error::Config`] where a path or a size is missing; [`Error::Io`] where the working directory is gone.
+    /// [`Error::Config`] if a path or a size is missing; [`Error::Io`] if the working directory no longer exists.
     pub(super) fn tier(&self) -> Result<Option<TierOptions>> {
         match (&self.path, self.size) {
             (None, None) => Ok(None),
@@ -69,7 +69,7 @@ impl DirectoryChoice {
             }
             (Some(path), Some(size)) => Ok(Some(TierOptions::Directory {
                 name: TierName::NVME,
-                // The working directory may change before the cache is opened.
+                // The path is made absolute now, because the working directory may change before the cache is opened.
                 path: std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))?,
                 size,
                 form: self.form,

@@ -1,5 +1,6 @@
-//! Settings that belong together, and the Python objects that hold them. Each has a file here with its members and what
-//! users are told of it, and a line in [`settings_objects`](crate::settings_objects); everything else is made of these.
+//! Settings that belong together, and the Python objects that hold them. Each object has a file here with its members
+//! and documentation, and a line in [`settings_objects`](crate::settings_objects). Everything else is generated from
+//! these.
 
 mod directory;
 mod ram;
@@ -7,7 +8,7 @@ mod resources;
 
 pub use resources::RESOURCES_MAY_BE;
 
-/// What users choose of each tier of the cache.
+/// The options of each tier of the cache.
 pub mod choices {
     pub use super::CacheChoice;
     pub use super::directory::DirectoryChoice;
@@ -20,7 +21,7 @@ use base::error::Result;
 use std::path::PathBuf;
 use store::tier::TierOptions;
 
-/// Hands all objects to a macro, each with its row. Tiers of the cache are in order, the fastest first.
+/// Passes all objects to a macro, each with its row. Tiers of the cache come in order, the fastest first.
 #[macro_export]
 macro_rules! settings_objects {
     ($macro:ident) => {
@@ -29,63 +30,63 @@ macro_rules! settings_objects {
             Ram = ram::ROW;
             /// `foreload.Directory`: a tier of the cache, on a drive.
             Directory = directory::ROW;
-            /// `foreload.Resources`: what a loader takes of the machine.
+            /// `foreload.Resources`: the settings for threads, memory and reading.
             Resources = resources::ROW;
         }
     };
 }
 
-/// What `cache` asks for: the tiers that keep copies, from the fastest to the slowest.
+/// The value of `cache`: the tiers that keep copies, from the fastest to the slowest.
 #[derive(Debug, Clone, Default)]
 pub struct CacheChoice {
-    /// The tier in memory, which has a size if there is one.
+    /// The tier in memory, which exists if it has a size.
     pub ram: RamChoice,
-    /// The tier in a directory, which has a path and a size if there is one.
+    /// The tier in a directory, which exists if it has a path and a size.
     pub directory: DirectoryChoice,
 }
 
 impl CacheChoice {
-    /// A cache of `size` bytes of memory.
+    /// Returns a cache of `size` bytes of memory.
     pub fn in_ram(size: u64) -> Self {
         Self { ram: RamChoice { size: Some(size), ..Default::default() }, ..Default::default() }
     }
 
-    /// A cache of `size` bytes in a directory.
+    /// Returns a cache of `size` bytes in a directory.
     pub fn in_directory(path: impl Into<PathBuf>, size: u64) -> Self {
         let directory = DirectoryChoice { path: Some(path.into()), size: Some(size), ..Default::default() };
         Self { directory, ..Default::default() }
     }
 
-    /// The tiers that are asked for, from the fastest to the slowest.
+    /// Returns the requested tiers, from the fastest to the slowest.
     ///
     /// # Errors
-    /// Where a tier lacks what it must have.
+    /// Fails if a tier lacks a required member.
     pub(in crate::config) fn tiers(&self) -> Result<Vec<TierOptions>> {
         Ok([self.ram.tier(), self.directory.tier()?].into_iter().flatten().collect())
     }
 }
 
-/// What an object holds, and what users are told of it.
+/// The members of an object, and its documentation.
 struct ObjectRow {
-    /// The keyword of the loaders that takes it.
+    /// Keyword of the loaders that takes the object.
     keyword: &'static str,
-    /// Whether a dict that names no class means this one of the keyword's objects.
+    /// Whether a dict without a class name means this object and not another one of the same keyword.
     is_usual: bool,
-    /// The number of members that must be given, and that can be given without their names, in their order.
+    /// Number of members that are required and can be passed by position, in their order.
     positional: usize,
-    /// The table that has its members.
+    /// Table that has its members.
     members: &'static [Setting],
-    /// What it is, in one line.
+    /// Summary, in one line.
     summary: &'static str,
-    /// The paragraph below that line.
+    /// Paragraph below the summary.
     story: &'static str,
-    /// An example of the keyword with it.
+    /// Example of the keyword with the object.
     example: &'static str,
 }
 
 macro_rules! define {
     ($($(#[doc = $about:literal])+ $class:ident = $row:path;)+) => {
-        /// A Python object that holds settings as its members. Tiers of the cache are in order, the fastest first.
+        /// A Python object whose members are settings. Tiers of the cache come in order, the fastest first.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
         pub enum SettingsObject {
             $($(#[doc = $about])+ $class,)+
@@ -95,7 +96,7 @@ macro_rules! define {
             /// All objects.
             pub const ALL: [Self; [$(stringify!($class)),+].len()] = [$(Self::$class),+];
 
-            /// The name of its class in Python.
+            /// Returns the name of its class in Python.
             pub fn class(self) -> &'static str {
                 match self {
                     $(Self::$class => stringify!($class),)+
@@ -113,32 +114,32 @@ macro_rules! define {
 settings_objects!(define);
 
 impl SettingsObject {
-    /// The keyword of the loaders that takes it.
+    /// Returns the keyword of the loaders that takes it.
     pub fn keyword(self) -> &'static str {
         self.row().keyword
     }
 
-    /// What messages call it, before the name of a member: `cache.size`, `Ram.size`.
+    /// Returns the prefix of its members in messages: `cache` in `cache.size`, `Ram` in `Ram.size`.
     pub fn path(self) -> &'static str {
         if self.row().is_usual { self.keyword() } else { self.class() }
     }
 
-    /// All objects that a keyword takes.
+    /// Returns all objects that a keyword takes.
     pub fn of_keyword(keyword: &str) -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(move |object| object.keyword() == keyword)
     }
 
-    /// The object that a keyword's value means if it is a dict that names no class.
+    /// Returns the object that a dict without a class name means for a keyword.
     pub fn usual(keyword: &str) -> Option<Self> {
         Self::of_keyword(keyword).find(|object| object.row().is_usual)
     }
 
-    /// The number of members that must be given, and that can be given without their names, in their order.
+    /// Returns the number of members that are required and can be passed by position, in their order.
     pub fn positional(self) -> usize {
         self.row().positional
     }
 
-    /// The settings that it holds, in order.
+    /// Returns the settings that it holds, in order.
     pub fn members(self) -> impl Iterator<Item = &'static Setting> {
         self.row()
             .members
@@ -146,27 +147,27 @@ impl SettingsObject {
             .filter(move |setting| setting.member.is_some_and(|member| member.object == self))
     }
 
-    /// The member called `name`.
+    /// Returns the member called `name`.
     pub fn member(self, name: &str) -> Option<&'static Setting> {
         self.members().find(|setting| setting.member.is_some_and(|member| member.name == name))
     }
 
-    /// Whether a loader takes it.
+    /// Whether a loader takes the object.
     pub fn belongs_to(self, loader: LoaderKind) -> bool {
         self.members().any(|setting| setting.belongs_to(loader))
     }
 
-    /// What the object is, in one line.
+    /// Returns the summary of the object, in one line.
     pub fn summary(self) -> &'static str {
         self.row().summary
     }
 
-    /// The paragraph below that line.
+    /// Returns the paragraph below the summary.
     pub fn story(self) -> &'static str {
         self.row().story
     }
 
-    /// An example of the keyword with it.
+    /// Returns an example of the keyword with the object.
     pub(super) fn example(self) -> &'static str {
         self.row().example
     }

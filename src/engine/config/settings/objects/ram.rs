@@ -19,10 +19,10 @@ pub(super) static ROW: ObjectRow = ObjectRow {
 };
 
 settings! {
-    /// What `cache` keeps in memory: a `foreload.Ram`. There is no such tier without a size.
+    /// The tier of `cache` in memory: a `foreload.Ram`. The tier does not exist without a size.
     RamChoice, |options| options.cache.ram;
 
-    /// Its members.
+    /// The members of `foreload.Ram`.
     MEMBERS;
 
     /// Bytes of this node's memory that copies may take, or a text such as `"20GB"`. Each of the node's ranks has an
@@ -34,7 +34,7 @@ settings! {
 }
 
 impl RamChoice {
-    /// The tier that is asked for, if any.
+    /// Returns the requested tier, if any.
     pub(super) fn tier(&self) -> Option<TierOptions> {
         self.size.map(|size| TierOptions::Ram { name: TierName::RAM, size, form: self.form })
     }

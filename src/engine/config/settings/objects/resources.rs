@@ -1,4 +1,4 @@
-//! `foreload.Resources`: what a loader takes of the machine.
+//! `foreload.Resources`: the settings for threads, memory and reading, in one object.
 
 use super::ObjectRow;
 use crate::config::settings::table::SETTINGS;
@@ -14,6 +14,6 @@ pub(super) static ROW: ObjectRow = ObjectRow {
     example: "resources=foreload.Resources(threads=8, memory=\"4GB\")",
 };
 
-/// What the value of `resources` must be.
+/// Description of accepted values of `resources`.
 pub const RESOURCES_MAY_BE: &str =
     "a foreload.Resources(threads=..., memory=..., ...), a dict of its arguments, or None";

@@ -1,9 +1,9 @@
-//! Consumers that do whatever a random number says.
+//! A random test of the window.
 
 use super::*;
 
-/// Consumers that come, ask, lag and leave as a random number says, while batches take time: a consumer that asks gets
-/// the batch or is told to go elsewhere, and what is lent was made by its recipe, of what was not read too early.
+/// Consumers join, ask, lag and leave at random, while batches take time. Each consumer that asks gets its batch or is
+/// sent elsewhere. Leased batches are made by the consumer's recipe, of samples that were not read too early.
 #[test]
 fn nobody_waits_for_ever() {
     for seed in 0..200 {
@@ -11,7 +11,7 @@ fn nobody_waits_for_ever() {
         let mut scene = Scene::new(SharingPolicy::Leave, 1);
         let mut there: BTreeMap<ConsumerId, (RecipeNumber, BatchPosition, bool, Instant)> = BTreeMap::new();
         let mut making: Option<(u64, BTreeSet<RecipeNumber>, Instant)> = None;
-        // Batches that follow one another were read ahead, others when they were to be made.
+        // Consecutive batches were read ahead; other batches were read when they were made.
         let (mut run, mut latest) = (scene.start, None);
         let mut holds: BTreeMap<(u64, u64), (BTreeSet<RecipeNumber>, Instant)> = BTreeMap::new();
         for number in 0..100u64 {
@@ -40,7 +40,7 @@ fn nobody_waits_for_ever() {
                     }
                 }
             }
-            // Sometimes everybody is heard out, sometimes more comes first.
+            // Sometimes all pending requests are answered first, sometimes new ones come first.
             let patient = random.below(3) == 0;
             for _ in 0..if patient { 400 } else { 1 } {
                 scene.now += random.below(20);

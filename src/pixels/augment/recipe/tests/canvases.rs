@@ -1,4 +1,4 @@
-//! Images that are resized with their padding: pixel for pixel what a resize makes of the padded image.
+//! Images that are resized with their padding have the same pixels as a resized padded image.
 
 use super::{drawn, recipe, request};
 use crate::augment::recipe::{DrawnViews, Recipe};
@@ -15,7 +15,7 @@ fn stream(case: u64) -> RandomStream {
     RandomKey::new(b"canvas", 1, 0, Use::Augment).stream(case)
 }
 
-/// The whole of an image of noise, whose chroma has a sample for `step` pixels along both axes.
+/// Makes a whole image of noise, whose chroma has a sample for `step` pixels along both axes.
 fn noise(random: &mut RandomStream, color: ColorModel, step: u32) -> Planes {
     let mut plane = |step: u32| {
         let (width, height) = (SIZE.0.div_ceil(step), SIZE.1.div_ceil(step));
@@ -28,7 +28,7 @@ fn noise(random: &mut RandomStream, color: ColorModel, step: u32) -> Planes {
     Planes { image_width: SIZE.0, image_height: SIZE.1, color, planes }
 }
 
-/// The images of all views, of planes that are painted as they must be for them.
+/// Renders the images of all views, after painting the planes as the views need them.
 fn rendered(recipe: &Recipe, planes: &Planes, drawn: &DrawnViews) -> Vec<Vec<u8>> {
     let mut planes = planes.clone();
     CanvasPainter::new(Level::detect()).paint(&mut planes, drawn);
@@ -42,7 +42,7 @@ fn rendered(recipe: &Recipe, planes: &Planes, drawn: &DrawnViews) -> Vec<Vec<u8>
     recipe.views().iter().zip(drawn.views()).enumerate().map(render).collect()
 }
 
-/// The canvas of an image in full, of R, G and B as they are.
+/// Paints the whole canvas of an image, with its R, G and B.
 fn laid_out(image: &Planes, canvas: &PaddedCanvas, view: &View) -> Planes {
     let (width, height) = (view.x.length, view.y.length);
     let mut all = Planes::default();
@@ -57,7 +57,7 @@ fn laid_out(image: &Planes, canvas: &PaddedCanvas, view: &View) -> Planes {
     all
 }
 
-/// What a decoder makes of a region of an image: nothing else is there to be looked at.
+/// Returns what a decoder makes of a region of an image, without any other pixels.
 fn decoded(image: &Planes, region: Region) -> Planes {
     let mut planes = Planes::default();
     planes.shape_rgb(region);
@@ -111,7 +111,7 @@ fn a_canvas_is_resized_as_a_padded_image_is() {
     assert!(zoomed > 250, "{zoomed}");
 }
 
-/// Beside a view of a canvas, every other one is of a canvas, too, and shows the very pixels that libjpeg makes.
+/// If one view is of a canvas, all views are, and show exactly the pixels that libjpeg makes.
 #[test]
 fn views_share_one_sheet() {
     let crop = r#"{"RandomResizedCrop": {"size": [17, 19]}}"#;
@@ -139,14 +139,14 @@ fn views_share_one_sheet() {
     }
 }
 
-/// Of a canvas 300 times as large as the image, only what the filter sees of the image is there.
+/// Of a canvas 300 times as large as the image, only the part that is resized together with the image takes memory.
 #[test]
 fn far_padding_takes_no_memory() {
     let text = r#"[{"Pad": {"padding": 8000}}, {"Resize": {"size": [160, 160]}}]"#;
     let recipe = recipe(text);
     let drawn = recipe.draw(&recipe.keys(0, 0), 0, 0, SIZE).unwrap();
     let (region, _) = drawn.canvas().unwrap();
-    // A pixel is made of some 200 to both sides.
+    // A pixel is computed from some 200 pixels to both sides.
     assert!(region.width <= 61 + 410 && region.height <= 43 + 410, "{region:?}");
     let error = |text: &str| {
         let recipe = self::recipe(text);
@@ -159,7 +159,7 @@ fn far_padding_takes_no_memory() {
     assert!(error(tiny).contains("pixels of padding and views, more than"), "{}", error(tiny));
 }
 
-/// A CenterCrop larger than the image pads it with black also in front of a resize.
+/// A CenterCrop larger than the image pads it with black before a resize, too.
 #[test]
 fn a_small_image_is_padded_before_the_resize() {
     let recipe = recipe(r#"[{"CenterCrop": {"size": 32}}, {"Resize": {"size": [8, 8]}}]"#);
@@ -171,7 +171,7 @@ fn a_small_image_is_padded_before_the_resize() {
     assert!(recipe.may_resize_padding() && recipe.resizes_padding_of().is_none());
 }
 
-/// A crop that is chosen by boxes: they count where the canvas has them, and those that it drops stay as zeros.
+/// A crop that is chosen by boxes uses their places on the canvas. Boxes that it drops remain as zeros.
 #[test]
 fn a_crop_by_boxes_sees_them_on_the_canvas() {
     let text = r#"[{"RandomHorizontalFlip": {"p": 1}}, {"RandomZoomOut": {"side_range": [3, 3], "p": 1}},
@@ -195,7 +195,7 @@ fn a_crop_by_boxes_sees_them_on_the_canvas() {
         assert!(seen.dropped.contains(&false));
     }
     assert!(kept[0] > 60 && kept[1] > 10 && kept[2] == 0, "{kept:?}");
-    // Without boxes nothing is cut.
+    // Without boxes nothing is cropped.
     let whole = drawn(&recipe, 0, SIZE);
     assert_eq!((whole.view.x.length, whole.dropped.len()), (183, 0));
 }

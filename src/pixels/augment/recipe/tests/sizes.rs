@@ -2,7 +2,7 @@
 
 use super::{drawn, fixed_size, recipe};
 
-/// The recipe of people who train segmentation: any size, then a crop of one size, padded where the image is smaller.
+/// The usual recipe for segmentation: a random size, then a crop of a fixed size, padded where the image is smaller.
 /// The sizes are uniform by the chi-squared test.
 #[test]
 fn a_random_size_and_a_crop_of_it_is_one_view() {
@@ -17,17 +17,17 @@ fn a_random_size_and_a_crop_of_it_is_one_view() {
         assert_eq!((view.x.length, view.y.length), (60, 45));
         assert_eq!(view.x.resized, view.y.resized * 60 / 45);
         seen[view.y.resized as usize - 20] += 1;
-        // A smaller image is padded by what it lacks on both sides.
+        // A smaller image is padded by the missing pixels on both sides.
         let room = view.x.resized as i32 - 48;
         assert!((room.min(0)..=room.max(0)).contains(&view.x.offset), "{view:?}");
     }
     let expected = N as f64 / 61.0;
     let chi_squared: f64 = seen.iter().map(|&n| (f64::from(n) - expected).powi(2) / expected).sum();
-    // 60 degrees of freedom: one in a million is above.
+    // 60 degrees of freedom: the probability of more is one in a million.
     assert!(chi_squared < 122.0, "{chi_squared}: {seen:?}");
 }
 
-/// The multiple is uniform by the test of Kolmogorov and Smirnov.
+/// The multiple is uniform by the Kolmogorov-Smirnov test.
 #[test]
 fn jitter_is_uniform_between_its_bounds() {
     const N: u64 = 100_000;
@@ -40,11 +40,11 @@ fn jitter_is_uniform_between_its_bounds() {
         (share - below as f64 / N as f64).abs()
     });
     let largest = distance.fold(0.0, f64::max);
-    // One in a million is above 2.7 / √N.
+    // The probability of more than 2.7 / √N is one in a million.
     assert!(largest < 2.7 / (N as f64).sqrt(), "{largest}");
 }
 
-/// Where the image lies on its canvas is uniform, by the test of Kolmogorov and Smirnov, and so is the canvas' size.
+/// The place of the image on its canvas is uniform by the Kolmogorov-Smirnov test, and so is the size of the canvas.
 #[test]
 fn zooming_out_adds_pixels_on_all_sides() {
     const N: u64 = 100_000;
@@ -68,7 +68,7 @@ fn zooming_out_adds_pixels_on_all_sides() {
         let n = values.len() as f64;
         let distance = values.iter().enumerate().map(|(below, value)| (value - below as f64 / n).abs());
         let largest = distance.fold(0.0, f64::max);
-        // One in a million is above 2.7 / √n; whole pixels add 1 / 500.
+        // The probability of more than 2.7 / √n is one in a million; whole pixels add 1 / 500.
         assert!(largest < 2.7 / n.sqrt() + 0.002, "{largest}");
     }
     for drawn in &zoomed {
@@ -76,7 +76,7 @@ fn zooming_out_adds_pixels_on_all_sides() {
     }
 }
 
-/// A size that is drawn leaves no room for later crops to be checked when the list is made.
+/// After a drawn size, crops cannot be checked when the list is compiled.
 #[test]
 fn a_drawn_size_is_no_fixed_size() {
     let size = |text: &str| fixed_size(&recipe(text));
@@ -90,7 +90,7 @@ fn one_of_the_lengths_is_drawn() {
     let mut seen = [0u32; 2];
     for sample in 0..3000 {
         let drawn = drawn(&recipe, sample, (80, 40));
-        // Of 30 and of 40 the longer side would be too long: both become the same.
+        // With 30 and with 40 the longer side would be too long, so both give the same size.
         let of = [(40, 20), (60, 30)].iter().position(|&size| size == (drawn.width, drawn.height));
         seen[of.unwrap_or_else(|| panic!("{}×{}", drawn.width, drawn.height))] += 1;
     }

@@ -72,14 +72,14 @@ transform! {
     }
 }
 
-/// What factors of brightness, contrast and saturation must be.
+/// The valid factors of brightness, contrast and saturation, in the words of an error.
 const FACTORS: &str = "a number from 0 on, or two, 0 <= low <= high";
 
-/// What shares of a turn must be.
+/// The valid rotations of the hue, in the words of an error.
 const TURNS: &str = "a number from 0 to 0.5, or two, -0.5 <= low <= high <= 0.5";
 
 impl ColorJitter {
-    /// Brightness, contrast, saturation and hue, each with the least and the largest factor; `None` where it does not
+    /// Returns the bounds of the factors of brightness, contrast, saturation and hue; `None` for those that do not
     /// change.
     fn ranges(&self) -> [Option<[f64; 2]>; 4] {
         let factors = |spread: Option<Spread>| {
@@ -117,7 +117,7 @@ impl PixelTransform for ColorJitter {
     fn is_random(&self) -> bool {
         let ranges = self.ranges();
         let mut changing = ranges.iter().flatten();
-        // Of several changes the order is random.
+        // With several changes their order is random.
         changing.clone().count() > 1 || changing.any(|[low, high]| low < high)
     }
 

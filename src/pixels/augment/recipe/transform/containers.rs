@@ -1,4 +1,4 @@
-//! Transforms that apply some of others, in some order.
+//! Containers: transforms that apply some of the transforms inside of them, in some order.
 
 use super::table::transform;
 use super::values::{BadParameter, check_choice, probability};
@@ -65,7 +65,7 @@ impl PixelTransform for RandomChoice {
             left -= weight;
             left < 0.0
         });
-        // Where rounding leaves nothing behind, it is the last one that has a weight.
+        // If rounding leaves no choice, the last transform with a weight is chosen.
         let last = || weights.iter().rposition(|weight| *weight > 0.0).unwrap_or(0);
         draw.child(chosen.unwrap_or_else(last))
     }
@@ -95,7 +95,7 @@ impl PixelTransform for RandomOrder {
     }
 }
 
-/// Checks the transforms within `container`, each by itself.
+/// Checks each of the transforms inside of `container` by itself.
 fn check_within(container: &'static str, transforms: &[Transform]) -> Result<(), BadParameter> {
     let all = transforms.len();
     for (number, transform) in transforms.iter().enumerate() {
@@ -116,7 +116,7 @@ fn check_within(container: &'static str, transforms: &[Transform]) -> Result<(),
     Ok(())
 }
 
-/// Checks that each of `transforms` may stand at the place of what holds them.
+/// Checks that each of `transforms` may be at the place of their container.
 pub(super) fn all_suit(transforms: &[Transform], place: PixelPlace) -> Result<(), String> {
     let pixels = transforms.iter().filter_map(|transform| Some((transform.name(), transform.pixels()?)));
     for (name, transform) in pixels {

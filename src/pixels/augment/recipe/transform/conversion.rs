@@ -1,4 +1,4 @@
-//! The element type and scale of the result, which every list has.
+//! Transforms that set the element type and the scale of the result.
 
 use super::table::transform;
 use super::values::BadParameter;

@@ -1,4 +1,4 @@
-//! Transforms that take a part of an image, and pad what is too small for that.
+//! Transforms that take a part of an image, and pad images that are too small.
 
 use super::table::transform;
 use super::values::{BadParameter, FillLevels, Margins, Sides};
@@ -29,7 +29,7 @@ impl GeometryTransform for CenterCrop {
         Ok(())
     }
 
-    /// One that is smaller is padded with black first, as torchvision does.
+    /// Pads a smaller image with black first, as torchvision does.
     fn apply(&self, draw: &mut GeometryDraw<'_>) -> Result<(), String> {
         let ImageSize { width, height } = self.size.square();
         let ImageSize { width: w, height: h } = draw.fold.size();
@@ -70,7 +70,7 @@ transform! {
 }
 
 impl RandomCrop {
-    /// The pixels that are added at the left, top, right and bottom, whatever the image's size.
+    /// Returns the pixels that are added at the left, top, right and bottom of an image of any size.
     fn margins(&self) -> [u32; 4] {
         self.padding.map_or([0; 4], Margins::sides)
     }

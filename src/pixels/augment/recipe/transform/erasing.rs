@@ -32,7 +32,7 @@ transform! {
     }
 }
 
-/// What is written, on the scale of the values at the transform's place.
+/// The new values, on the scale of the values at the transform's place.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "must be a number, or three, or \"random\", \"pixel\" or \"color\"")]
 enum ErasingValue {
@@ -48,7 +48,7 @@ parameter_types! {
     ErasingValue: ParameterKind::new("float | Sequence[float] | str", "erasing_value");
 }
 
-/// What has a normal number of its own.
+/// The part of a rectangle that has its own normal number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ErasingNoise {
     /// Each value of each channel.
@@ -105,7 +105,7 @@ impl PixelTransform for RandomErasing {
 }
 
 impl ErasingValue {
-    /// The values of R, G and B; `None` for noise.
+    /// Returns the values of R, G and B; `None` for noise.
     fn channels(self) -> Option<[f64; 3]> {
         match self {
             Self::One(value) => Some([value; 3]),
@@ -116,20 +116,20 @@ impl ErasingValue {
 }
 
 impl RandomErasing {
-    /// Draws the number of rows and columns of a rectangle, if it is smaller than the image along both.
+    /// Draws the numbers of rows and columns of a rectangle. Returns `None` unless it is smaller than the image along
+    /// both.
     fn try_sides(&self, draw: &mut PixelDraw<'_>) -> Option<(u32, u32)> {
         let ImageSize { width, height } = draw.size();
         let ([least, largest], (narrow, wide)) = (self.scale, self.ratio);
         let area = f64::from(width) * f64::from(height) * draw.stream.uniform(least, largest);
-        // These are libm's functions and not the system's, because two machines must not disagree about a rectangle by
-        // a last digit.
+        // libm's functions instead of the system's give all machines the same rectangle.
         let aspect = libm::exp(draw.stream.uniform(libm::log(narrow), libm::log(wide)));
         let rows = (area * aspect).sqrt().round_ties_even() as u32;
         let columns = (area / aspect).sqrt().round_ties_even() as u32;
         (rows < height && columns < width).then_some((rows, columns))
     }
 
-    /// Draws the noise that is written, which a rectangle of one colour does not have.
+    /// Draws the noise to write; `None` for fixed values.
     fn noise(&self, draw: &mut PixelDraw<'_>) -> Option<ErasedBy> {
         match self.value {
             ErasingValue::Noise(ErasingNoise::Values) => {
@@ -143,7 +143,7 @@ impl RandomErasing {
         }
     }
 
-    /// Adds the rectangle to what is drawn: an operation on grey levels, or values of the finished image.
+    /// Adds the rectangle to the draw: an operation on grey levels, or values of the finished image.
     fn erase(&self, draw: &mut PixelDraw<'_>, rectangle: Rectangle, noise: Option<ErasedBy>) {
         if rectangle.h == 0 || rectangle.w == 0 {
             return;

@@ -1,4 +1,4 @@
-//! Transforms that make each pixel of its neighbours.
+//! Transforms that compute each pixel from its neighbours.
 
 use super::table::{ParameterKind, parameter_types, transform};
 use super::values::{BadParameter, LARGEST_SIDE, Spread, ordered, probability, within};

@@ -1,5 +1,5 @@
-//! Transforms that mirror at random. They can be exchanged with most others of geometry, and come as operations on
-//! pixels behind those that mind places.
+//! Transforms that mirror at random. They commute with most others of geometry. After transforms that treat left and
+//! right, or top and bottom, differently, they are operations on pixels.
 
 use super::table::transform;
 use super::values::{BadParameter, probability};

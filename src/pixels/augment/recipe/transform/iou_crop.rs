@@ -1,4 +1,4 @@
-//! The crop that is chosen by the boxes of a sample, as SSD trains with it.
+//! The crop of SSD's training, which is chosen by the boxes of a sample.
 
 use super::table::transform;
 use super::values::{BadParameter, bounds};
@@ -6,8 +6,9 @@ use super::{GeometryBuilder, GeometryDraw, GeometryTransform};
 use crate::augment::ImageSize;
 use base::rng::RandomStream;
 
-/// The number of times that an option is chosen before the image stays whole. torchvision chooses for ever, so that an
-/// image of which no crop suits hangs it unless some option is 1. With its own options the chance to get here is 2e-7.
+/// The number of times that an option is chosen before the image stays whole. torchvision has no such limit: it hangs
+/// at an image without a suitable crop, unless some option is 1. With the default options, the probability of reaching
+/// the limit is 2e-7.
 const MOST_CHOICES: usize = 100;
 
 /// The most trials for an option.
@@ -36,12 +37,12 @@ transform! {
     }
 }
 
-/// A crop that suits the boxes of an image.
+/// A suitable crop for the boxes of an image.
 #[derive(Debug, Clone, PartialEq)]
 struct IouCrop {
     /// Left, top, width and height.
     part: [u32; 4],
-    /// Whether the centre of each box is outside of it.
+    /// For each box, whether its centre is outside of the crop.
     dropped: Vec<bool>,
 }
 
@@ -87,14 +88,14 @@ impl RandomIoUCrop {
         self.sampler_options.as_deref().unwrap_or(&Self::OPTIONS)
     }
 
-    /// Draws a crop of an image of `size` with these `boxes` (left, top, right, bottom). `None`
-    /// leaves the image as it is; so does an image without a box whose centre is inside of it, to which torchvision
-    /// comes back until it chooses such an option.
+    /// Draws a crop of an image of `size` with these `boxes` (left, top, right, bottom). `None` leaves the image whole.
+    /// An image without a box whose centre is inside of it stays whole, too; torchvision repeats until it chooses an
+    /// option that leaves it whole.
     ///
-    /// It reads the option, then for each trial the shares of the width and the height, and for those of an aspect
-    /// ratio within the bounds the left and the top. They are tensors in torchvision, so that products have 32 bits.
+    /// It draws the option, then for each trial the shares of the width and the height. If the aspect ratio is within
+    /// its bounds, it draws the left and the top. They are tensors in torchvision, so products are in float32.
     fn draw(&self, stream: &mut RandomStream, size: ImageSize, boxes: &[[f32; 4]]) -> Option<IouCrop> {
-        // Numbers that are none are inside of nothing.
+        // NaN is inside of nothing.
         let whole = [0, 0, size.width, size.height];
         let candidates: Vec<&[f32; 4]> = boxes.iter().filter(|of| has_centre_of(whole, of)).collect();
         if candidates.is_empty() {
@@ -118,7 +119,7 @@ impl RandomIoUCrop {
         None
     }
 
-    /// Tries a part of an image; `None` if its shape does not suit, or it has no pixel.
+    /// Tries a part of an image. Returns `None` if its aspect ratio is out of bounds, or if it has no pixel.
     fn try_part(
         &self,
         stream: &mut RandomStream,
@@ -140,13 +141,13 @@ impl RandomIoUCrop {
     }
 }
 
-/// Whether the centre of a box is inside of a part of the image.
+/// Returns whether the centre of a box is inside of a part of the image.
 fn has_centre_of([left, top, width, height]: [u32; 4], [x1, y1, x2, y2]: &[f32; 4]) -> bool {
     let inside = |at: f32, first: u32, n: u32| (first as f32) < at && at < (first + n) as f32;
     inside(0.5 * (x1 + x2), left, width) && inside(0.5 * (y1 + y2), top, height)
 }
 
-/// The area that a part of the image and a box share, by that which they cover together.
+/// Returns the intersection over union of a part of the image and a box.
 fn overlap([left, top, width, height]: [u32; 4], of: &[f32; 4]) -> f64 {
     let [x1, y1, x2, y2] = of.map(f64::from);
     let [x, y, w, h] = [left, top, width, height].map(f64::from);
@@ -203,7 +204,7 @@ mod tests {
             assert_eq!(never.draw(&mut stream(1), SIZE, boxes), None, "{boxes:?}");
         }
         let any = crop(r#"{"sampler_options": [0.0]}"#);
-        // A side of such images becomes nothing, by which torchvision would divide.
+        // A side of a crop of such an image becomes 0, by which torchvision would divide.
         assert_eq!(
             any.draw(&mut stream(1), ImageSize { width: 9, height: 1 }, &[[2.0, 0.0, 7.0, 1.0]]),
             None

@@ -1,7 +1,11 @@
 //! The transforms that a list may have, with torchvision v2's names, parameters and defaults.
 //!
-//! Each is a type in the file of its kind, which says all about it: a [`GeometryTransform`], of which lists fold all
-//! into one view; a [`PixelTransform`], which draws operations; or the type of the result.
+//! Each transform is a row of one table (`table.rs`): a Rust type with its parameters, defaults and comments, in the
+//! file of its kind. The table reads the JSON of lists. `foreload.transforms` makes its classes from the table at
+//! import; only the checks of types are in Python.
+//!
+//! A transform is a [`GeometryTransform`], and those of a list fold into one view; or a [`PixelTransform`], which draws
+//! operations; or it sets the type of the result.
 
 mod colours;
 mod containers;
@@ -53,45 +57,45 @@ pub const CROP_SCALE: (f64, f64) = (0.08, 1.0);
 /// The default bounds of a random crop's width / height.
 pub const CROP_RATIO: (f64, f64) = (3.0 / 4.0, 4.0 / 3.0);
 
-/// What a transform of geometry says of itself. A list folds all of these into one view.
+/// A transform of geometry. Those of a list fold into one view.
 pub(in crate::augment::recipe) trait GeometryTransform {
-    /// Checks what can be wrong with its parameters by themselves.
+    /// Checks its parameters by themselves.
     fn check(&self) -> Result<(), BadParameter>;
 
-    /// Whether it draws random numbers.
+    /// Returns whether it draws random numbers.
     fn is_random(&self) -> bool {
         true
     }
 
-    /// The grey levels of pixels that it adds.
+    /// Returns the grey levels of pixels that it adds.
     fn fill(&self) -> [u8; 3] {
         [0; 3]
     }
 
-    /// Joins the transforms that come before it in a list.
+    /// Adds itself to the geometry of a list.
     ///
     /// # Errors
-    /// The message why it cannot follow them and what to do, to follow its name.
+    /// Why it cannot follow the transforms before it, and what to do. The message continues its name.
     fn join(&self, list: &mut GeometryBuilder) -> Result<(), String>;
 
     /// Applies it to one image, with random numbers in the order in which torchvision draws them.
     ///
     /// # Errors
-    /// Why it cannot be done to an image of that size, to follow its name.
+    /// Why it cannot be applied to an image of that size. The message continues its name.
     fn apply(&self, draw: &mut GeometryDraw<'_>) -> Result<(), String>;
 }
 
-/// What a transform that changes pixels behind the geometry says of itself.
+/// A transform that changes pixels after the geometry.
 pub(in crate::augment::recipe) trait PixelTransform {
-    /// Checks what can be wrong with its parameters by themselves.
+    /// Checks its parameters by themselves.
     fn check(&self) -> Result<(), BadParameter> {
         Ok(())
     }
 
-    /// Checks that it may stand at this place of a list.
+    /// Checks that it may be at this place of a list.
     ///
     /// # Errors
-    /// What is wrong and what to do, to follow its name.
+    /// What is wrong and what to do. The message continues its name.
     fn suits(&self, place: PixelPlace) -> Result<(), String> {
         match self.children() {
             Some(children) => all_suit(children, place),
@@ -100,41 +104,41 @@ pub(in crate::augment::recipe) trait PixelTransform {
         }
     }
 
-    /// Whether it draws random numbers.
+    /// Returns whether it draws random numbers.
     fn is_random(&self) -> bool {
         true
     }
 
-    /// The transforms of which it applies some; `None` for one that holds none.
+    /// Returns the transforms inside of a container; `None` for other transforms.
     fn children(&self) -> Option<&[Transform]> {
         None
     }
 
-    /// The most chains of operations that an image goes through side by side, before they are mixed.
+    /// Returns the largest number of chains of operations whose results are mixed.
     fn most_chains(&self) -> usize {
         self.children().unwrap_or_default().iter().map(Transform::most_chains).max().unwrap_or(0)
     }
 
-    /// Draws what it does to one image, in the order in which torchvision draws.
+    /// Draws its operations on one image, in the order in which torchvision draws.
     ///
     /// # Errors
-    /// Why it cannot be done to an image of that size, to follow its name.
+    /// Why it cannot be applied to an image of that size. The message continues its name.
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String>;
 }
 
-/// A place in a list, behind its geometry.
+/// A place in a list, after its geometry.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::augment::recipe) struct PixelPlace {
-    /// Whether values are floats there, and grey levels no more.
+    /// Whether values are floats there instead of grey levels.
     pub(in crate::augment::recipe) is_float: bool,
-    /// The size of the output, where every image has the same.
+    /// The size of the output, if every image has the same.
     pub(in crate::augment::recipe) size: Option<ImageSize>,
 }
 
-/// Makes the type of all transforms and the table of them, and says what each is: geometry; the type of the result; or
-/// what changes pixels behind the geometry. Of these it says which mind places: what they draw treats left and right,
-/// or top and bottom, differently, so that mirroring cannot be moved across it. Each is in one of the lists; those that
-/// hold others mind places where one of these does.
+/// Defines the type of all transforms and their table. Each transform is in one of these lists: geometry; the type of
+/// the result; or the three lists of transforms that change pixels after the geometry. Those differ in whether
+/// mirroring can be moved across a transform. It cannot if the drawn operations treat left and right, or top and
+/// bottom, differently ("by their places"). For containers it depends on what they contain.
 macro_rules! kinds {
     (
         geometry: $($geometry:ident),+;
@@ -168,7 +172,7 @@ macro_rules! kinds {
         }
 
         impl Transform {
-            /// The name that torchvision gives the transform, by which its random numbers are keyed, too.
+            /// Returns torchvision's name of the transform, which is part of the key of its random numbers.
             pub fn name(&self) -> &'static str {
                 match self {
                     $(Self::$geometry(_) => stringify!($geometry),)+
@@ -179,7 +183,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// The transform as one of geometry; `None` for others.
+            /// Returns the transform as one of geometry; `None` for others.
             pub(in crate::augment::recipe) fn geometry(&self) -> Option<&dyn GeometryTransform> {
                 match self {
                     $(Self::$geometry(transform) => Some(transform),)+
@@ -187,7 +191,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// The transform as one that changes pixels; `None` for geometry and the element type.
+            /// Returns the transform as one that changes pixels; `None` for geometry and the element type.
             pub(in crate::augment::recipe) fn pixels(&self) -> Option<&dyn PixelTransform> {
                 match self {
                     $(Self::$alike(transform) => Some(transform),)+
@@ -197,8 +201,8 @@ macro_rules! kinds {
                 }
             }
 
-            /// Whether what the transform draws treats left and right, or top and bottom, differently, so that
-            /// mirroring cannot be moved across it.
+            /// Returns whether the drawn operations treat left and right, or top and bottom, differently, so that
+            /// mirroring cannot be moved across them.
             pub(in crate::augment::recipe) fn minds_places(&self) -> bool {
                 match self {
                     $(Self::$placed(_))|+ => true,
@@ -207,7 +211,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Checks what can be wrong with a transform by itself.
+            /// Checks the transform's parameters by themselves.
             pub fn check(&self) -> Result<(), BadParameter> {
                 match self {
                     $(Self::$geometry(transform) => transform.check(),)+
@@ -234,33 +238,33 @@ kinds! {
 }
 
 impl Transform {
-    /// Whether the transform draws random numbers.
+    /// Returns whether the transform draws random numbers.
     pub(super) fn is_random(&self) -> bool {
         self.geometry().is_some_and(GeometryTransform::is_random)
             || self.pixels().is_some_and(PixelTransform::is_random)
     }
 
-    /// Whether the transform changes pixels behind the geometry, by operations that it draws.
+    /// Returns whether the transform changes pixels after the geometry, by operations that it draws.
     pub(super) fn changes_pixels(&self) -> bool {
         self.pixels().is_some()
     }
 
-    /// Whether the transform mirrors, which can be done in the geometry and behind it.
+    /// Returns whether the transform mirrors, which can be done in the geometry or after it.
     pub(super) fn mirrors(&self) -> bool {
         matches!(self, Self::RandomHorizontalFlip(_) | Self::RandomVerticalFlip(_))
     }
 
-    /// Whether the transform chooses by the boxes of a sample.
+    /// Returns whether the transform chooses by the boxes of a sample.
     pub(super) fn chooses_by_boxes(&self) -> bool {
         matches!(self, Self::RandomIoUCrop(_))
     }
 
-    /// The transforms of which this one applies some.
+    /// Returns the transforms inside of a container; none for other transforms.
     pub(super) fn children(&self) -> &[Transform] {
         self.pixels().and_then(PixelTransform::children).unwrap_or_default()
     }
 
-    /// The most chains of operations that an image goes through side by side, before they are mixed.
+    /// Returns the largest number of chains of operations whose results are mixed.
     pub(super) fn most_chains(&self) -> usize {
         self.pixels().map_or(0, PixelTransform::most_chains)
     }

@@ -54,7 +54,7 @@ transform! {
 }
 
 impl WholeResize {
-    /// The size of an image after it.
+    /// Returns the size to which an image of `size` is resized.
     fn after(&self, size: ImageSize) -> ImageSize {
         match self.size {
             Some(both @ Sides::Both(_)) => both.square(),

@@ -1,7 +1,8 @@
-//! The table of transforms: what [`transform!`] knows of each, for Python's classes, their stub, and JSON's defaults.
+//! The table of transforms, to which [`transform!`] adds rows. It makes Python's classes, their stub, and JSON's
+//! defaults.
 //!
-//! A transform is written once, as a Rust type with its parameters, their defaults and the comments that users read.
-//! `foreload.transforms` makes a class of each row, and `make stub` writes them down for type checkers.
+//! A transform is written once: as a Rust type with its parameters, their defaults and the comments that users read.
+//! `foreload.transforms` makes a class of each row, and `make stub` writes the classes down for type checkers.
 
 use super::Transform;
 use crate::augment::{DType, Filter, Padding};
@@ -26,7 +27,7 @@ pub(crate) struct TransformRow {
 pub(crate) struct TransformParameter {
     /// The parameter's name.
     name: &'static str,
-    /// The default; `None` where the parameter must be given.
+    /// The default; `None` if the parameter must be given.
     #[serde(skip_serializing_if = "Option::is_none")]
     default: Option<Value>,
     #[serde(flatten)]
@@ -35,14 +36,14 @@ pub(crate) struct TransformParameter {
     lines: &'static [&'static str],
 }
 
-/// What may be given for a parameter, and how Python checks it.
+/// The values that a parameter takes, and how Python checks them.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ParameterKind {
     /// The type, for type checkers.
     annotation: String,
-    /// The function of `python/foreload/transforms/_checks.py` that brings it into its usual form.
+    /// The function of `python/foreload/transforms/_checks.py` that checks a value and converts it to its usual form.
     check: &'static str,
-    /// What that function is made for: what the parameter must be, in the words of its error.
+    /// The argument with which that function is created: the words of its error for what the parameter must be.
     must: Option<String>,
     /// Whether None is one of the values.
     optional: bool,
@@ -53,38 +54,38 @@ impl ParameterKind {
         Self { annotation: annotation.into(), check, must: None, optional: false }
     }
 
-    /// The kind of a type whose values have names.
+    /// Creates the kind of a type whose values have names.
     pub(crate) fn names<T: NamedValue>(annotation: &str) -> Self {
         let names: Vec<_> = T::NAMES.iter().map(|(name, _)| *name).collect();
         Self::new(annotation, "one_of").must(&names.join(", "))
     }
 
-    /// A kind with other words for what it must be; of names, those that are taken.
+    /// Sets the words for what the parameter must be; for names, the list of those that are allowed.
     pub(crate) fn must(mut self, words: &str) -> Self {
         self.must = Some(words.into());
         self
     }
 
-    /// A kind that another function of Python checks, which decides about None as well.
+    /// Sets another Python function for the check, which decides about None as well.
     pub(crate) fn checked_by(mut self, function: &'static str) -> Self {
         (self.check, self.optional) = (function, false);
         self
     }
 
-    /// A kind that type checkers know otherwise.
+    /// Sets another type for type checkers.
     pub(crate) fn typed(mut self, annotation: &str) -> Self {
         self.annotation = annotation.into();
         self
     }
 }
 
-/// A type of parameters.
+/// A type of transforms' parameters.
 pub(crate) trait ParameterType {
-    /// What may be given for parameters of this type.
+    /// Returns the values that parameters of this type take.
     fn kind() -> ParameterKind;
 }
 
-/// Says what may be given for parameters of some types.
+/// Implements [`ParameterType`] for some types.
 macro_rules! parameter_types {
     ($($type:ty: $kind:expr;)+) => {$(
         impl $crate::augment::recipe::table::ParameterType for $type {
@@ -125,16 +126,17 @@ pub(crate) trait TableTransform {
     /// The lines of the type's comment.
     const LINES: &'static [&'static str];
 
-    /// The class of `python/foreload/transforms/_base.py` that Python's class is derived from.
+    /// The class of `python/foreload/transforms/_base.py` from which the Python class is derived.
     const BASE: &'static str;
 
     /// The parameters in their order.
     fn parameters() -> Vec<TransformParameter>;
 }
 
-/// Defines a transform: a type with its parameters, `name: type = default, clause("...");`, a row of the table, and
-/// JSON in which what is left out has its default. A default is written as JSON, and Python's class has the same. The
-/// comments are Python's docstring. A name in parentheses is that of the Python class's base, if not `Transform`.
+/// Defines a transform: a type with its parameters, `name: type = default, clause("...");`, its row of the table, and
+/// its JSON, in which omitted parameters get their defaults. A default is written as JSON, and the Python class has the
+/// same. The comments become the Python docstring. A name in parentheses is the base of the Python class, if it is not
+/// `Transform`.
 macro_rules! transform {
     (
         $(#[doc = $line:literal])+
@@ -182,7 +184,7 @@ macro_rules! transform {
 
 pub(crate) use transform;
 
-/// The parameters that are given for a transform, with the defaults of those that are not.
+/// Returns the parameters that are given for a transform, and the defaults of the others.
 pub(crate) fn with_defaults<'de, T: TableTransform, D: Deserializer<'de>>(
     given: D,
 ) -> Result<Value, D::Error> {
@@ -209,11 +211,11 @@ impl TransformParameter {
     }
 }
 
-/// The columns of a docstring's lines, which the stub indents.
+/// The width of a docstring's lines, which the stub indents.
 const WIDTH: usize = 116;
 
 impl TransformRow {
-    /// The row of a type, by the name of its class.
+    /// Creates the row of a type; `name` is that of its class.
     pub(crate) fn of<T: TableTransform>(name: &'static str) -> Self {
         let parameters = T::parameters();
         let mut lines: Vec<String> = Vec::new();
@@ -230,7 +232,7 @@ impl TransformRow {
         Self { name, base: T::BASE, doc: lines.join("\n").trim_end().to_owned(), parameters }
     }
 
-    /// The class, as Python's type checkers and editors read it.
+    /// Returns the class as Python's type checkers and editors read it.
     fn stub(&self) -> String {
         let by_name = if self.base == "Mix" { ", kw_only=True" } else { "" };
         let mut stub = format!("@dataclass(frozen=True{by_name})\nclass {}({}):\n", self.name, self.base);
@@ -238,7 +240,7 @@ impl TransformRow {
         for line in doc.lines() {
             stub += &if line.is_empty() { "\n".to_owned() } else { format!("    {line}\n") };
         }
-        // A docstring of one line ends there.
+        // A docstring of one line ends on that line.
         stub =
             if doc.contains('\n') { stub + "    \"\"\"\n" } else { stub.trim_end().to_owned() + "\"\"\"\n" };
         for TransformParameter { name, default, kind, .. } in &self.parameters {
@@ -249,7 +251,7 @@ impl TransformRow {
     }
 }
 
-/// A value of JSON as Python writes it, a list as a tuple.
+/// Formats a JSON value as Python, a list as a tuple.
 fn in_python(value: &Value) -> String {
     match value {
         Value::Null => "None".into(),
@@ -260,12 +262,12 @@ fn in_python(value: &Value) -> String {
     }
 }
 
-/// The table as JSON, of which `foreload.transforms` makes its classes.
+/// Returns the table as JSON, from which `foreload.transforms` makes its classes.
 pub fn transforms_json() -> String {
     json!(super::transform_table()).to_string()
 }
 
-/// The stub `python/foreload/transforms/_made.pyi`: the classes of all rows.
+/// Returns the stub `python/foreload/transforms/_made.pyi`: the classes of all rows.
 pub fn transforms_stub() -> String {
     let mut stub = STUB_HEAD.to_owned();
     let rows = super::transform_table();
@@ -303,7 +305,7 @@ mod tests {
             };
             match (read, must_be_given) {
                 (Ok(()), None) => {}
-                // One that may be None may be left out of JSON.
+                // A parameter that may be None may be omitted in JSON.
                 (Ok(()), Some(TransformParameter { kind, .. })) => {
                     assert!(kind.annotation.ends_with("None"), "{name}")
                 }

@@ -1,4 +1,4 @@
-//! The values that parameters of transforms take, in the forms in which users give them, and what they may be.
+//! The values of transforms' parameters, in the forms in which users give them, and their checks.
 
 use super::table::{ParameterKind, parameter_types};
 use crate::augment::ImageSize;
@@ -27,7 +27,7 @@ pub enum Sides {
 }
 
 impl Sides {
-    /// The size, where one number means a square.
+    /// Returns the size; one number means a square.
     pub(super) fn square(self) -> ImageSize {
         match self {
             Self::One(side) => ImageSize { width: side, height: side },
@@ -41,18 +41,18 @@ impl Sides {
     }
 }
 
-/// One length in pixels, or several of which one is drawn.
+/// One length in pixels, or several, of which one is drawn.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "must be a number of pixels, or a list of such")]
 pub(super) enum Lengths {
-    /// The only one.
+    /// The only length.
     One(u32),
-    /// Each as likely as any other.
+    /// All lengths are equally likely.
     Several(Vec<u32>),
 }
 
 impl Lengths {
-    /// All lengths.
+    /// Returns all lengths.
     pub(super) fn list(&self) -> &[u32] {
         match self {
             Self::One(length) => std::slice::from_ref(length),
@@ -85,7 +85,7 @@ pub(super) enum Margins {
 }
 
 impl Margins {
-    /// The numbers at the left, top, right and bottom.
+    /// Returns the numbers at the left, top, right and bottom.
     pub(super) fn sides(self) -> [u32; 4] {
         match self {
             Self::All(n) => [n; 4],
@@ -115,7 +115,7 @@ pub(super) enum FillLevels {
 }
 
 impl FillLevels {
-    /// The levels of R, G and B.
+    /// Returns the levels of R, G and B.
     pub(super) fn channels(self) -> [u8; 3] {
         match self {
             Self::One(level) => [level; 3],
@@ -124,18 +124,18 @@ impl FillLevels {
     }
 }
 
-/// One number, or the least and the largest between which one is drawn.
+/// One number, or the bounds between which one is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "must be a number, or two: the least and the largest")]
 pub(super) enum Spread {
-    /// What one number means, the transform says: itself, or how far it goes from what changes nothing.
+    /// A fixed number, or the largest distance from the number that changes nothing, depending on the transform.
     One(f64),
-    /// The least and the largest.
+    /// The lower and the upper bound.
     Both([f64; 2]),
 }
 
 impl Spread {
-    /// The least and the largest, where one number is both.
+    /// Returns the bounds; one number is both.
     pub(super) fn fixed(self) -> [f64; 2] {
         match self {
             Self::One(value) => [value; 2],
@@ -143,7 +143,7 @@ impl Spread {
         }
     }
 
-    /// The least and the largest, where one number is the distance of both from `centre`.
+    /// Returns the bounds; one number is the distance of both from `centre`.
     pub(super) fn around(self, centre: f64) -> [f64; 2] {
         match self {
             Self::One(distance) => [centre - distance, centre + distance],
@@ -163,7 +163,7 @@ pub(super) enum FillValues {
 }
 
 impl FillValues {
-    /// The values of R, G and B.
+    /// Returns the values of R, G and B.
     pub(super) fn channels(self) -> [f64; 3] {
         match self {
             Self::One(value) => [value; 3],
@@ -179,7 +179,7 @@ impl FillValues {
     }
 }
 
-/// An error about a parameter whose value cannot work.
+/// The error that a parameter has an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadParameter {
     /// The name of the parameter.
@@ -221,7 +221,7 @@ pub(super) fn probability(parameter: &'static str, p: f64) -> Result<(), BadPara
     within(parameter, p, 0.0, 1.0, "a probability")
 }
 
-/// Checks that a number is `low` to `high`, which is `what` it must be.
+/// Checks that a number is between `low` and `high`. `what` describes a valid number.
 pub(super) fn within(
     parameter: &'static str,
     value: f64,
@@ -235,7 +235,7 @@ pub(super) fn within(
     Err(BadParameter::new(parameter, format!("is {value}, must be {what}")))
 }
 
-/// Checks that two numbers are in order and `low` to `high`, which is `what` they must be.
+/// Checks that two numbers are in order and between `low` and `high`. `what` describes valid numbers.
 pub(super) fn ordered(
     parameter: &'static str,
     [least, largest]: [f64; 2],
@@ -249,7 +249,7 @@ pub(super) fn ordered(
     Err(BadParameter::new(parameter, format!("is ({least}, {largest}), must be {what}")))
 }
 
-/// Checks a choice among this many transforms, by these weights if there are some.
+/// Checks a choice among this many transforms, with these weights if there are any.
 pub(crate) fn check_choice(transforms: usize, weights: Option<&[f64]>) -> Result<(), BadParameter> {
     if transforms == 0 {
         return Err(BadParameter::new("transforms", "is empty, must have at least one transform"));

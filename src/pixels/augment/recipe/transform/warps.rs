@@ -1,4 +1,4 @@
-//! Transforms that turn, shear, scale and move an image, at the output's size.
+//! Transforms that rotate, shear, scale and translate an image at the output's size.
 
 use super::table::{ParameterKind, parameter_types, transform};
 use super::values::{BadParameter, FillValues, Spread, ordered};
@@ -54,7 +54,7 @@ transform! {
     expecting = "must be a number, or two (the least and the largest along x), or four (and those along y)"
 )]
 enum ShearAngles {
-    /// How far it goes from 0 along x.
+    /// The largest angle along x, in both directions.
     One(f64),
     /// The least and the largest along x.
     Two([f64; 2]),
@@ -66,7 +66,7 @@ parameter_types! {
     ShearAngles: ParameterKind::new("float | Sequence[float]", "shear");
 }
 
-/// Checks how a warp finds pixels, and what it shows outside.
+/// Checks the filter of a warp, and its fill outside of the image.
 pub(super) fn check_sampling(interpolation: Filter, fill: Option<FillValues>) -> Result<(), BadParameter> {
     if !matches!(interpolation, Filter::Nearest | Filter::Bilinear | Filter::Bicubic) {
         let message = format!("is {:?}, must be one of nearest, bilinear, bicubic", interpolation.name());
@@ -75,7 +75,7 @@ pub(super) fn check_sampling(interpolation: Filter, fill: Option<FillValues>) ->
     fill.map_or(Ok(()), FillValues::check)
 }
 
-/// How a warp about `center` finds pixels.
+/// Returns how a warp about `center` samples pixels.
 pub(super) fn sampling(
     interpolation: Filter,
     fill: Option<FillValues>,
@@ -121,7 +121,7 @@ impl PixelTransform for RandomRotation {
 }
 
 impl ShearAngles {
-    /// The least and the largest along x, and along y where that is sheared, too.
+    /// Returns the bounds along x, and those along y if the image is sheared along y, too.
     fn along(self) -> (Spread, Option<Spread>) {
         match self {
             Self::One(far) => (Spread::One(far), None),
@@ -162,7 +162,7 @@ impl PixelTransform for RandomAffine {
         let [tx, ty] = self.translate.unwrap_or_default();
         let mut pixels = |share: f64, side: u32| {
             let most = share * f64::from(side);
-            // torchvision draws nothing for an image that does not move.
+            // torchvision draws no number for an image that is not translated.
             if self.translate.is_none() { 0.0 } else { within([-most, most]).round_ties_even() }
         };
         let translate = [pixels(tx, width), pixels(ty, height)];

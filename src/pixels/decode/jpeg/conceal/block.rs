@@ -1,14 +1,14 @@
-//! Reads the coefficients of one block that one scan holds, whatever its bits say.
+//! Reads the coefficients that one scan codes for one block, tolerating any bits.
 
 use super::super::huffman::HuffmanCode;
 use super::super::markers::Progression;
 use super::source::{ScanSource, Stop};
 use base::error::DecodeError;
 
-/// The coefficients of a block in coding order, not multiplied.
+/// The quantised coefficients of a block, in coding order.
 pub(super) type ZigzagBlock = [i16; 64];
 
-/// Stores coefficient `k`. As in libjpeg, coefficients beyond the block go to its last one.
+/// Stores coefficient `k`. Like libjpeg, stores a coefficient beyond the block as the last one.
 fn store(block: &mut ZigzagBlock, k: usize, value: i32) {
     block[k.min(63)] = value as i16;
 }
@@ -56,7 +56,7 @@ pub(super) fn dc_first(
     Ok(())
 }
 
-/// Reads one more bit of a DC coefficient.
+/// Reads one further bit of a DC coefficient.
 pub(super) fn dc_refine(source: &mut ScanSource, low: u8, block: &mut ZigzagBlock) -> Result<(), Stop> {
     if source.take(1)? == 1 {
         block[0] |= 1 << low;
@@ -64,12 +64,12 @@ pub(super) fn dc_refine(source: &mut ScanSource, low: u8, block: &mut ZigzagBloc
     Ok(())
 }
 
-/// Reads how many blocks, this one included, an end of band stands for.
+/// Reads the number of blocks, including the current one, that an end of band covers.
 fn ended_blocks(source: &mut ScanSource, run: usize) -> Result<u32, Stop> {
     Ok((1 << run) + source.take(run as u32)?)
 }
 
-/// Reads the first bits of a block's AC coefficients; `ended` blocks to come have none in this scan.
+/// Reads the first bits of a block's AC coefficients. The next `ended` blocks have none in this scan.
 pub(super) fn ac_first(
     source: &mut ScanSource,
     codes: &HuffmanCode,
@@ -99,7 +99,7 @@ pub(super) fn ac_first(
     Ok(())
 }
 
-/// Reads one more bit of a block's AC coefficients, and the coefficients that it makes other than zero.
+/// Reads one further bit of a block's AC coefficients, and coefficients that become nonzero.
 pub(super) fn ac_refine(
     source: &mut ScanSource,
     codes: &HuffmanCode,
@@ -113,7 +113,7 @@ pub(super) fn ac_refine(
         while k <= last {
             let symbol = source.symbol(codes)?;
             let (mut zeros, size) = (usize::from(symbol >> 4), symbol & 15);
-            // A new coefficient is one bit and its sign, whatever size the symbol says.
+            // A new coefficient is one bit and its sign, regardless of the symbol's size.
             let mut new = 0;
             if size > 0 {
                 new = if source.take(1)? == 1 { bit } else { -bit };
@@ -152,7 +152,7 @@ pub(super) fn ac_refine(
     Ok(())
 }
 
-/// Adds a bit to the magnitude of a coefficient if the file says so.
+/// Adds `bit` to the magnitude of a coefficient if the file says so.
 fn correct(source: &mut ScanSource, bit: i16, coefficient: &mut i16) -> Result<(), Stop> {
     if source.take(1)? == 1 && *coefficient & bit == 0 {
         let grown = if *coefficient >= 0 { bit } else { bit.wrapping_neg() };

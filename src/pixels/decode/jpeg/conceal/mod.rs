@@ -1,14 +1,20 @@
-//! Decodes damaged JPEGs as libjpeg does. It is plain and slow and decodes the whole image from the start, after the
-//! fast decoder found the damage.
+//! Decodes damaged JPEGs like libjpeg. This decoder is plain and slow: it decodes the whole image from the start, after
+//! the fast decoder has detected damage.
 //!
-//! Where libjpeg warns and goes on, so does this decoder: bits that are no code are symbol 0, coefficients beyond a
-//! block fall on its last one, a scan's bits end at the first marker and are zeros from there on, a restart interval
-//! without data leaves its blocks as they are, and reading goes on at the next restart marker that fits. What libjpeg
-//! refuses as Pillow calls it is refused: a file that ends before its last row is decoded (or before its end marker, if
-//! it has several scans), and markers that cannot stand where they stand.
+//! Where libjpeg warns and continues, so does this decoder:
 //!
-//! One thing is not imitated. If two bytes 0xFF come before a stuffed zero, which no encoder writes, libjpeg's fast
-//! path takes them for a marker, decodes the block anew by its slow path and leaves in it what it had stored.
+//! - Bits that are no code count as symbol 0.
+//! - Coefficients beyond a block overwrite its last coefficient.
+//! - A scan's bits end at the first marker; zeros follow.
+//! - A restart interval without data leaves its blocks unchanged, and reading continues at the next restart marker that
+//!   fits.
+//!
+//! Files that libjpeg refuses when Pillow calls it are refused: a file that ends before its last row is decoded (or
+//! before its end marker, if it has several scans), and markers at impossible positions.
+//!
+//! One behaviour is not imitated. If two bytes 0xFF precede a stuffed zero, which no encoder writes, libjpeg's fast
+//! path takes them for a marker. It decodes the block again in its slow path, without clearing the coefficients that it
+//! has already stored.
 //!
 //! As in the other decoders, a progressive file that leaves bits out is not smoothed.
 
@@ -28,12 +34,12 @@ use base::error::DecodeError;
 use self::block::ZigzagBlock;
 use self::source::{ScanSource, Stop};
 
-/// The coefficients of a component that are kept: those of the wanted blocks, or all if more scans may come.
+/// The stored coefficients of a component: those of the wanted blocks, or all if more scans may follow.
 struct KeptCoefficients {
     columns: Range<u32>,
     rows: Range<u32>,
     blocks: Vec<ZigzagBlock>,
-    /// The quantisation steps in coding order; `None` before the first scan of the component.
+    /// The quantisation steps in coding order; `None` before the component's first scan.
     steps: Option<[u16; 64]>,
 }
 
@@ -43,7 +49,7 @@ impl KeptCoefficients {
         Self { columns, rows, blocks, steps: None }
     }
 
-    /// The block in this column and row; `None` if it is not kept.
+    /// The block in this column and row; `None` if it is not stored.
     fn at(&mut self, x: u32, y: u32) -> Option<&mut ZigzagBlock> {
         let inside = self.columns.contains(&x) && self.rows.contains(&y);
         let (x, y) = (x.wrapping_sub(self.columns.start), y.wrapping_sub(self.rows.start));
@@ -51,13 +57,13 @@ impl KeptCoefficients {
     }
 }
 
-/// Reads all coefficients of a file, block after block of each component, with the blocks that only fill MCUs.
+/// Reads all coefficients of a file: the blocks of each component in order, including those that only fill up MCUs.
 pub(super) fn coefficients(bytes: &[u8], layout: &RegionLayout) -> Result<Vec<Vec<[i16; 64]>>, DecodeError> {
     let kept = read(bytes, layout, true)?;
     Ok(kept.into_iter().map(|component| component.blocks).collect())
 }
 
-/// Decodes what `layout` wants of a file into the planes of its components.
+/// Decodes the region of `layout` from a file into the planes of its components.
 pub(super) fn decode(bytes: &[u8], layout: &RegionLayout, planes: &mut [Plane]) -> Result<(), DecodeError> {
     let mut kept = read(bytes, layout, false)?;
     layout.shape(planes);
@@ -78,8 +84,8 @@ pub(super) fn decode(bytes: &[u8], layout: &RegionLayout, planes: &mut [Plane]) 
     Ok(())
 }
 
-/// Reads the coefficients of the blocks that `layout` wants; or of all blocks, where `whole` asks for them or several
-/// scans make them.
+/// Reads the coefficients of the blocks that `layout` wants. Reads all blocks if `whole` is set or the file has several
+/// scans.
 fn read(bytes: &[u8], layout: &RegionLayout, whole: bool) -> Result<Vec<KeptCoefficients>, DecodeError> {
     let mut header = ScanHeader::parse(bytes)?;
     let progressive = header.frame.marker == super::PROGRESSIVE;
@@ -104,7 +110,7 @@ fn read(bytes: &[u8], layout: &RegionLayout, whole: bool) -> Result<Vec<KeptCoef
     Ok(kept)
 }
 
-/// Reads all scans; `source` stands before the first one.
+/// Reads all scans; `source` must be before the first one.
 fn read_scans(
     source: &mut ScanSource,
     header: &mut ScanHeader,
@@ -121,7 +127,7 @@ fn read_scans(
                 return Err(DecodeError::Corrupt(what.into()).into());
             }
             Ok(false) => return Ok(()),
-            // All rows are there, and Pillow asks for no end marker then.
+            // All rows are decoded; Pillow then does not require an end marker.
             Err(Stop::Truncated) if !several => return Ok(()),
             Err(stop) => return Err(stop),
         }
@@ -170,7 +176,7 @@ fn read_scan(
     layout: &RegionLayout,
     kept: &mut [KeptCoefficients],
 ) -> Result<(), Stop> {
-    // This follows from the way libjpeg looks for components that a scan has named already.
+    // This follows from the way in which libjpeg searches for components that a scan has already named.
     if header.scan.iter().enumerate().any(|(place, part)| part.component < place) {
         return Err(
             DecodeError::Corrupt("a scan whose components are not in the frame's order".into()).into()
@@ -184,7 +190,7 @@ fn read_scan(
         }
     }
     let (pass, progression) = (ScanCoding::new(header)?, header.progression);
-    // The only component of a scan is not interleaved: an MCU is one block, whatever the factors say.
+    // A scan of one component is not interleaved: an MCU is one block, regardless of the sampling factors.
     let alone = header.scan.len() == 1;
     let (columns, rows) = layout.mcus(&header.scan);
     let (mut previous, mut ended) = ([0; 4], 0);

@@ -1,18 +1,18 @@
-//! The bytes of a damaged file behind its headers, as libjpeg reads them: markers, restarts, bits and codes.
+//! The bytes of a damaged file after its headers, read as libjpeg does: markers, restarts, bits and codes.
 //!
-//! A scan's bits end at the first marker, whatever it is; zeros without end follow. The marker is looked at when the
-//! next restart interval begins or the scan ends.
+//! A scan's bits end at the first marker of any kind; an endless sequence of zeros follows. The marker is examined when
+//! the next restart interval begins or the scan ends.
 
 use super::super::huffman::HuffmanCode;
 use super::super::markers::{ScanHeader, read_scan};
 use base::error::DecodeError;
 
-/// The reason why nothing more can be read.
+/// Why reading cannot continue.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The file ends where more of it is needed.
+    /// The file ends before all needed data was read.
     Truncated,
-    /// libjpeg gives up here, too.
+    /// libjpeg refuses the file at this point, too.
     Refused(DecodeError),
 }
 
@@ -26,31 +26,31 @@ fn refused<T>(what: String) -> Result<T, Stop> {
     Err(Stop::Refused(DecodeError::Corrupt(what)))
 }
 
-/// A damaged file, and how far it is read.
+/// A damaged file, and the current position in it.
 pub(super) struct ScanSource<'a> {
     bytes: &'a [u8],
     /// The offset of the next byte.
     at: usize,
-    /// A marker before that byte which is still to be acted on: a scan is not read beyond it.
+    /// A marker before that byte that is still to be handled. A scan is not read beyond it.
     marker: Option<u8>,
     /// The number of the next restart marker, 0..=7.
     restart: u8,
-    /// The bits to come, in the lowest `left` bits.
+    /// The next bits, in the lowest `left` bits.
     window: u64,
     left: u32,
-    /// Whether zeros were made up for bits of this restart interval.
+    /// Whether zeros were substituted for missing bits of this restart interval.
     exhausted: bool,
 }
 
-/// libjpeg loads bytes until it has this many bits. What it loads matters at the end of the file, where it waits for
-/// more.
+/// libjpeg loads bytes until it has this many bits. The number matters at the end of the file: a load that needs more
+/// bytes means truncation.
 const LOADED: u32 = 57;
 
-/// Codes of up to this many bits are looked up together; this many bits are loaded before that.
+/// Codes of up to this many bits are found in one lookup, before which this many bits are loaded.
 const SHORT: u32 = 8;
 
 impl<'a> ScanSource<'a> {
-    /// Makes the source of a file whose first scan begins at byte `at`.
+    /// Starts with the first scan, whose data begins at byte `at`.
     pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
         Self { bytes, at, marker: None, restart: 0, window: 0, left: 0, exhausted: false }
     }
@@ -61,7 +61,7 @@ impl<'a> ScanSource<'a> {
         Ok(byte)
     }
 
-    /// Steps over everything before the next marker and over its code, which is returned.
+    /// Skips everything up to and including the next marker, and returns the marker's code.
     fn next_marker(&mut self) -> Result<u8, Stop> {
         loop {
             while self.byte()? != 0xFF {}
@@ -72,7 +72,7 @@ impl<'a> ScanSource<'a> {
         }
     }
 
-    /// Returns what follows an 0xFF and further ones that only fill.
+    /// Returns the byte after an 0xFF and any fill bytes.
     fn behind_ff(&mut self) -> Result<u8, Stop> {
         loop {
             match self.byte()? {
@@ -82,15 +82,16 @@ impl<'a> ScanSource<'a> {
         }
     }
 
-    /// Reads the length of a segment whose marker was just read, without the length's own two bytes; `None` if it is
-    /// said to be less than these.
+    /// Reads the length of a segment whose marker was just read, without the length's own two bytes. Returns `None` if
+    /// the stated length is below two.
     fn length(&mut self) -> Result<Option<usize>, Stop> {
         let length = usize::from(self.byte()?) << 8 | usize::from(self.byte()?);
         Ok(length.checked_sub(2))
     }
 
-    /// Reads the payload of a segment whose marker, which stands at byte `at`, was just read. If the file ends amid the
-    /// segment, damage has made the marker: what stands there nearly never makes sense to libjpeg up to the end.
+    /// Reads the payload of a segment whose marker, at byte `at`, was just read. If the file ends inside the segment,
+    /// it is refused, not truncated: the marker results from damage, and libjpeg would nearly always refuse the bytes
+    /// before it reached the end.
     fn payload(&mut self, marker: u8, at: usize) -> Result<&'a [u8], Stop> {
         let Some(length) = self.length()? else {
             return refused(format!(
@@ -109,7 +110,7 @@ impl<'a> ScanSource<'a> {
         }
     }
 
-    /// Goes on to the next scan; `false` if the image ends instead.
+    /// Advances to the next scan. Returns `false` if the image ends instead.
     pub(super) fn next_scan(&mut self, header: &mut ScanHeader) -> Result<bool, Stop> {
         loop {
             let marker = match self.marker.take() {
@@ -126,7 +127,7 @@ impl<'a> ScanSource<'a> {
                     return Ok(true);
                 }
                 0xD9 => return Ok(false),
-                // These are only stepped over; an impossible length is taken for none.
+                // These segments are only skipped; an impossible length counts as zero.
                 0xCC | 0xDC | 0xE0..=0xEF | 0xFE => {
                     let length = self.length()?.unwrap_or(0);
                     self.at += length;
@@ -145,8 +146,8 @@ impl<'a> ScanSource<'a> {
         (self.restart, self.left, self.exhausted) = (0, 0, false);
     }
 
-    /// Goes on to the next restart interval. If another marker stands there than should, the rules of libjpeg's
-    /// `jpeg_resync_to_restart` decide: an older one is stepped over, a later one is left for its turn.
+    /// Advances to the next restart interval. If the marker is not the expected one, the rules of libjpeg's
+    /// `jpeg_resync_to_restart` apply: an earlier one is skipped, a later one stays until it is expected.
     pub(super) fn restart(&mut self) -> Result<(), Stop> {
         self.left = 0;
         let mut found = match self.marker.take() {
@@ -158,11 +159,11 @@ impl<'a> ScanSource<'a> {
             self.marker = loop {
                 let ahead = found.wrapping_sub(0xD0 + expected) & 7;
                 match (found, ahead) {
-                    // This is no marker that is used, or one of the last two restarts: the right one lies ahead.
+                    // An invalid marker, or one of the previous two restarts: the expected one comes later.
                     (..0xC0, _) | (0xD0..=0xD7, 6 | 7) => found = self.next_marker()?,
-                    // The interval is empty: its marker, or the rest of the scan, is missing.
+                    // One of the next two restarts: this interval has no data, because its own marker is missing.
                     (0xD0..=0xD7, 1 | 2) => break Some(found),
-                    // This is the expected marker after all, or one from nowhere.
+                    // The expected marker, or one that is too far away.
                     (0xD0..=0xD7, _) => break None,
                     _ => break Some(found),
                 }
@@ -175,12 +176,12 @@ impl<'a> ScanSource<'a> {
         Ok(())
     }
 
-    /// Whether the restart interval has no more data; libjpeg then leaves its blocks as they are.
+    /// Whether the restart interval has no more data; libjpeg then leaves its blocks unchanged.
     pub(super) fn exhausted(&self) -> bool {
         self.exhausted
     }
 
-    /// Loads at least `needed` bits; they are made up if the data ends before.
+    /// Loads at least `needed` bits, with zeros in place of bits after the end of the data.
     fn load(&mut self, needed: u32) -> Result<(), Stop> {
         while self.marker.is_none() && self.left < LOADED {
             let mut byte = self.byte()?;
@@ -204,12 +205,12 @@ impl<'a> ScanSource<'a> {
         Ok(())
     }
 
-    /// Returns the next `count` bits, which are loaded; at most 17.
+    /// Returns the next `count` bits, at most 17, which must be loaded.
     fn peek(&self, count: u32) -> u32 {
         (self.window >> (self.left - count)) as u32 & ((1 << count) - 1)
     }
 
-    /// Takes the next `count` bits; at most 17.
+    /// Reads the next `count` bits, at most 17.
     pub(super) fn take(&mut self, count: u32) -> Result<u32, Stop> {
         if self.left < count {
             self.load(count)?;
@@ -219,13 +220,13 @@ impl<'a> ScanSource<'a> {
         Ok(bits)
     }
 
-    /// Takes a value of `size` bits, at most 15 (ITU T.81, F.2.2.1, EXTEND).
+    /// Reads a value of `size` bits, at most 15 (ITU T.81, F.2.2.1, EXTEND).
     pub(super) fn value(&mut self, size: u8) -> Result<i32, Stop> {
         let bits = self.take(size.into())? as i32;
         Ok(if size > 0 && bits >> (size - 1) == 0 { bits - (1 << size) + 1 } else { bits })
     }
 
-    /// Takes the next symbol. Bits that no code begins with stand for symbol 0, and 17 of them are taken.
+    /// Reads the next symbol. Bits that are no code count as symbol 0, and 17 of them are consumed.
     pub(super) fn symbol(&mut self, codes: &HuffmanCode) -> Result<u8, Stop> {
         if self.left < SHORT {
             self.load(0)?;

@@ -1,8 +1,9 @@
-//! The inverse DCT of coefficients of any size.
+//! Inverse DCT of coefficients of any size.
 //!
-//! Damage makes coefficients that no image has. libjpeg's C code lets the samples that they give wrap around;
-//! libjpeg-turbo's vector code, which Pillow and torchvision run, lets them saturate. Here each step has the width, the
-//! wrapping and the saturation of that code on x86-64. For coefficients that images have, all give the same samples.
+//! Damage produces coefficients that no image has. In libjpeg's C code the resulting samples wrap around. In
+//! libjpeg-turbo's vector code, which Pillow and torchvision run, they saturate. Here each step has the width, the
+//! wrapping and the saturation of that vector code on x86-64. For coefficients of real images, all of these give the
+//! same samples.
 
 use super::super::idct::{
     C_0_298, C_0_390, C_0_541, C_0_765, C_0_899, C_1_175, C_1_501, C_1_847, C_1_961, C_2_053, C_2_562,
@@ -10,21 +11,21 @@ use super::super::idct::{
 };
 use super::block::ZigzagBlock;
 
-/// The fractional bits that are kept between the passes.
+/// The number of fractional bits kept between the passes.
 const KEPT: u32 = 2;
-/// The fractional bits of the factors.
+/// The number of fractional bits of the factors.
 const BITS: u32 = 13;
 
 /// The factors of inputs 2 and 6.
 const EVEN: [[i32; 2]; 2] = [[C_0_541, C_0_541 - C_1_847], [C_0_541 + C_0_765, C_0_541]];
-/// The factors of inputs 7 and 3, 5 and 1, each two added before.
+/// The factors of inputs 7 and 3, and of 5 and 1; the two inputs of a pair are added before.
 const ODD_SUMS: [[i32; 2]; 2] = [[C_1_175 - C_1_961, C_1_175], [C_1_175, C_1_175 - C_0_390]];
 /// The factors of inputs 7 and 1.
 const ODD_OUTER: [[i32; 2]; 2] = [[C_0_298 - C_0_899, -C_0_899], [-C_0_899, C_1_501 - C_0_899]];
 /// The factors of inputs 5 and 3.
 const ODD_INNER: [[i32; 2]; 2] = [[C_2_053 - C_2_562, -C_2_562], [-C_2_562, C_3_072 - C_2_562]];
 
-/// Transforms `block` into 8×8 samples at `out`, rows `stride` apart; `steps` is the quantisation table in coding
+/// Transforms `block` into 8×8 samples at `out`, rows `stride` apart. `steps` is the quantisation table in coding
 /// order.
 pub(super) fn transform(block: &ZigzagBlock, steps: &[u16; 64], out: &mut [u8], stride: usize) {
     let mut values = [0i16; 64];
@@ -46,7 +47,7 @@ pub(super) fn transform(block: &ZigzagBlock, steps: &[u16; 64], out: &mut [u8], 
     }
 }
 
-/// Transforms one dimension; results lose `shift` bits.
+/// Transforms one dimension; results are shifted right by `shift` bits.
 fn pass(input: [i16; 8], shift: u32) -> [i16; 8] {
     let both = |factors: [i32; 2], a: i16, b: i16| factors[0] * i32::from(a) + factors[1] * i32::from(b);
     let [two, three] = EVEN.map(|factors| both(factors, input[2], input[6]));

@@ -1,10 +1,10 @@
-//! The inverse DCT with AVX2, which transforms a whole block at a time, eight columns in a register.
+//! The inverse DCT with AVX2: transforms one block at a time, eight columns in a register.
 
 use std::arch::x86_64::*;
 
 use super::{EVEN, IdctBlock, InverseDct, ODD, ONE, OutOfRange, PortableIdct, QUICK, Quantisation};
 
-/// The inverse DCT for processors of [`base::simd::Level::Avx2`] and above; it must not be used on others.
+/// The inverse DCT for processors of [`base::simd::Level::Avx2`] and above; other processors must not run it.
 pub(in super::super) struct Avx2Idct;
 
 impl InverseDct for Avx2Idct {
@@ -16,7 +16,7 @@ impl InverseDct for Avx2Idct {
         stride: usize,
     ) -> Result<(), OutOfRange> {
         let out = &mut out[..7 * stride + 8];
-        // SAFETY: whoever names this type has detected AVX2; `out` holds 7 strides and 8 bytes.
+        // SAFETY: code that names this type has detected AVX2; `out` holds 7 strides and 8 bytes.
         if unsafe { transform(block, quantisation, out.as_mut_ptr(), stride) } {
             Ok(())
         } else {
@@ -25,7 +25,7 @@ impl InverseDct for Avx2Idct {
     }
 }
 
-/// Transforms blocks beyond what the fast arithmetic can hold.
+/// Transforms blocks that exceed the range of the fast arithmetic.
 #[cold]
 #[inline(never)]
 fn unusual(
@@ -37,15 +37,15 @@ fn unusual(
     PortableIdct::block(block, quantisation, out, stride)
 }
 
-/// Makes two factors of 16 bits, for multiply-and-add of pairs.
+/// Packs two 16-bit factors for multiply-and-add of pairs.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn factors(low: i32, high: i32) -> __m256i {
     _mm256_set1_epi32((low & 0xFFFF) | high << 16)
 }
 
-/// Transforms one dimension. `x` holds the inputs (0, 4), (2, 6), (1, 3), (5, 7) as pairs of 16 bits, eight columns
-/// each; the outputs are 32 bits wide, divided by 2^SHIFT and rounded.
+/// Transforms one dimension. `x` has the inputs (0, 4), (2, 6), (1, 3), (5, 7) as pairs of 16 bits, eight columns each.
+/// The outputs are 32 bits wide, divided by 2^SHIFT and rounded.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn pass<const SHIFT: i32>(x: [__m256i; 4]) -> [__m256i; 8] {
@@ -72,13 +72,15 @@ fn pass<const SHIFT: i32>(x: [__m256i; 4]) -> [__m256i; 8] {
     y
 }
 
-/// The order that pairs columns, in each half of a register. A compiler that knows it makes five shuffles of two.
-// SAFETY: both are 32 bytes of which any values are valid.
+/// A shuffle that pairs columns, in each half of a register. It is read as volatile: if the compiler sees its value, it
+/// replaces two shuffles by five.
+// SAFETY: both types have 32 bytes, and any bytes are valid.
 static PAIRS: __m256i = unsafe {
     std::mem::transmute::<[[u8; 16]; 2], __m256i>([[0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15]; 2])
 };
 
-/// Writes 8×8 samples to `out` and clears the block. Returns `false`, with nothing done, if a coefficient is too large.
+/// Writes 8×8 samples to `out` and clears the block. Returns `false`, without any change, if a coefficient is too
+/// large.
 ///
 /// # Safety
 /// `out` must be valid for writes of 8 bytes at each of 8 multiples of `stride`.
@@ -87,13 +89,13 @@ static PAIRS: __m256i = unsafe {
 unsafe fn transform(block: &mut IdctBlock, quantisation: &Quantisation, out: *mut u8, stride: usize) -> bool {
     let load = |values: &[i16], i: usize| {
         let values: &[i16; 16] = values[16 * i..].first_chunk().expect("64 values");
-        // SAFETY: 16 values of 2 bytes lie behind the reference.
+        // SAFETY: the reference covers 16 values of 2 bytes.
         unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
     };
     let mut x = [_mm256_setzero_si256(); 4];
     let mut sums = _mm256_setzero_si256();
-    // These are kept apart from the sums: a product that wraps to -32768 has no magnitude in 16 bits and would undo
-    // them.
+    // Kept apart from the sums: a product that wraps to -32768 stays negative in 16 bits and would lower a sum that is
+    // already too large.
     let mut beyond = _mm256_setzero_si256();
     for (i, x) in x.iter_mut().enumerate() {
         let raw = load(&block.0, i);
@@ -110,7 +112,7 @@ unsafe fn transform(block: &mut IdctBlock, quantisation: &Quantisation, out: *mu
     }
     block.0[..64].fill(0);
 
-    // Columns come first: y[i] is row i. Then come rows, for which columns must be paired as the rows were.
+    // First columns: y[i] is row i. Then rows, for which columns must be paired as the rows were.
     let y = pass::<11>(x);
     // Each lane's 16 bits of columns 0..8 become the pairs (0, 4), (2, 6), (1, 3), (5, 7).
     // SAFETY: a reference is valid for reads.
@@ -130,7 +132,7 @@ unsafe fn transform(block: &mut IdctBlock, quantisation: &Quantisation, out: *mu
         _mm256_unpacklo_epi64(high0, high1),
         _mm256_unpackhi_epi64(high0, high1),
     ]);
-    // Now y[i] is column i. Saturating packs clamp; each lane then holds four columns of four rows.
+    // Now y[i] is column i. Saturating packs clamp the values; each lane then has four columns of four rows.
     let columns = |a, b, c, d| _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
     let transpose = _mm256_setr_epi8(
         0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, //
@@ -147,7 +149,7 @@ unsafe fn transform(block: &mut IdctBlock, quantisation: &Quantisation, out: *mu
         (_mm256_castsi256_si128(second), 4),
         (_mm256_extracti128_si256::<1>(second), 5),
     ] {
-        // SAFETY: rows 0..8 of 8 bytes, which the caller vouches for.
+        // SAFETY: the caller guarantees 8 rows of 8 bytes.
         unsafe {
             _mm_storel_epi64(out.add(row * stride).cast(), rows);
             _mm_storel_epi64(out.add((row + 2) * stride).cast(), _mm_unpackhi_epi64(rows, rows));

@@ -1,11 +1,11 @@
-//! The inverse DCT with AVX-512, which transforms two blocks at a time: as with AVX2, but with a block in each half of
-//! a register. Blocks are in coding order.
+//! The inverse DCT with AVX-512: transforms two blocks at a time, as with AVX2, but with one block in each half of a
+//! register. Blocks are in coding order.
 
 use std::arch::x86_64::*;
 
 use super::{EVEN, IdctBlock, InverseDct, ODD, ONE, OutOfRange, PLACES, PortableIdct, QUICK, Quantisation};
 
-/// The coding order's index of the coefficient at each place.
+/// The index in coding order of the coefficient at each place.
 pub(in super::super) static ORDER: [u16; 64] = {
     let mut order = [0; 64];
     let mut k = 0;
@@ -25,7 +25,7 @@ impl BlockSamples {
     pub(in super::super) fn write(self, out: &mut [u8], stride: usize) {
         let out = &mut out[..7 * stride + 8];
         for (rows, row) in self.0.into_iter().zip([0, 1, 4, 5]) {
-            // SAFETY: rows 0..8 of 8 bytes lie in `out`; SSE2 is part of x86-64.
+            // SAFETY: rows 0..8 of 8 bytes are inside `out`; SSE2 is part of x86-64.
             unsafe {
                 let out = out.as_mut_ptr();
                 _mm_storel_epi64(out.add(row * stride).cast(), rows);
@@ -35,7 +35,8 @@ impl BlockSamples {
     }
 }
 
-/// The samples of two blocks: rows 0 and 2, then 1 and 3 of each block; rows 4 and 6, then 5 and 7 of each.
+/// The samples of two blocks. The first register has rows 0 and 2, then 1 and 3, of each block; the second has rows 4
+/// and 6, then 5 and 7.
 pub(in super::super) struct PairSamples([__m512i; 2]);
 
 impl PairSamples {
@@ -46,7 +47,7 @@ impl PairSamples {
     #[inline(always)]
     pub(in super::super) unsafe fn each(self) -> [BlockSamples; 2] {
         let [first, second] = self.0;
-        // SAFETY: the caller says that the processor has the instructions.
+        // SAFETY: the caller guarantees that the processor has the instructions.
         unsafe {
             [
                 BlockSamples([
@@ -65,7 +66,7 @@ impl PairSamples {
         }
     }
 
-    /// Writes the samples of both blocks to `out`, rows `stride` apart, the second one at the right of the first.
+    /// Writes the samples of both blocks to `out`, rows `stride` apart, the second block to the right of the first.
     ///
     /// # Safety
     /// The processor has AVX-512.
@@ -73,7 +74,8 @@ impl PairSamples {
     pub(in super::super) unsafe fn write_side_by_side(self, out: &mut [u8], stride: usize) {
         let out = out[..7 * stride + 16].as_mut_ptr();
         for (samples, row) in self.0.into_iter().zip([0, 4]) {
-            // SAFETY: rows 0..8 of 16 bytes lie in `out`; the caller says that the processor has the instructions.
+            // SAFETY: rows 0..8 of 16 bytes are inside `out`; the caller guarantees that the processor has the
+            // instructions.
             unsafe {
                 let order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
                 let rows = _mm512_permutexvar_epi64(order, samples);
@@ -87,7 +89,7 @@ impl PairSamples {
     }
 }
 
-/// Transforms a block in coding order alone, whatever its coefficients are. It is zero afterwards.
+/// Transforms a single block in coding order, with any coefficients, and clears it.
 #[cold]
 #[inline(never)]
 pub(in super::super) fn transform_alone(
@@ -103,15 +105,15 @@ pub(in super::super) fn transform_alone(
     PortableIdct::block(&mut placed, quantisation, out, stride)
 }
 
-/// Makes two factors of 16 bits, for multiply-and-add of pairs.
+/// Packs two 16-bit factors for multiply-and-add of pairs.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn factors(low: i32, high: i32) -> __m512i {
     _mm512_set1_epi32((low & 0xFFFF) | high << 16)
 }
 
-/// Transforms one dimension. `x` holds the inputs (0, 4), (2, 6), (1, 3), (5, 7) as pairs of 16 bits, eight columns
-/// each of both blocks; the outputs are 32 bits wide, divided by 2^SHIFT and rounded.
+/// Transforms one dimension. `x` has the inputs (0, 4), (2, 6), (1, 3), (5, 7) as pairs of 16 bits, eight columns each
+/// of both blocks. The outputs are 32 bits wide, divided by 2^SHIFT and rounded.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn pass<const SHIFT: u32>(x: [__m512i; 4]) -> [__m512i; 8] {
@@ -138,15 +140,15 @@ fn pass<const SHIFT: u32>(x: [__m512i; 4]) -> [__m512i; 8] {
     y
 }
 
-/// A block's coefficients in the order of their places: rows 0 and 4, 2 and 6 in the first register, 1 and 3, 5 and 7
-/// in the second.
+/// A block's coefficients in the order of their places: rows 0 and 4, 2 and 6 in the first register, rows 1 and 3, 5
+/// and 7 in the second.
 pub(in super::super) type PlacedBlock = [__m512i; 2];
 
-/// The coefficients of a block in coding order, in the order of their places.
+/// Reorders the coefficients of a block from coding order to the order of their places.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn placed(block: &IdctBlock) -> PlacedBlock {
-    // SAFETY: 64 values of 2 bytes lie behind the first reference, 256 behind the second.
+    // SAFETY: the first pointer covers 64 values of 2 bytes, the second 256.
     unsafe {
         let (order, block) = (ORDER.as_ptr(), block.0.as_ptr());
         let (low, high) = (_mm512_loadu_si512(block.cast()), _mm512_loadu_si512(block.add(32).cast()));
@@ -154,7 +156,7 @@ fn placed(block: &IdctBlock) -> PlacedBlock {
     }
 }
 
-/// Transforms both blocks and clears them. Returns `None`, with nothing done, if a coefficient is too large.
+/// Transforms both blocks and clears them. Returns `None`, without any change, if a coefficient is too large.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(in super::super) fn transform(
@@ -168,7 +170,7 @@ pub(in super::super) fn transform(
     Some(samples)
 }
 
-/// Transforms two blocks that lie in registers. Returns `None` if a coefficient is too large.
+/// Transforms two blocks in registers. Returns `None` if a coefficient is too large.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(in super::super) fn transform_placed(
@@ -178,7 +180,7 @@ pub(in super::super) fn transform_placed(
     let load = |a: &[i16; 64], b: &[i16; 64], i: usize| {
         let [a, b] = [a, b].map(|values| {
             let values: &[i16; 16] = values[16 * i..].first_chunk().expect("64 values");
-            // SAFETY: 16 values of 2 bytes lie behind the reference.
+            // SAFETY: the reference covers 16 values of 2 bytes.
             unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
         });
         _mm512_inserti64x4::<1>(_mm512_castsi256_si512(a), b)
@@ -191,8 +193,8 @@ pub(in super::super) fn transform_placed(
         _mm512_shuffle_i64x2::<0b11_10_11_10>(a23, b23),
     ];
     let mut sums = _mm512_setzero_si512();
-    // These are kept apart from the sums: a product that wraps to -32768 has no magnitude in 16 bits and would undo
-    // them.
+    // Kept apart from the sums: a product that wraps to -32768 stays negative in 16 bits and would lower a sum that is
+    // already too large.
     let mut beyond = 0;
     for (i, x) in x.iter_mut().enumerate() {
         if a.coarse || b.coarse {
@@ -205,7 +207,7 @@ pub(in super::super) fn transform_placed(
         return None;
     }
 
-    // Columns come first: y[i] is row i. Then come rows, for which columns must be paired as the rows were.
+    // First columns: y[i] is row i. Then rows, for which columns must be paired as the rows were.
     let y = pass::<11>(x);
     // Each lane's 16 bits of columns 0..8 become the pairs (0, 4), (2, 6), (1, 3), (5, 7).
     let pairs = _mm_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
@@ -218,14 +220,14 @@ pub(in super::super) fn transform_placed(
         (paired(y[0], y[1]), paired(y[2], y[3]), paired(y[4], y[5]), paired(y[6], y[7]));
     let (low0, low1) = (_mm512_unpacklo_epi32(r01, r23), _mm512_unpacklo_epi32(r45, r67));
     let (high0, high1) = (_mm512_unpackhi_epi32(r01, r23), _mm512_unpackhi_epi32(r45, r67));
-    // A block's first lane holds rows 0, 2, 4, 6 and its second one rows 1, 3, 5, 7.
+    // A block's first lane has rows 0, 2, 4, 6 and its second one rows 1, 3, 5, 7.
     let y = pass::<18>([
         _mm512_unpacklo_epi64(low0, low1),
         _mm512_unpackhi_epi64(low0, low1),
         _mm512_unpacklo_epi64(high0, high1),
         _mm512_unpackhi_epi64(high0, high1),
     ]);
-    // Now y[i] is column i. Saturating packs clamp; each lane then holds four columns of four rows.
+    // Now y[i] is column i. Saturating packs clamp the values; each lane then has four columns of four rows.
     let columns = |a, b, c, d| _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
     let transpose = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     let transpose = _mm512_broadcast_i32x4(transpose);

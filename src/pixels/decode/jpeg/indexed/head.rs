@@ -1,4 +1,4 @@
-//! The head of an indexed image: where in the file decoding can begin, and with what.
+//! The head of an indexed image: the points in the file at which decoding can start, and the decoder state there.
 
 use std::ops::Range;
 
@@ -10,25 +10,25 @@ use base::error::DecodeError;
 const FIXED: usize = 28;
 const ENTRY: usize = 12;
 
-/// A place in the entropy-coded data at which decoding can begin: the start of a row of MCUs.
+/// A point in the entropy-coded data at which decoding can start: the beginning of a row of MCUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::decode) struct EntryPoint {
-    /// The offset in the file of the byte that holds the first bit.
+    /// The offset in the file of the byte with the first bit.
     pub(in crate::decode) byte: u32,
-    /// The number of that byte's bits before it, at most 7.
+    /// The number of bits of that byte before the first bit, at most 7.
     pub(in crate::decode) skip: u32,
-    /// The DC coefficients of the blocks before it, by the components' order in the scan.
+    /// The DC coefficients of the blocks before it, in the order of the scan's components.
     pub(in crate::decode) dc: [i16; 3],
 }
 
 impl EntryPoint {
-    /// The range of the bytes of `file` that hold what lies between this and a later entry point.
+    /// The range of the bytes of `file` between this and a later entry point.
     pub(in crate::decode) fn until(&self, next: Self, file: &[u8]) -> Range<usize> {
         let byte = next.byte as usize;
         let end = match next.skip {
             0 => byte,
-            // The next one begins inside a byte. If that is FF, the zero after it is needed, too: without it this would
-            // be no byte of coded data.
+            // The next entry begins inside this byte. If the byte is FF, the zero after it is needed too: without it FF
+            // would not be a byte of coded data.
             _ => byte + 1 + usize::from(file.get(byte) == Some(&0xFF)),
         };
         self.byte as usize..end
@@ -51,10 +51,10 @@ impl EntryPoint {
     }
 }
 
-/// What the head says of the file, beside the entry points.
+/// The head's description of the file, without the entry points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IndexedFile {
-    /// The number of the file's bytes.
+    /// The length of the file in bytes.
     pub(super) file: u32,
     /// The CRC-32C of the file's bytes.
     pub(super) crc: u32,
@@ -79,18 +79,18 @@ impl IndexedFile {
     }
 }
 
-/// The head of an indexed image, where it lies.
+/// The head of an indexed image, borrowed from its bytes.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::decode) struct IndexHead<'a> {
     pub(super) facts: IndexedFile,
     entries: &'a [[u8; ENTRY]],
     bytes: &'a [u8],
-    /// The number of bytes of the head; the file follows.
+    /// The length of the head in bytes; the file follows.
     length: usize,
 }
 
 impl<'a> IndexHead<'a> {
-    /// Reads the head of an indexed image and checks it, nothing of which is trusted.
+    /// Reads the head of an indexed image and validates all of it.
     pub(super) fn read(indexed: &'a [u8]) -> Result<Self, DecodeError> {
         let short = || corrupt("its head is cut short");
         let fixed: &[u8; FIXED] = indexed.first_chunk().ok_or_else(short)?;
@@ -117,13 +117,12 @@ impl<'a> IndexHead<'a> {
         Ok(Self { facts, entries, bytes: indexed, length })
     }
 
-    /// The range of the file's bytes in the indexed image.
+    /// The range of the file in the indexed image.
     pub(super) fn file(&self) -> Range<usize> {
         self.length..self.length + self.facts.file as usize
     }
 
-    /// The entry point of a row of MCUs, and the range of the file's bytes that hold the row. `None` if there is no
-    /// such row.
+    /// The entry point of a row of MCUs, and the row's byte range in the file. `None` if there is no such row.
     pub(super) fn row(&self, row: u32) -> Option<(EntryPoint, Range<usize>)> {
         let entry = |row: usize| self.entries.get(row).map(EntryPoint::read);
         let start = entry(row as usize)?;

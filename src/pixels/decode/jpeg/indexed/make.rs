@@ -1,4 +1,4 @@
-//! From a JPEG to its index: one walk over all its codes, which makes no samples.
+//! Makes the index of a JPEG in one pass over all its codes, without decoding samples.
 
 use super::head::{EntryPoint, IndexedFile};
 use crate::decode::Kept;
@@ -12,7 +12,7 @@ use base::crc::checksum;
 use base::error::DecodeError;
 use base::simd::Level;
 
-/// Indexes one file after another. It owns the scratch memory; each thread has one.
+/// Indexes one file after another. It owns the scratch memory; each thread has its own.
 #[derive(Debug)]
 pub(in crate::decode) struct Indexer {
     level: Level,
@@ -27,11 +27,11 @@ impl Default for Indexer {
 }
 
 impl Indexer {
-    /// Writes the indexed form of the JPEG `file` to `out`, whose old bytes are dropped. All codes of the file were
-    /// read; whether its coefficients are in range is left to whoever decodes them.
+    /// Writes the JPEG `file` in the indexed format to `out`, whose old bytes are dropped. Reads all codes of the file.
+    /// The range of its coefficients is checked only when it is decoded.
     ///
     /// # Errors
-    /// The reason for which the file is kept as it is; `out` then holds nothing.
+    /// The reason to keep the file as it is; `out` is then empty.
     pub(in crate::decode) fn index(&mut self, file: &[u8], out: &mut Vec<u8>) -> Result<(), Kept> {
         out.clear();
         let facts = self.find(file)?;
@@ -50,7 +50,7 @@ impl Indexer {
         let mut header = ScanHeader::parse(file).map_err(damaged)?;
         refuse_unknown(&header).map_err(|_| Kept::Kind)?;
         check_size(file, &header).map_err(damaged)?;
-        // The smallest region, since nothing of it is decoded.
+        // The smallest region, because nothing is decoded.
         let region = Region { x: 0, y: 0, width: 1, height: 1 };
         let layout = RegionLayout::of_coded(&header.frame, header.color_space, region).ok_or(Kept::Kind)?;
         if !is_sequential_scan(&header) {
@@ -71,7 +71,7 @@ impl Indexer {
         };
         self.entries.clear();
         let done = match self.level {
-            // SAFETY: the level says that the processor has these instructions.
+            // SAFETY: the level guarantees that the processor has these instructions.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 | Level::Avx512 => unsafe { walk_avx2(walk, &mut self.entries) },
             _ => walk_with(walk, &mut self.entries),
@@ -81,7 +81,7 @@ impl Indexer {
     }
 }
 
-/// A walk over the codes of a file's only scan.
+/// A pass over the codes of a file's only scan.
 struct CodeWalk<'a> {
     entropy: &'a Entropy,
     components: &'a [Component],
@@ -96,7 +96,7 @@ fn walk_avx2(walk: CodeWalk, entries: &mut Vec<EntryPoint>) -> Option<()> {
     walk_with(walk, entries)
 }
 
-/// Notes the entry points; `None` where a code is damaged.
+/// Collects the entry points. Returns `None` if a code is damaged.
 #[inline(always)]
 fn walk_with(mut walk: CodeWalk, entries: &mut Vec<EntryPoint>) -> Option<()> {
     let (mut segment, mut left) = (0, walk.interval);

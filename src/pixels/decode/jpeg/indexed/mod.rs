@@ -1,10 +1,9 @@
-//! JPEGs as they are, behind an index of their entropy-coded data: decoding begins where it is wanted, and does not
-//! step over what comes before. `docs/indexed-image.md` specifies the form.
+//! Indexed JPEGs: the unchanged file after an index of its entropy-coded data. Decoding starts at the wanted rows and
+//! need not skip the data before them. `docs/indexed-image.md` specifies the format.
 //!
-//! An indexed image is a head (`head.rs`) with the places in the file at which decoding can begin, and the file.
-//! `make.rs` finds these places, and `region.rs` decodes from them; `plan.rs` says what a GPU must know for that. The
-//! index is a hint: what it does not lead to is
-//! decoded as if there was none.
+//! An indexed image is a head (`head.rs`), which has the points in the file at which decoding can start, and then the
+//! file. `make.rs` finds these points, `region.rs` decodes from them, and `plan.rs` plans the decoding on a GPU. The
+//! index is a hint: if it does not lead to the region, the file is decoded without it.
 
 mod head;
 mod make;
@@ -27,7 +26,7 @@ use base::error::DecodeError;
 use base::simd::Level;
 use std::ops::Range;
 
-/// What an indexed image begins with; the last byte is the version of the form.
+/// The first bytes of an indexed image; the last one is the version of the format.
 const SIGNATURE: &[u8; 8] = b"\x8AFLINDX\x01";
 
 /// Whether bytes are an indexed image, by their signature.
@@ -35,7 +34,7 @@ pub(in crate::decode) fn is_indexed(bytes: &[u8]) -> bool {
     bytes.starts_with(SIGNATURE)
 }
 
-/// The number of bytes of the file in an indexed image.
+/// The length in bytes of the file in an indexed image.
 ///
 /// # Errors
 /// [`DecodeError::Corrupt`] for a damaged head.
@@ -43,7 +42,7 @@ pub(in crate::decode) fn original_length(indexed: &[u8]) -> Result<u32, DecodeEr
     IndexHead::read(indexed).map(|head| head.facts.file)
 }
 
-/// The range of the file's bytes in an indexed image.
+/// The range of the file in an indexed image.
 ///
 /// # Errors
 /// [`DecodeError::Corrupt`] for a damaged head.
@@ -51,7 +50,7 @@ pub(in crate::decode) fn file(indexed: &[u8]) -> Result<Range<usize>, DecodeErro
     IndexHead::read(indexed).map(|head| head.file())
 }
 
-/// The range of the file's bytes in an indexed image, after they were checked.
+/// The range of the file in an indexed image, after its checksum was verified.
 ///
 /// # Errors
 /// [`DecodeError::Corrupt`] for a damaged head or file.
@@ -63,7 +62,7 @@ pub(in crate::decode) fn checked_file(indexed: &[u8]) -> Result<Range<usize>, De
     Ok(head.file())
 }
 
-/// The columns and rows of an indexed image.
+/// The width and height of an indexed image.
 pub(in crate::decode) fn size(indexed: &[u8]) -> Result<(u32, u32), DecodeError> {
     super::size(&indexed[file(indexed)?])
 }
@@ -85,7 +84,7 @@ pub(in crate::decode) fn decode(
     jpeg.decode(&indexed[head.file()], KnownRows::Index(&head), by, choose, out)
 }
 
-/// Makes the error of an indexed image.
+/// Makes an error for an indexed image.
 fn corrupt(what: &str) -> DecodeError {
     DecodeError::Corrupt(format!("indexed image: {what}"))
 }

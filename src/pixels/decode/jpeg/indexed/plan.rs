@@ -1,5 +1,4 @@
-//! What has to be known to decode a region of an indexed image on a GPU, which follows from the index and the headers
-//! of the JPEG.
+//! Plans for decoding a region of an indexed image on a GPU. They follow from the index and the headers of the JPEG.
 
 use super::IndexHead;
 use crate::decode::Region;
@@ -9,9 +8,9 @@ use crate::decode::jpeg::plan::{OwnPlan, PlannedComponent, PlannedRow, PlannedRo
 use crate::decode::jpeg::{RegionLayout, check_size, refuse_unknown};
 use base::error::DecodeError;
 
-/// The most bytes of a block of a row: 64 codes of up to 27 bits with their values, each byte of them stuffed, and a
-/// restart marker. A longer row is filled up with bytes that code nothing, which one thread of a GPU would step over
-/// for seconds; the CPU decodes such an image.
+/// The largest number of bytes per block of a row: 64 codes of up to 27 bits with their values, every byte stuffed, and
+/// a restart marker. A longer row contains bytes that code nothing. One GPU thread would take seconds to skip them, so
+/// the CPU decodes such an image.
 const LONGEST_BLOCK: usize = 64 * 4 * 2 + 8;
 
 /// An indexed image: its index, and the headers of its JPEG.
@@ -23,8 +22,8 @@ pub(in super::super) struct IndexedImage<'a> {
 }
 
 impl<'a> IndexedImage<'a> {
-    /// Reads the index and the headers of an indexed image. `None` for headers that only the CPU's decoder knows, or
-    /// that it has to complain of.
+    /// Reads the index and the headers of an indexed image. Returns `None` if the headers need the CPU's decoder, to
+    /// decode them or to report an error.
     pub(in super::super) fn read(indexed: &'a [u8]) -> Result<Option<Self>, DecodeError> {
         let head = IndexHead::read(indexed)?;
         let file = &indexed[head.file()];
@@ -39,12 +38,13 @@ impl<'a> IndexedImage<'a> {
         }))
     }
 
-    /// The columns and rows of the image.
+    /// The width and height of the image.
     pub(in super::super) fn size(&self) -> (u32, u32) {
         (self.header.frame.width, self.header.frame.height)
     }
 
-    /// Plans to decode `region`. `None` where the index does not lead to it, or the CPU's decoder has to complain.
+    /// Plans the decoding of `region`. Returns `None` if the index does not lead to it, or if the CPU's decoder has to
+    /// report an error.
     pub(in super::super) fn plan(&self, region: Region) -> Option<OwnPlan> {
         let Self { head, file, header } = self;
         let layout = RegionLayout::of_coded(&header.frame, header.color_space, region)?;
@@ -75,7 +75,7 @@ impl<'a> IndexedImage<'a> {
             let part = &layout.parts[scan.component];
             let (h, v) = part.factors(&header.scan);
             let table = header.tables.quantisation(part.quantisation).ok()?;
-            // With such a step the CPU's bounds are others than products of coefficients and steps.
+            // With a step of 0 the CPU's range checks do not follow from the products of coefficients and steps.
             let usable = !table.contains(&0);
             usable.then(|| PlannedComponent::new(scan.component, part, (mcus.0 * h, v), table))
         };

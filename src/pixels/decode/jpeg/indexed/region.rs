@@ -1,4 +1,4 @@
-//! From an indexed image to the planes of a region: of each row of MCUs only the bytes around the region are read.
+//! From an indexed image to the planes of a region: each row of MCUs is decoded only up to the region's right edge.
 
 use super::IndexHead;
 use crate::decode::Planes;
@@ -7,8 +7,8 @@ use crate::decode::jpeg::rows::{EnteredScan, is_sequential_scan};
 use crate::decode::jpeg::{Jpeg, RegionLayout};
 use base::simd::Level;
 
-/// Decodes what `layout` wants of `file` from the entry points of its index into `out`. `None` where they do not lead
-/// to it: the file is damaged, or the index is another's.
+/// Decodes the region of `layout` from `file` into `out`, starting at the entry points of its index. Returns `None` if
+/// they do not lead to it: the file is damaged, or the index is of another file.
 pub(in super::super) fn decode_from(
     head: &IndexHead,
     jpeg: &mut Jpeg,

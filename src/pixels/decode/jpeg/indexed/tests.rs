@@ -1,4 +1,4 @@
-//! What an index says of its file, and which indexes are used.
+//! The contents of an index, and the conditions under which it is used.
 
 use super::head::{EntryPoint, IndexedFile};
 use super::*;
@@ -7,7 +7,7 @@ use crate::decode::jpeg::bits::FileOffsets;
 use crate::decode::{Backend, Decoder, Region};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
-/// A JPEG of 130 × 77 pixels in 4:2:0, which are 9 columns and 5 rows of MCUs.
+/// A JPEG of 130 × 77 pixels in 4:2:0, which has 9 columns and 5 rows of MCUs.
 fn file(more: impl Fn(&mut Encoder<&mut Vec<u8>>)) -> Vec<u8> {
     let pixels: Vec<u8> = (0..130 * 77 * 3u64).map(|at| (at * at / 7 % 251) as u8).collect();
     let mut file = Vec::new();
@@ -24,7 +24,7 @@ fn index(file: &[u8]) -> Vec<u8> {
     indexed
 }
 
-/// The same file behind an index in which `change` was done.
+/// The same file after an index to which `change` was applied.
 fn changed(indexed: &[u8], change: impl Fn(&mut IndexedFile, &mut Vec<EntryPoint>)) -> Vec<u8> {
     let head = IndexHead::read(indexed).unwrap();
     let mut facts = head.facts;
@@ -46,7 +46,7 @@ fn decode(bytes: &[u8]) -> (Planes, Backend) {
 
 #[test]
 fn rows_begin_where_their_first_bits_lie() {
-    // Each row ends with a restart marker, behind which the next one begins with a byte of its own.
+    // Each row ends with a restart marker, so the next row begins with a new byte.
     let file = file(|encoder| {
         encoder.set_restart_interval(9);
     });
@@ -83,7 +83,7 @@ fn a_row_goes_on_from_the_bits_and_coefficients_before_it() {
     assert_eq!(FileOffsets::new(&file, head.row(0).unwrap().1.start).of(usize::MAX), before);
 }
 
-/// Where rows share an FF, the one before needs its zero, too.
+/// If two rows share an FF, the first one needs the zero after it, too.
 #[test]
 fn a_row_ends_with_the_zero_behind_an_ff() {
     let mut found = 0;
@@ -163,7 +163,7 @@ fn other_kinds_and_damaged_files_have_no_index() {
     assert_eq!(refused(b"\x89PNG\r\n\x1a\n"), Kept::NotJpeg);
     assert_eq!(refused(&index(&file(|_| {}))), Kept::NotJpeg);
     assert_eq!(refused(&file(|encoder| encoder.set_progressive(true))), Kept::Kind);
-    // This encoder codes each component in a scan of its own then.
+    // With this setting the encoder codes each component in its own scan.
     assert_eq!(refused(&file(|encoder| encoder.set_optimized_huffman_tables(true))), Kept::Kind);
     let sound = file(|_| {});
     assert_eq!(refused(&sound[..sound.len() - 2]), Kept::Damaged);

@@ -1,5 +1,5 @@
-//! Expands the coefficients of a block with AVX2: sixteen remainders at once, then eight lanes at a time, from the
-//! large coefficients to those that are not zero, and from these to the block.
+//! Expands the coefficients of a block with AVX2. It unpacks sixteen remainders at once. Then, eight lanes at a time,
+//! it spreads them over the large coefficients, these over the nonzero ones, and these over the block.
 
 use std::arch::x86_64::*;
 
@@ -9,7 +9,8 @@ use super::region::OpenUnit;
 use super::unit::{ESCAPE, MOST_MAGNITUDE, UnitBlocks, UnitWindow, load, lowest};
 use super::values::{Expand, ReadCoded};
 
-/// For each mask of eight lanes: which of the bytes that come one after another goes to a lane, or none.
+/// For each mask of eight lanes, the shuffle that distributes consecutive bytes to the marked lanes and clears the
+/// others.
 static LANES: [u64; 256] = {
     let mut lanes = [0; 256];
     let mut mask = 0;
@@ -26,7 +27,8 @@ static LANES: [u64; 256] = {
     lanes
 };
 
-/// How sixteen remainders become words: the two bytes that hold each, and the factor that moves it to a word's end.
+/// Unpacks sixteen remainders to words: the two bytes that contain each, and the factor that moves it to the top of a
+/// word.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct RestTable {
@@ -34,7 +36,7 @@ struct RestTable {
     factors: [u16; 16],
 }
 
-/// For each width of remainders and each bit of a byte at which the first of them may begin.
+/// Tables by the width of remainders, and by the bit of a byte at which the first remainder begins.
 static REST_TABLES: [[RestTable; 8]; 8] = {
     let mut tables = [[RestTable { bytes: [0; 32], factors: [0; 16] }; 8]; 8];
     let mut width = 1;
@@ -57,8 +59,8 @@ static REST_TABLES: [[RestTable; 8]; 8] = {
     tables
 };
 
-/// The magnitude, as a byte, of what has an escape, before that is added, by the width of remainders. Nothing has one
-/// where remainders have no width, and nothing has this magnitude there.
+/// By the width of remainders, the magnitude as a byte of a coefficient with an escape, before the escape is added.
+/// With width 0 there are no escapes, and no coefficient has the magnitude stored here.
 const ESCAPED: [u8; 8] = {
     let mut escaped = [u8::MAX; 8];
     let mut width = 1;
@@ -69,7 +71,8 @@ const ESCAPED: [u8; 8] = {
     escaped
 };
 
-/// For each quarter of a block in coding order, what of it goes to which place, as bytes; 0x80 marks others.
+/// For each quarter of a block in coding order, the shuffle that moves its coefficients to their places; 0x80 clears
+/// the other places.
 static QUARTERS: [[u8; 64]; 4] = {
     let mut quarters = [[0x80; 64]; 4];
     let mut k = 0;
@@ -86,7 +89,7 @@ pub(super) struct ByEights;
 impl Expand for ByEights {
     #[inline(always)]
     fn expand(unit: &mut OpenUnit, number: usize, block: &mut IdctBlock) {
-        // SAFETY: whoever names this type has detected the level's instructions.
+        // SAFETY: code that names this type has detected the level's instructions.
         unsafe { expand::<true>(unit, number, block.0.first_chunk_mut().expect("64 values and more")) }
     }
 }
@@ -99,8 +102,8 @@ impl ReadCoded for ByEights {
     }
 }
 
-/// Calls `put` with the coefficients that have escapes: their indices in coding order, which `escaped` marks, and their
-/// values.
+/// Calls `put` with each coefficient that `escaped` marks in coding order: its index in coding order, and its value
+/// with the escape added.
 #[inline(always)]
 pub(super) fn escaped_values(
     unit: &mut OpenUnit,
@@ -122,17 +125,17 @@ pub(super) fn escaped_values(
     unit.escapes += blocks.escape_length(count);
 }
 
-/// Writes the coefficients of block `number`, in coding order or to their places.
+/// Writes the coefficients of block `number`, in coding order or in the order of places.
 ///
-/// It takes the instructions of the function that it becomes a part of: a call for each block would cost a tenth of the
-/// decoding.
+/// Inlined, so that it is compiled with the target features of its caller: a call per block would cost a tenth of the
+/// decoding time.
 ///
 /// # Safety
-/// The processor has the instructions of [`base::simd::Level::Avx2`].
+/// The processor must have the instructions of [`base::simd::Level::Avx2`].
 #[inline(always)]
 unsafe fn expand<const PLACED: bool>(unit: &mut OpenUnit, number: usize, block: &mut [i16; 64]) {
-    // Half of all blocks end early. One choice for all steps is foreseen more often than one for each.
-    // SAFETY: the caller says that the processor has the instructions.
+    // Half of all blocks end in their first half. One branch for all steps is predicted better than one per step.
+    // SAFETY: the caller guarantees that the processor has the instructions.
     let escaped = unsafe {
         match unit.blocks.nonzero[number] >> 32 {
             0 => expand_halves::<1, PLACED>(unit.window, unit.blocks, number, block),
@@ -145,8 +148,8 @@ unsafe fn expand<const PLACED: bool>(unit: &mut OpenUnit, number: usize, block: 
     }
 }
 
-/// The same for a block that ends in its first half, or in its second one. Returns which of its coefficients have
-/// escapes, and are wrong without them.
+/// [`expand`] for a block that ends in its first half, or in its second half. Returns the mask of coefficients that
+/// have escapes and are wrong without them.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn expand_halves<const HALVES: usize, const PLACED: bool>(
@@ -176,30 +179,30 @@ fn expand_halves<const HALVES: usize, const PLACED: bool>(
     escaped
 }
 
-/// Which of the values have this magnitude.
+/// The mask of values of this magnitude.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn equal(values: __m256i, magnitude: u8) -> u32 {
     _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_abs_epi8(values), _mm256_set1_epi8(magnitude as i8))) as u32
 }
 
-/// The bytes of up to 64 lanes, of which eight are loaded from any on. They begin with a line of the cache,
-/// because stores that cross two are slow.
+/// The bytes of up to 64 lanes, from which eight are loaded at any offset. Aligned to a cache line, because stores
+/// across two lines are slow.
 #[repr(align(64))]
 struct LaneBytes([u8; 72]);
 
-/// Remainders of `width` bits from bit `at` on, the first 32 of them or the second, with 1 added, a byte each.
+/// The first or second 32 remainders of `width` bits, starting at bit `at`, each plus 1 in a byte.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn remainders(window: &UnitWindow, at: usize, width: usize, half: usize) -> __m256i {
     let table = &REST_TABLES[width][at % 8];
-    // SAFETY: both parts of the table have 32 bytes, and it begins at a multiple of 64.
+    // SAFETY: both fields of the table have 32 bytes, and the table is aligned to 64.
     let (places, factors) = unsafe {
         (_mm256_load_si256(table.bytes.as_ptr().cast()), _mm256_load_si256(table.factors.as_ptr().cast()))
     };
     let sixteen = |number: usize| {
         let bytes: &[u8; 16] = load(window, at / 8 + 2 * width * number);
-        // SAFETY: the reference is to 16 bytes.
+        // SAFETY: the reference covers 16 bytes.
         let bytes = _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) });
         let words = _mm256_mullo_epi16(_mm256_shuffle_epi8(bytes, places), factors);
         _mm256_srl_epi16(words, _mm_cvtsi32_si128(16 - width as i32))
@@ -208,16 +211,16 @@ fn remainders(window: &UnitWindow, at: usize, width: usize, half: usize) -> __m2
     _mm256_add_epi8(_mm256_permute4x64_epi64::<0b11_01_10_00>(all), _mm256_set1_epi8(1))
 }
 
-/// Writes the first 32 bytes, or the second.
+/// Writes the first or second 32 bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn put(bytes: &mut LaneBytes, half: usize, values: __m256i) {
     let bytes: &mut [u8; 32] = bytes.0[32 * half..].first_chunk_mut().expect("32 bytes");
-    // SAFETY: the reference is to 32 bytes.
+    // SAFETY: the reference covers 32 bytes.
     unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), values) }
 }
 
-/// Spreads the bytes from byte `from` on over the 32 lanes that `mask` marks; the others are 0.
+/// Spreads the bytes starting at `from` over the 32 lanes that `mask` marks; other lanes are 0.
 #[inline]
 #[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
 fn spread(bytes: &LaneBytes, from: usize, mask: u32) -> __m256i {
@@ -225,7 +228,7 @@ fn spread(bytes: &LaneBytes, from: usize, mask: u32) -> __m256i {
         let before = (mask & ((1 << (8 * group)) - 1)).count_ones() as usize;
         let these: &[u8; 8] = bytes.0[(from + before) & 63..].first_chunk().expect("eight bytes");
         let lanes = &LANES[(mask >> (8 * group)) as usize & 255];
-        // SAFETY: each reference is to 8 bytes.
+        // SAFETY: each reference covers 8 bytes.
         unsafe {
             let lanes = _mm_loadl_epi64(std::ptr::from_ref(lanes).cast());
             _mm_shuffle_epi8(_mm_loadl_epi64(these.as_ptr().cast()), lanes)
@@ -236,11 +239,11 @@ fn spread(bytes: &LaneBytes, from: usize, mask: u32) -> __m256i {
     _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high)
 }
 
-/// Adds 1 to magnitudes and makes those negative that `negative` marks.
+/// Adds 1 to magnitudes, and negates those that `negative` marks.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn signed(magnitudes: __m256i, negative: u32) -> __m256i {
-    // Each lane gets the byte that has its bit.
+    // Each lane receives the byte that contains its bit.
     let bytes = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
     let bits = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
     let marked = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(negative as i32), bytes), bits);
@@ -249,14 +252,14 @@ fn signed(magnitudes: __m256i, negative: u32) -> __m256i {
     _mm256_sub_epi8(_mm256_xor_si256(magnitudes, sign), sign)
 }
 
-/// A block in coding order, of which a half may be missing.
+/// A block in coding order, whose second half may be missing.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn in_coding_order<const HALVES: usize>(halves: [__m256i; HALVES]) -> [__m256i; 2] {
     [halves[0], if HALVES == 2 { halves[1] } else { _mm256_setzero_si256() }]
 }
 
-/// The same in the order of places.
+/// The block in the order of places.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn in_places<const HALVES: usize>(halves: [__m256i; HALVES]) -> [__m256i; 2] {
@@ -268,7 +271,7 @@ fn in_places<const HALVES: usize>(halves: [__m256i; HALVES]) -> [__m256i; 2] {
         ];
         for (table, values) in QUARTERS[2 * half..].iter().zip(quarters) {
             for (placed, table) in placed.iter_mut().zip(table.as_chunks::<32>().0) {
-                // SAFETY: the reference is to 32 bytes.
+                // SAFETY: the reference covers 32 bytes.
                 let table = unsafe { _mm256_loadu_si256(table.as_ptr().cast()) };
                 *placed = _mm256_or_si256(*placed, _mm256_shuffle_epi8(values, table));
             }
@@ -277,7 +280,7 @@ fn in_places<const HALVES: usize>(halves: [__m256i; HALVES]) -> [__m256i; 2] {
     placed
 }
 
-/// Writes a block, with its DC coefficient, which is the first one.
+/// Writes a block with its DC coefficient, which comes first.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store(values: [__m256i; 2], dc: i16, block: &mut [i16; 64]) {
@@ -287,7 +290,7 @@ fn store(values: [__m256i; 2], dc: i16, block: &mut [i16; 64]) {
     });
     let all = [_mm256_insert_epi16::<0>(a[0], dc), a[1], b[0], b[1]];
     for (part, values) in block.as_chunks_mut::<16>().0.iter_mut().zip(all) {
-        // SAFETY: the reference is to 16 values of 2 bytes.
+        // SAFETY: the reference covers 16 values of 2 bytes.
         unsafe { _mm256_storeu_si256(part.as_mut_ptr().cast(), values) };
     }
 }

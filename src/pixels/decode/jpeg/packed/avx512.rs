@@ -1,5 +1,5 @@
-//! Expands the coefficients of a block at once, with AVX-512: its remainders become bytes by a shift of its own for
-//! each, and two expansions bring them to the places that the masks say.
+//! Expands all coefficients of a block at once with AVX-512. One shift per lane unpacks the remainders to bytes, and
+//! two expansions move them to the places that the masks mark.
 
 use std::arch::x86_64::*;
 
@@ -11,14 +11,14 @@ use super::region::{BlockTarget, OpenUnit, SamplePlace, UnitSink};
 use super::unit::{ESCAPE, load};
 use super::values::ReadCoded;
 
-/// For each width of remainders, the bytes that hold the eight that become one quadword.
+/// For each width of remainders, the indices of the bytes that contain the eight remainders of each quadword.
 static GATHER: [[u8; 64]; 8] = {
     let mut tables = [[0; 64]; 8];
     let mut width = 0;
     while width < 8 {
         let mut byte = 0;
         while byte < 64 {
-            // Indices beyond the 64 bytes are of remainders that no block has: there are at most 63.
+            // Indices beyond the 64 bytes belong to remainders that no block has, because a block has at most 63.
             tables[width][byte] = ((byte / 8) * width + byte % 8) as u8 & 63;
             byte += 1;
         }
@@ -27,7 +27,7 @@ static GATHER: [[u8; 64]; 8] = {
     tables
 };
 
-/// The coding order's index of the coefficient at each place.
+/// The index in coding order of the coefficient at each place.
 const ORDER_OF_BYTES: [u8; 64] = {
     let mut order = [0; 64];
     let mut place = 0;
@@ -38,7 +38,7 @@ const ORDER_OF_BYTES: [u8; 64] = {
     order
 };
 
-/// The same for coefficients that stay in coding order.
+/// The identity permutation, for coefficients that stay in coding order.
 const ORDER_OF_CODES: [u8; 64] = {
     let mut order = [0; 64];
     let mut k = 0;
@@ -49,17 +49,17 @@ const ORDER_OF_CODES: [u8; 64] = {
     order
 };
 
-/// Transforms blocks two by two, as many as a vector holds.
+/// Transforms blocks in pairs, because a vector holds two.
 pub(super) struct AllAtOnce {
-    /// The block that waits for another, where [`Self::place`] is its place. They are apart, because together they
-    /// would be moved byte by byte, and not in registers.
+    /// The block that waits for a second one; [`Self::place`] is its place if there is one. The fields are separate,
+    /// because a struct of both would be moved byte by byte instead of in registers.
     block: PlacedBlock,
     place: Option<SamplePlace>,
 }
 
 impl UnitSink for AllAtOnce {
     fn new() -> Self {
-        // SAFETY: whoever names this type has detected AVX-512.
+        // SAFETY: code that names this type has detected AVX-512.
         Self { block: [unsafe { _mm512_setzero_si512() }; 2], place: None }
     }
 
@@ -74,7 +74,7 @@ impl UnitSink for AllAtOnce {
         if unit.blocks.nonzero[number] == 0 {
             return target.write_dc(unit.blocks.dc[number], place);
         }
-        // SAFETY: whoever names this type has detected AVX-512 with VBMI and VBMI2.
+        // SAFETY: code that names this type has detected AVX-512 with VBMI and VBMI2.
         let block = unsafe { expand(unit, number, &IN_PLACES) };
         let Some(first) = self.place.take() else {
             (self.block, self.place) = (block, Some(place));
@@ -114,7 +114,7 @@ impl UnitSink for AllAtOnce {
     }
 }
 
-/// Transforms a block alone, whatever its coefficients are.
+/// Transforms a single block with any coefficients.
 #[cold]
 #[inline(never)]
 fn transform_alone(
@@ -123,18 +123,18 @@ fn transform_alone(
     place: SamplePlace,
 ) -> Result<(), OutOfRange> {
     let mut alone = IdctBlock::new();
-    // SAFETY: the caller's level has AVX-512.
+    // SAFETY: the caller's level guarantees AVX-512.
     unsafe { store(block, alone.0.first_chunk_mut().expect("64 values and more")) };
     let (quantisation, out, stride) = target.at(place);
     PortableIdct::block(&mut alone, quantisation, out, stride)
 }
 
-/// Writes a block that lies in registers to memory.
+/// Stores a block from registers to memory.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn store(halves: PlacedBlock, block: &mut [i16; 64]) {
     for (part, half) in block.as_chunks_mut::<32>().0.iter_mut().zip(halves) {
-        // SAFETY: the reference is to 32 values of 2 bytes.
+        // SAFETY: the reference covers 32 values of 2 bytes.
         unsafe { _mm512_storeu_si512(part.as_mut_ptr().cast(), half) };
     }
 }
@@ -142,12 +142,12 @@ fn store(halves: PlacedBlock, block: &mut [i16; 64]) {
 impl ReadCoded for AllAtOnce {
     #[inline(always)]
     fn read(unit: &mut OpenUnit, number: usize, block: &mut CodedBlock) {
-        // SAFETY: whoever names this type has detected AVX-512 with VBMI and VBMI2.
+        // SAFETY: code that names this type has detected AVX-512 with VBMI and VBMI2.
         unsafe { store(expand(unit, number, &IN_CODING_ORDER), block) };
     }
 }
 
-/// A permutation of a block's coefficients: the index in coding order of the one that goes to each place, and back.
+/// A permutation of a block's coefficients: the index in coding order of each place, and the inverse.
 struct BlockOrder {
     order: [u8; 64],
     places: [u8; 64],
@@ -159,25 +159,25 @@ static IN_PLACES: BlockOrder = BlockOrder { order: ORDER_OF_BYTES, places: *PLAC
 
 /// The coefficients of block `number` in this order.
 ///
-/// It takes the instructions of the function that it becomes a part of: a call for each block would cost a tenth of the
-/// decoding.
+/// Inlined, so that it is compiled with the target features of its caller: a call per block would cost a tenth of the
+/// decoding time.
 ///
 /// # Safety
-/// The processor has AVX-512 with VBMI and VBMI2.
+/// The processor must have AVX-512 with VBMI and VBMI2.
 #[inline(always)]
 unsafe fn expand(unit: &mut OpenUnit, number: usize, to: &'static BlockOrder) -> PlacedBlock {
-    // SAFETY: the caller says that the processor has the instructions.
+    // SAFETY: the caller guarantees that the processor has the instructions.
     unsafe {
         let blocks = unit.blocks;
         let (width, rest) = (usize::from(blocks.width[number] & 7), blocks.rest[number]);
         let (nonzero, negative, large) =
             (blocks.nonzero[number], blocks.negative[number], blocks.large[number]);
-        // Each reference is to 64 bytes.
+        // Each reference covers 64 bytes.
         let gather = _mm512_loadu_si512(GATHER[width].as_ptr().cast());
         let order = _mm512_loadu_si512(to.order.as_ptr().cast());
         let bytes: &[u8; 64] = load(unit.window, rest as usize / 8);
         let packed = _mm512_permutexvar_epi8(gather, _mm512_loadu_si512(bytes.as_ptr().cast()));
-        // Byte i of a quadword begins `i` widths after its first bit.
+        // The remainder for byte i of a quadword begins `i` widths after the first bit.
         let steps =
             0x0706_0504_0302_0100u64.wrapping_mul(width as u64) + u64::from(rest % 8) * 0x0101_0101_0101_0101;
         let shifted = _mm512_multishift_epi64_epi8(_mm512_set1_epi64(steps as i64), packed);
@@ -195,7 +195,7 @@ unsafe fn expand(unit: &mut OpenUnit, number: usize, to: &'static BlockOrder) ->
     }
 }
 
-/// Puts the coefficients that have escapes into a block: those of the large ones that `escaped` marks.
+/// Inserts the coefficients with escapes into a block. `escaped` marks them among the large coefficients.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 fn with_escapes(
@@ -207,7 +207,7 @@ fn with_escapes(
 ) -> PlacedBlock {
     let put = |k: usize, value| {
         let place = 1u64 << (to.places[k & 63] & 63);
-        // Through memory it would take longer: a register cannot be loaded from what was stored piece by piece.
+        // Going through memory would be slower: a register load cannot be forwarded from several smaller stores.
         low = _mm512_mask_set1_epi16(low, place as u32, value);
         high = _mm512_mask_set1_epi16(high, (place >> 32) as u32, value);
     };

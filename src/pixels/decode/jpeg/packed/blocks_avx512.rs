@@ -1,4 +1,4 @@
-//! Finds out all about a block's coefficients at once, with AVX-512, for units and for scans.
+//! Examines all coefficients of a block at once with AVX-512, to write units and scans.
 
 use std::arch::x86_64::*;
 
@@ -18,7 +18,7 @@ static SIZES: [u8; 128] = {
     sizes
 };
 
-/// As many ones as each size says.
+/// For each size, a byte with as many low bits set.
 static ONES: [u8; 64] = {
     let mut ones = [0; 64];
     let mut size = 0;
@@ -29,7 +29,7 @@ static ONES: [u8; 64] = {
     ones
 };
 
-/// The numbers of a block's coefficients.
+/// The indices of a block's coefficients.
 static NUMBERS: [u8; 64] = {
     let mut numbers = [0; 64];
     let mut k = 0;
@@ -40,36 +40,34 @@ static NUMBERS: [u8; 64] = {
     numbers
 };
 
-/// The largest magnitude whose symbol is found beside others: those beyond it do not fit into a byte with a sign.
+/// The largest magnitude that the vector path handles; larger ones do not fit in a signed byte.
 const MOST: i8 = 126;
 
-/// The longest run of zeros before a coefficient whose symbol is found beside others: a longer one takes symbols of its
-/// own.
+/// The longest run of zeros before a coefficient that the vector path handles; a longer one takes additional symbols.
 const LONGEST: i8 = 15;
 
-/// What is known of a block's AC coefficients that are not zero, side by side.
+/// The nonzero AC coefficients of a block, ready to encode.
 struct Prepared {
-    /// How many there are.
     count: usize,
-    /// Which of them have larger magnitudes or longer runs than are prepared.
+    /// The mask of coefficients whose magnitudes or runs the vector path does not handle.
     apart: u64,
-    /// Which coefficients they are.
+    /// The index of each coefficient in the block.
     places: [u8; 64],
-    /// The symbol of each. Behind them are zeros, of which the first ends the block.
+    /// The symbol of each coefficient, then zeros; the first zero ends the block.
     symbols: [u8; 64],
-    /// The bits of their values that follow the symbols.
+    /// The value bits of each coefficient, which follow its symbol.
     values: [u8; 64],
 }
 
-/// Codes the coefficients of a block of which symbols and values are found at once, two by two.
+/// Finds the symbols and values of a block at once, and writes them in pairs.
 pub(super) struct CodeInPairs;
 
 impl CodeBlock for CodeInPairs {
     #[inline(always)]
     fn ac(block: &CodedBlock, codes: &AcCodes, cursor: &mut BitCursor, room: &mut [u8], missing: &mut bool) {
-        // SAFETY: whoever names this type has detected AVX-512 with VBMI and VBMI2.
+        // SAFETY: code that names this type has detected AVX-512 with VBMI and VBMI2.
         let Prepared { count, mut apart, places, symbols, values } = unsafe { prepare(block) };
-        // A block whose last coefficient is not zero needs no end.
+        // A block whose last coefficient is nonzero has no end symbol.
         let all = (count + usize::from(block[63] == 0)).min(64);
         let ((symbols, odd_symbol), (values, odd_value)) =
             (symbols[..all].as_chunks::<2>(), values[..all].as_chunks::<2>());
@@ -94,7 +92,7 @@ impl CodeBlock for CodeInPairs {
     }
 }
 
-/// Codes the coefficient of this number, with the zeros before it, or the end of the block.
+/// Encodes the coefficient `number` with the zeros before it, or the end of the block.
 #[inline]
 fn put_apart(
     block: &CodedBlock,
@@ -116,7 +114,7 @@ fn put_apart(
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2,popcnt,bmi2")]
 fn prepare(block: &CodedBlock) -> Prepared {
     let [low, high] = halves(block);
-    // SAFETY: the tables have as many bytes.
+    // SAFETY: the tables have as many bytes as are loaded.
     let (numbers, ones, sizes) = unsafe {
         let sizes = |at| _mm512_loadu_si512(SIZES.as_ptr().add(at).cast());
         let numbers = _mm512_loadu_si512(NUMBERS.as_ptr().cast());
@@ -139,7 +137,7 @@ fn prepare(block: &CodedBlock) -> Prepared {
     let apart =
         _mm512_cmpgt_epu8_mask(magnitudes, _mm512_set1_epi8(MOST)) | _mm512_cmpgt_epu8_mask(runs, longest);
     let size = _mm512_permutex2var_epi8(sizes[0], magnitudes, sizes[1]);
-    // A negative value has the bits of the one below it (ITU T.81, F.1.2.1).
+    // A negative value has the bits of the value minus one (ITU T.81, F.1.2.1).
     let below = _mm512_mask_sub_epi8(coefficients, _mm512_movepi8_mask(coefficients), coefficients, one);
     let bits = _mm512_and_si512(below, _mm512_permutexvar_epi8(size, ones));
     let symbols = _mm512_or_si512(_mm512_slli_epi16::<4>(_mm512_and_si512(runs, longest)), size);
@@ -159,25 +157,25 @@ fn prepare(block: &CodedBlock) -> Prepared {
     }
 }
 
-/// The masks of a block, of which all values are compared at once.
+/// Computes the masks of a block from all its values at once.
 pub(super) struct WideMasks;
 
 impl MaskWork for WideMasks {
     #[inline(always)]
     fn masks(block: &CodedBlock) -> BlockMasks {
-        // SAFETY: whoever names this type has detected AVX-512.
+        // SAFETY: code that names this type has detected AVX-512.
         unsafe { masks(block) }
     }
 
     #[inline(always)]
     fn compress(bits: u64, mask: u64) -> u64 {
-        // SAFETY: whoever names this type has detected BMI2.
+        // SAFETY: code that names this type has detected BMI2.
         unsafe { _pext_u64(bits, mask) }
     }
 
     #[inline(always)]
     fn remainders(block: &CodedBlock, large: u64, rests: &mut [u16; 64]) -> Remainders {
-        // SAFETY: whoever names this type has detected AVX-512 with VBMI2.
+        // SAFETY: code that names this type has detected AVX-512 with VBMI2.
         unsafe { remainders(block, large, rests) }
     }
 }
@@ -190,7 +188,7 @@ fn halves(block: &CodedBlock) -> [__m512i; 2] {
     [0, 32].map(|at| unsafe { _mm512_loadu_si512(block.as_ptr().add(at).cast()) })
 }
 
-/// The masks of both halves as one.
+/// Joins the masks of both halves.
 #[inline(always)]
 fn joined([low, high]: [__mmask32; 2]) -> u64 {
     u64::from(low) | u64::from(high) << 32
@@ -219,7 +217,7 @@ fn remainders(block: &CodedBlock, large: u64, rests: &mut [u16; 64]) -> Remainde
     let high = _mm512_maskz_abs_epi16(masks[1], high);
     let two = _mm512_set1_epi16(2);
     let first = masks[0].count_ones() as usize;
-    // SAFETY: 64 values have room for both, because at most 32 lie before the second.
+    // SAFETY: 64 values have space for both stores, because at most 32 precede the second.
     unsafe {
         let rests = rests.as_mut_ptr();
         let packed = |mask, half| _mm512_maskz_compress_epi16(mask, _mm512_sub_epi16(half, two));
@@ -229,13 +227,13 @@ fn remainders(block: &CodedBlock, large: u64, rests: &mut [u16; 64]) -> Remainde
     let both = _mm512_max_epu16(low, high);
     let both = _mm256_max_epu16(_mm512_castsi512_si256(both), _mm512_extracti64x4_epi64::<1>(both));
     let both = _mm_max_epu16(_mm256_castsi256_si128(both), _mm256_extracti128_si256::<1>(both));
-    // There is an instruction for the least of eight.
+    // x86 has an instruction for the minimum of eight words, so invert.
     let least = _mm_minpos_epu16(_mm_xor_si128(both, _mm_set1_epi16(-1)));
     let most = (!_mm_cvtsi128_si32(least) as u16).max(2);
     let mut escapes = [0; 8];
     escapes[0] = large.count_ones() as u8;
     for (width, escapes) in escapes.iter_mut().enumerate().skip(1) {
-        // No remainder needs an escape from here on.
+        // From this width on no remainder needs an escape.
         if most <= 1 << width {
             break;
         }

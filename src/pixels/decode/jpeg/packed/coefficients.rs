@@ -1,4 +1,4 @@
-//! All quantised coefficients of an image, as a JPEG's scans code them and packed units hold them.
+//! All quantised coefficients of an image, read from a JPEG's scans or from packed units.
 
 use super::super::bits::{BitReader, Entropy};
 use super::super::blocks::CodingOrder;
@@ -17,24 +17,24 @@ use base::simd::Level;
 /// The coefficients of a block in coding order.
 pub(super) type CodedBlock = [i16; 64];
 
-/// The most blocks of an image that is packed, 44 megapixels with chroma of half the size: packing and restoring hold
-/// all of them in memory.
+/// The most blocks of an image that is packed: 44 megapixels with chroma at half the width and height. Packing and
+/// restoring hold all blocks in memory.
 pub(super) const MOST_BLOCKS: usize = 1 << 20;
 
-/// Memory beyond this many blocks is given back after the image.
+/// Memory beyond this many blocks is freed after the image.
 const MOST_KEPT: usize = (16 << 20) / size_of::<CodedBlock>();
 
-/// The coefficients of an image, in memory that is used again for the next one.
+/// The coefficients of an image, in memory that is reused for the next one.
 #[derive(Debug, Default)]
 pub(super) struct ImageBlocks {
     pub(super) components: Vec<ComponentBlocks>,
 }
 
-/// The coefficients of a component, with the blocks that only fill MCUs.
+/// The coefficients of a component, including blocks that only fill up MCUs.
 #[derive(Debug)]
 pub(super) struct ComponentBlocks {
     pub(super) grid: BlockGrid,
-    /// Row after row of blocks.
+    /// The blocks, row by row.
     pub(super) blocks: Vec<CodedBlock>,
 }
 
@@ -44,14 +44,14 @@ impl ComponentBlocks {
         &self.blocks[y * self.grid.columns..][..self.grid.columns]
     }
 
-    /// A row of blocks that is to be written.
+    /// A row of blocks, to write to.
     pub(super) fn row_mut(&mut self, y: usize) -> &mut [CodedBlock] {
         &mut self.blocks[y * self.grid.columns..][..self.grid.columns]
     }
 }
 
 impl ImageBlocks {
-    /// Makes room for the blocks of a frame, which have any values. Returns the number of rows of MCUs.
+    /// Allocates the blocks of a frame, with arbitrary contents. Returns the number of rows of MCUs.
     pub(super) fn shape(&mut self, frame: &Frame) -> usize {
         let (grids, rows) = grids(frame);
         let mut old = std::mem::take(&mut self.components).into_iter();
@@ -67,10 +67,10 @@ impl ImageBlocks {
         rows
     }
 
-    /// Whether all blocks can be transformed with these quantisation tables, which are those of `frame`.
+    /// Whether all blocks can be transformed with `tables`, the quantisation tables of `frame`.
     pub(super) fn are_allowed(&self, frame: &Frame, tables: &[[u16; 64]], level: Level) -> bool {
         match level {
-            // SAFETY: the level says that the processor has these instructions.
+            // SAFETY: the level guarantees that the processor has these instructions.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 | Level::Avx512 => unsafe { self.are_allowed_avx2(frame, tables) },
             _ => self.are_allowed_with(frame, tables),
@@ -85,7 +85,7 @@ impl ImageBlocks {
 
     #[inline(always)]
     fn are_allowed_with(&self, frame: &Frame, tables: &[[u16; 64]]) -> bool {
-        // A loop, because what an iterator calls is not compiled for the instructions of its caller.
+        // A loop, because closures passed to iterators are not compiled with the target features of this function.
         for (component, part) in self.components.iter().zip(&frame.components) {
             let quantisation = Quantisation::new(&tables[part.table]);
             let table = &tables[part.table].map(|step| step.min(i16::MAX as u16) as i16);
@@ -99,13 +99,13 @@ impl ImageBlocks {
     }
 }
 
-/// The number of blocks of a frame, with those that only fill MCUs.
+/// The number of blocks of a frame, including those that only fill up MCUs.
 pub(super) fn block_count(frame: &Frame) -> usize {
     let (grids, rows) = grids(frame);
     grids.iter().map(|grid| grid.columns * grid.rows * rows).sum()
 }
 
-/// Reads all coefficients of the file that `header` begins. Its only fault may be one that `restore` would show.
+/// Reads all coefficients of the file with this `header`. Some faults go undetected; restoring the file reveals them.
 pub(super) fn read(
     jpeg: &mut Jpeg,
     bytes: &[u8],
@@ -170,7 +170,7 @@ fn read_scan(
         interval: header.tables.restart_interval,
     };
     let done = match level {
-        // SAFETY: the level says that the processor has these instructions.
+        // SAFETY: the level guarantees that the processor has these instructions.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::Avx512 => unsafe { read_avx2(&scan, out) },
         _ => read_with(&scan, out),
@@ -192,7 +192,7 @@ fn read_avx2(scan: &WholeScan, out: &mut ImageBlocks) -> Option<()> {
     read_with(scan, out)
 }
 
-/// Reads all blocks; `None` where they are damaged.
+/// Reads all blocks. Returns `None` if the data is damaged.
 #[inline(always)]
 fn read_with(scan: &WholeScan, out: &mut ImageBlocks) -> Option<()> {
     let mut block = IdctBlock::new();
@@ -235,7 +235,7 @@ pub(super) fn read_packed(
     out: &mut ImageBlocks,
 ) -> Result<(), DecodeError> {
     match level {
-        // SAFETY: the level says that the processor has these instructions.
+        // SAFETY: the level guarantees that the processor has these instructions.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { read_packed_avx512(packed, head, out) },
         // SAFETY: as above.

@@ -1,4 +1,4 @@
-//! The head of a packed image: what the image is, how to dequantise it, and where its rows of MCUs are.
+//! The head of a packed image: image properties, quantisation tables, and the positions of the rows of MCUs.
 
 use std::ops::Range;
 
@@ -22,46 +22,46 @@ const ROW: usize = 8;
 const PADDED_WITH_ZEROS: u8 = 1;
 const RUNS_ALONE: u8 = 2;
 
-/// The most bytes of rows, so that all offsets have 32 bits.
+/// The largest size of all rows, so that offsets have 32 bits.
 const MOST: usize = u32::MAX as usize;
 
-/// What the head says.
+/// The contents of the head.
 #[derive(Debug, Clone)]
 pub(super) struct PackedHead {
     pub(super) frame: Frame,
     pub(super) color_space: JpegColorSpace,
-    /// The quantisation tables, in coding order; components name them by their index here.
+    /// The quantisation tables, in coding order; components refer to them by index.
     pub(super) tables: Vec<[u16; 64]>,
     pub(super) original: OriginalFile,
-    /// The rows of MCUs, one after another.
+    /// The rows of MCUs, in order.
     pub(super) rows: Vec<PackedRow>,
-    /// The bytes of the head itself; the rows follow.
+    /// The length of the head in bytes; the rows follow.
     pub(super) length: usize,
 }
 
 /// The file that an image was packed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OriginalFile {
-    /// The number of its bytes.
+    /// The length in bytes.
     pub(super) length: u32,
-    /// The CRC-32C of its bytes.
+    /// The CRC-32C of the file.
     pub(super) crc: u32,
     /// The number of its bytes that are not entropy-coded.
     pub(super) plain: u32,
     pub(super) choices: Choices,
 }
 
-/// What encoders are free to choose beside what a file's headers say.
+/// An encoder's choices that the headers of a file do not state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Choices {
-    /// Whether entropy-coded segments end with zeros, where most have ones.
+    /// Whether entropy-coded segments are padded with zeros instead of the usual ones.
     pub(super) padded_with_zeros: bool,
-    /// Whether progressive scans end each block by itself, where most join runs of blocks that end.
+    /// Whether progressive scans end each block separately, instead of the usual joined runs of ended blocks.
     pub(super) runs_alone: bool,
 }
 
 impl Choices {
-    /// What to try, the likeliest first.
+    /// All combinations, in the order in which they are tried: the most likely first.
     pub(super) const ALL: [Self; 4] = [
         Self { padded_with_zeros: false, runs_alone: false },
         Self { padded_with_zeros: true, runs_alone: false },
@@ -82,34 +82,34 @@ impl Choices {
 /// A row of MCUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PackedRow {
-    /// Where it ends, counted from the first byte of the first row.
+    /// The end of the row, counted from the first byte of the first row.
     pub(super) end: u32,
     /// The CRC-32C of its bytes.
     pub(super) crc: u32,
 }
 
-/// How the blocks of a component lie in rows of MCUs.
+/// The layout of a component's blocks in rows of MCUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockGrid {
-    /// The columns of blocks, with those that only fill MCUs.
+    /// The columns of blocks, including those that only fill up MCUs.
     pub(super) columns: usize,
     /// The rows of blocks in a row of MCUs.
     pub(super) rows: usize,
 }
 
 impl BlockGrid {
-    /// The units in a row of blocks.
+    /// The number of units in a row of blocks.
     pub(super) fn units(&self) -> usize {
         self.columns.div_ceil(UNIT)
     }
 
-    /// The number of blocks of a unit in a row of blocks; the last one may have fewer than the others.
+    /// The number of blocks in a unit of a row of blocks; the last unit may have fewer than the others.
     pub(super) fn blocks(&self, unit: usize) -> usize {
         (self.columns - unit * UNIT).min(UNIT)
     }
 }
 
-/// The grids of a frame's components, and the number of its rows of MCUs.
+/// The block grids of a frame's components, and the number of its rows of MCUs.
 pub(super) fn grids(frame: &Frame) -> (Vec<BlockGrid>, usize) {
     let most = |factor: fn(&FrameComponent) -> u32| frame.components.iter().map(factor).max().unwrap_or(1);
     let (columns, rows) =
@@ -119,7 +119,7 @@ pub(super) fn grids(frame: &Frame) -> (Vec<BlockGrid>, usize) {
     (frame.components.iter().map(grid).collect(), rows as usize)
 }
 
-/// The number that stands for the meaning of the components.
+/// The number that encodes the colour space.
 pub(super) fn color_number(color_space: JpegColorSpace) -> u8 {
     match color_space {
         JpegColorSpace::Gray => 0,
@@ -128,7 +128,7 @@ pub(super) fn color_number(color_space: JpegColorSpace) -> u8 {
     }
 }
 
-/// What a number says so many components mean; `None` for what is not packed.
+/// The colour space that a number encodes for this many components; `None` if it is not packed.
 pub(super) fn color_of(number: u8, components: usize) -> Option<JpegColorSpace> {
     match (number, components) {
         (0, 1) => Some(JpegColorSpace::Gray),
@@ -138,8 +138,8 @@ pub(super) fn color_of(number: u8, components: usize) -> Option<JpegColorSpace> 
     }
 }
 
-/// The frame of a file as the head has it: with the index of each component's quantisation table among `tables`. The
-/// only component of a frame has one block an MCU, whatever its factors say.
+/// The frame of a file as the head stores it: each component has the index of its quantisation table in `tables`. The
+/// only component of a frame has one block per MCU, regardless of its sampling factors.
 pub(super) fn frame_of(header: &ScanHeader) -> Result<(Frame, Vec<[u16; 64]>), DecodeError> {
     let mut frame = Frame { marker: 0xC0, ..header.frame.clone() };
     let mut tables: Vec<[u16; 64]> = Vec::new();
@@ -157,8 +157,8 @@ pub(super) fn frame_of(header: &ScanHeader) -> Result<(Frame, Vec<[u16; 64]>), D
     Ok((frame, tables))
 }
 
-/// The frame of a packed image of this size, with components of these (h, v, index of the quantisation table); `None`
-/// for numbers that no image has.
+/// The frame of a packed image of this size, with components of (h, v, index of the quantisation table). `None` for
+/// invalid numbers.
 pub(super) fn packed_frame(
     (width, height): (u32, u32),
     components: impl Iterator<Item = [u8; 3]>,
@@ -176,7 +176,7 @@ pub(super) fn packed_frame(
 }
 
 impl PackedHead {
-    /// The bytes of a head of so many components, tables and rows.
+    /// The length of a head with these numbers of components, tables and rows.
     pub(super) fn length_of(components: usize, tables: usize, rows: usize) -> usize {
         FIXED + components * COMPONENT + tables * TABLE + rows * ROW + 4
     }
@@ -209,19 +209,19 @@ impl PackedHead {
         out.extend(crc.to_le_bytes());
     }
 
-    /// Writes the head over the one that `packed` begins with, which is as long.
+    /// Overwrites the head at the start of `packed`, which must have the same length.
     pub(super) fn overwrite(&self, packed: &mut [u8]) {
         let mut head = Vec::new();
         self.write(&mut head);
         packed[..head.len()].copy_from_slice(&head);
     }
 
-    /// Reads the head of a packed image and checks it, nothing of which is trusted.
+    /// Reads the head of a packed image and validates all of it.
     pub(super) fn read(packed: &[u8]) -> Result<Self, DecodeError> {
         Self::read_start(packed, packed.len())
     }
 
-    /// Reads the head of a packed image of `bytes` bytes, like [`PackedHead::read`], from those that it begins with.
+    /// Reads the head like [`PackedHead::read`], from the first bytes of a packed image of `bytes` bytes.
     pub(super) fn read_start(packed: &[u8], bytes: usize) -> Result<Self, DecodeError> {
         let fixed: &[u8; FIXED] = packed.first_chunk().ok_or_else(|| corrupt("its head is cut short"))?;
         if fixed[..8] != *SIGNATURE {
@@ -271,8 +271,8 @@ impl PackedHead {
         Ok(head)
     }
 
-    /// Checks that the rows are those of the frame and lie in `bytes` bytes. A row holds at least what its units say of
-    /// blocks that are all zero, so that a head cannot make us allocate much more than so many bytes.
+    /// Checks that the rows match the frame and fit in `bytes` bytes. A row must have at least the bytes of units whose
+    /// blocks are all zero, so that a head cannot cause allocations much larger than `bytes`.
     fn check(&self, bytes: usize) -> Result<(), DecodeError> {
         let (grids, rows) = grids(&self.frame);
         let least = |grid: &BlockGrid| {
@@ -298,19 +298,19 @@ impl PackedHead {
         Ok(())
     }
 
-    /// Whether a step of quantisation of a component is 0, which none may be (ITU T.81, B.2.4.1): nobody says how large
-    /// a coefficient is that it multiplies.
+    /// Whether a component's quantisation table contains the step 0, which is invalid (ITU T.81, B.2.4.1): it leaves
+    /// the size of coefficients unbounded.
     pub(super) fn has_zero_step(&self) -> bool {
         self.frame.components.iter().any(|part| self.tables[part.table].contains(&0))
     }
 
-    /// The place of a row of MCUs in the packed image.
+    /// The range of a row of MCUs in the packed image.
     pub(super) fn row(&self, row: usize) -> Range<usize> {
         let start = row.checked_sub(1).map_or(0, |before| self.rows[before].end);
         self.length + start as usize..self.length + self.rows[row].end as usize
     }
 
-    /// The bytes of `packed` that were not entropy-coded in the original file.
+    /// The bytes of the original file that were not entropy-coded.
     pub(super) fn plain<'a>(&self, packed: &'a [u8]) -> &'a [u8] {
         &packed[packed.len() - self.original.plain as usize..]
     }
@@ -321,7 +321,7 @@ impl PackedHead {
     }
 }
 
-/// The end of the rows as the head has it, or `None` if they are too long.
+/// The end of the rows as the head stores it; `None` if it is too large.
 pub(super) fn row_end(bytes: usize) -> Option<u32> {
     (bytes < MOST).then_some(bytes as u32)
 }

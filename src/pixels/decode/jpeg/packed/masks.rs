@@ -1,4 +1,4 @@
-//! What a packed block says first: which of its coefficients are not zero, which are negative, which are large.
+//! The bit masks of a packed block, which precede its values: nonzero, negative and large coefficients.
 
 use super::coefficients::CodedBlock;
 
@@ -7,30 +7,30 @@ use super::coefficients::CodedBlock;
 pub(super) struct BlockMasks {
     pub(super) nonzero: u64,
     pub(super) negative: u64,
-    /// Those whose magnitude is more than 1.
+    /// Coefficients of magnitude greater than 1.
     pub(super) large: u64,
 }
 
-/// What the large coefficients of a block need.
+/// Statistics of the remainders (magnitude minus 2) of a block's large coefficients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Remainders {
-    /// The largest magnitude of all, 2 if there is none.
+    /// The largest magnitude; 2 if there are no large coefficients.
     pub(super) most: u16,
-    /// How many remainders need an escape, for each width: those of as many ones as it has bits, or more.
+    /// For each width w in bits, the number of remainders that need an escape: those of at least 2^w - 1.
     pub(super) escapes: [u8; 8],
 }
 
-/// How to find masks and compress them, for one instruction set.
+/// Mask operations for one instruction set.
 pub(super) trait MaskWork {
     fn masks(block: &CodedBlock) -> BlockMasks;
 
-    /// The bits of `bits` that `mask` marks, side by side from the lowest on.
+    /// The bits of `bits` that `mask` marks, moved together to the lowest positions.
     fn compress(bits: u64, mask: u64) -> u64;
 
-    /// Writes what the magnitudes of the `large` coefficients are more than 2 to the front of `rests`.
+    /// Writes the remainders of the `large` coefficients to the front of `rests`.
     #[inline(always)]
     fn remainders(block: &CodedBlock, large: u64, rests: &mut [u16; 64]) -> Remainders {
-        // How many remainders, with one added, have one bit, two bits and so on, up to eight and more: a byte each.
+        // Eight counters of one byte: the numbers of remainders that, plus one, have 1, 2, ... 7, or at least 8 bits.
         let mut lengths = 0u64;
         let (mut left, mut count) = (large, 0);
         let mut most = 2;
@@ -51,7 +51,7 @@ pub(super) trait MaskWork {
     }
 }
 
-/// In plain Rust.
+/// Plain Rust.
 pub(super) struct PlainMasks;
 
 impl MaskWork for PlainMasks {
@@ -76,7 +76,7 @@ impl MaskWork for PlainMasks {
     }
 }
 
-/// With AVX2 and BMI2, which the processor must have.
+/// AVX2 and BMI2, which the processor must have.
 #[cfg(target_arch = "x86_64")]
 pub(super) struct VectorMasks;
 
@@ -84,13 +84,13 @@ pub(super) struct VectorMasks;
 impl MaskWork for VectorMasks {
     #[inline(always)]
     fn masks(block: &CodedBlock) -> BlockMasks {
-        // SAFETY: whoever names this type has detected AVX2.
+        // SAFETY: code that names this type has detected AVX2.
         unsafe { vector_masks(block) }
     }
 
     #[inline(always)]
     fn compress(bits: u64, mask: u64) -> u64 {
-        // SAFETY: whoever names this type has detected BMI2.
+        // SAFETY: code that names this type has detected BMI2.
         unsafe { std::arch::x86_64::_pext_u64(bits, mask) }
     }
 }
@@ -104,16 +104,16 @@ fn vector_masks(block: &CodedBlock) -> BlockMasks {
     for half in 0..2 {
         let load = |at: usize| {
             let values: &[i16; 16] = block[32 * half + at..].first_chunk().expect("64 values");
-            // SAFETY: 16 values of 2 bytes lie behind the reference.
+            // SAFETY: the reference covers 16 values of 2 bytes.
             unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
         };
-        // Packing keeps zeros, signs and whether a magnitude is more than 1.
+        // Saturating packs preserve zeros, signs, and whether a magnitude is greater than 1.
         let packed = _mm256_packs_epi16(load(0), load(16));
         let bytes = _mm256_permute4x64_epi64::<0b11_01_10_00>(packed);
         let bits = |of: __m256i| u64::from(_mm256_movemask_epi8(of) as u32) << (32 * half);
         masks.nonzero |= !bits(_mm256_cmpeq_epi8(bytes, _mm256_setzero_si256())) & 0xFFFF_FFFF << (32 * half);
         masks.negative |= bits(bytes);
-        // The magnitude of -128 has its highest bit set, but as a number without a sign it is more than 1, too.
+        // |-128| has its highest bit set; as an unsigned number it is greater than 1, too.
         let magnitudes = _mm256_min_epu8(_mm256_abs_epi8(bytes), _mm256_set1_epi8(2));
         masks.large |= bits(_mm256_cmpeq_epi8(magnitudes, _mm256_set1_epi8(2)));
     }

@@ -1,11 +1,11 @@
-//! JPEGs without their entropy coder: the same quantised coefficients in a form that vector units expand directly, from
-//! which the file can be restored byte for byte. `docs/packed-image.md` specifies the form.
+//! Packed JPEGs: the quantised coefficients without the entropy coder, in a format that vector units expand directly.
+//! The file can be restored from it byte for byte. `docs/packed-image.md` specifies the format.
 //!
-//! A packed image is a head (`head.rs`), the rows of MCUs one after another, each with a checksum in the head and made
-//! of units of sixteen blocks (`unit.rs`), and what of the file is not entropy-coded. `write.rs` makes units of
-//! coefficients, `region.rs` makes samples of them, and `restore.rs` the file; `pack.rs` packs files and checks what is
-//! restored. `plan.rs` says what a GPU must know for the samples, and `outline.rs` which bytes a region needs, before
-//! any of them is read.
+//! A packed image consists of a head (`head.rs`), the rows of MCUs, and the bytes of the file that are not
+//! entropy-coded. The head has a checksum of each row; a row consists of units of sixteen blocks (`unit.rs`).
+//! `write.rs` makes units from coefficients, `region.rs` makes samples from them, and `restore.rs` restores the file.
+//! `pack.rs` packs files and verifies that they restore. `plan.rs` plans the decoding on a GPU. `outline.rs` finds the
+//! bytes that a region needs before any of them is read.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -43,7 +43,7 @@ use base::error::DecodeError;
 use base::parts::ByteParts;
 use base::simd::Level;
 
-/// What a packed image begins with; the last byte is the version of the form.
+/// The first bytes of a packed image; the last one is the version of the format.
 const SIGNATURE: &[u8; 8] = b"\x8AFLPACK\x01";
 
 /// Whether bytes are a packed image, by their signature.
@@ -51,7 +51,7 @@ pub(in crate::decode) fn is_packed(bytes: &[u8]) -> bool {
     bytes.starts_with(SIGNATURE)
 }
 
-/// The number of bytes of the file that a packed image was made of.
+/// The length in bytes of the original file of a packed image.
 ///
 /// # Errors
 /// [`DecodeError::Corrupt`] for a damaged head.
@@ -59,7 +59,7 @@ pub(in crate::decode) fn original_length(packed: &[u8]) -> Result<u32, DecodeErr
     PackedHead::read(packed).map(|head| head.original.length)
 }
 
-/// Makes the error of a packed image.
+/// Makes an error for a packed image.
 fn corrupt(what: &str) -> DecodeError {
     DecodeError::Corrupt(format!("packed image: {what}"))
 }
@@ -68,14 +68,14 @@ fn corrupt_row(row: usize) -> DecodeError {
     corrupt(&format!("its row {row} of MCUs is damaged"))
 }
 
-/// The columns and rows of a packed image.
+/// The width and height of a packed image.
 pub(in crate::decode) fn size(packed: &[u8]) -> Result<(u32, u32), DecodeError> {
     let frame = PackedHead::read(packed)?.frame;
     Ok((frame.width, frame.height))
 }
 
-/// Decodes the region of a packed image that `choose` picks into `out`. Where only these `parts` of it were read, no
-/// other byte is looked at.
+/// Decodes the region of a packed image that `choose` picks into `out`. If `parts` are given, only these bytes were
+/// read, and no others are used.
 pub(in crate::decode) fn decode(
     packed: &[u8],
     parts: Option<ByteParts>,
@@ -83,7 +83,8 @@ pub(in crate::decode) fn decode(
     choose: Choose<'_>,
     out: &mut Planes,
 ) -> Result<Decoded, DecodeError> {
-    // What was not read is cut off in front of each step, or else refused: decoders load more bytes than they use.
+    // Bytes that were not read are cut off before each step, or the image is refused: decoders load more bytes than
+    // they use.
     let until = |end: u32| packed.get(..end as usize).unwrap_or(packed);
     let start = parts.map_or(packed, |parts| until(parts.head));
     let head = PackedHead::read_start(start, packed.len())?;

@@ -1,5 +1,6 @@
-//! What an index keeps of a packed image, so that it is known before a read which of its bytes a region needs: its
-//! size, its sampling, and about where its rows of MCUs end. `docs/packed.md` specifies it byte by byte.
+//! The header summary (outline) of a packed image that an index stores: its size, its sampling, and the approximate
+//! ends of its rows of MCUs. With it a reader finds the bytes that a region needs before it reads any. `docs/packed.md`
+//! specifies it byte by byte.
 
 use super::super::RegionLayout;
 use super::super::markers::Frame;
@@ -10,30 +11,30 @@ use base::crc::checksum;
 use base::error::DecodeError;
 use base::parts::{ByteParts, RawOutline};
 
-/// The number of ends of rows that an outline has. A photograph of 500 × 375 pixels has as many rows of MCUs.
+/// The number of row ends in an outline. A photograph of 500 × 375 pixels has as many rows of MCUs.
 const ENDS: usize = 24;
-/// The bytes before the ends.
+/// The number of bytes before the ends.
 const FIXED: usize = PackedOutline::BYTES - ENDS;
-/// The bytes behind the head are divided into so many sections, which are equally long but for the last. An end is the
-/// number of its section.
+/// The bytes after the head are divided into this many sections of equal length, except the last. A row end is stored
+/// as the index of its section.
 const SECTIONS: u32 = 256;
 
-/// What is known of a packed image without reading it.
+/// The header summary of a packed image, known without reading the image.
 #[derive(Debug, Clone)]
 pub struct PackedOutline {
     frame: Frame,
     color_space: JpegColorSpace,
-    /// The bytes of the head.
+    /// The length of the head in bytes.
     head: u32,
-    /// The section in which each end lies.
+    /// The section that contains each row end.
     ends: [u8; ENDS],
 }
 
 impl PackedOutline {
-    /// The bytes that an index keeps of an image.
+    /// The number of bytes of an outline in an index.
     pub const BYTES: usize = size_of::<RawOutline>();
 
-    /// The outline of a packed image, as an index keeps it.
+    /// The outline of a packed image, as an index stores it.
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] for a damaged head.
@@ -41,7 +42,7 @@ impl PackedOutline {
         Ok(Self::of_head(&PackedHead::read(packed)?, packed.len()))
     }
 
-    /// The outline of a packed image of so many bytes, which begins with this head.
+    /// The outline of a packed image of `length` bytes with this head.
     fn of_head(head: &PackedHead, length: usize) -> RawOutline {
         let mut bytes = RawOutline::default();
         bytes[..2].copy_from_slice(&(head.frame.width as u16).to_le_bytes());
@@ -59,9 +60,9 @@ impl PackedOutline {
         bytes
     }
 
-    /// Whether these parts of the bytes of a packed image are what was written: the head and the rows of MCUs among
-    /// them have their checksums, and the image has this outline, so that the parts hold all rows that they were chosen
-    /// for. The other bytes may be anything, and are not looked at.
+    /// Whether the `parts` of a packed image are intact. The checksums of the head and of all rows of MCUs inside the
+    /// parts must match. The image must have this outline, so that the parts contain all rows for which they were
+    /// chosen. Other bytes may have any value and are not used.
     pub fn is_of_parts(outline: &RawOutline, packed: &[u8], parts: ByteParts) -> bool {
         let start = packed.get(..parts.head as usize).unwrap_or(packed);
         let Ok(head) = PackedHead::read_start(start, packed.len()) else { return false };
@@ -73,7 +74,7 @@ impl PackedOutline {
         Self::of_head(&head, packed.len()) == *outline && (0..head.rows.len()).all(is_intact)
     }
 
-    /// Reads what an index keeps, which is not trusted; `None` where nothing is known, or what is there is none.
+    /// Reads and validates an outline from an index. Returns `None` if it is empty or invalid.
     pub fn read(bytes: &RawOutline) -> Option<Self> {
         let half = |at: usize| u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
         let (width, height, tables) = (half(0), half(2), usize::from(bytes[4] & 15));
@@ -89,20 +90,20 @@ impl PackedOutline {
         Some(Self { frame, color_space, head, ends })
     }
 
-    /// The columns and rows of the image.
+    /// The width and height of the image.
     pub fn size(&self) -> (u32, u32) {
         (self.frame.width, self.frame.height)
     }
 
     /// The parts that decoding `region` reads of the packed image, which has `length` bytes: its head, and the rows of
-    /// MCUs that hold wanted blocks, rounded outwards. `None` where the outline is of another image.
+    /// MCUs with wanted blocks, rounded outwards. Returns `None` if the outline is of another image.
     pub fn parts(&self, region: Region, length: u32) -> Option<ByteParts> {
         let layout = RegionLayout::of_coded(&self.frame, self.color_space, region)?;
         let (grids, count) = grids(&self.frame);
         let rows = layout.rows_of_mcus(&grids, count);
         let behind = length.checked_sub(self.head).filter(|&behind| behind > 0 && !rows.is_empty())?;
         let (section, each) = (section_bytes(behind as usize), rows_an_end(count));
-        // A row ends not before its section begins, and before that is over.
+        // The end of a row is inside its section: not before the section's start, and before its end.
         let start = match rows.start / each {
             0 => 0,
             first => u32::from(self.ends[first - 1]) * section,
@@ -113,12 +114,12 @@ impl PackedOutline {
     }
 }
 
-/// The bytes of a section of an image that has so many bytes behind its head.
+/// The length of a section in an image with `behind` bytes after its head.
 fn section_bytes(behind: usize) -> u32 {
     (behind as u32).div_ceil(SECTIONS).max(1)
 }
 
-/// The rows of MCUs for which there is one end.
+/// The number of rows of MCUs that share one stored end.
 fn rows_an_end(rows: usize) -> usize {
     rows.div_ceil(ENDS).max(1)
 }

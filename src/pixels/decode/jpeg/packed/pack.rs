@@ -1,4 +1,4 @@
-//! Packs files, and restores them. Nothing is packed that was not restored byte for byte.
+//! Packs files and restores them. A file is packed only if it was restored byte for byte.
 
 use super::coefficients::{self, CodedBlock, ImageBlocks, MOST_BLOCKS, block_count};
 use super::head::{Choices, OriginalFile, PackedHead, PackedRow, frame_of, grids, row_end};
@@ -11,15 +11,16 @@ use base::crc::checksum;
 use base::error::DecodeError;
 use base::simd::Level;
 
-/// What packing holds in memory for a block, at most: its coefficients as they are read and as they are restored, and
-/// the samples of both forms where these are compared.
+/// The most memory that packing holds per block: its coefficients as read and as restored, and the samples of both
+/// formats when these are compared.
 pub(super) const MEMORY_OF_BLOCK: usize = 2 * size_of::<CodedBlock>() + 2 * 64;
 
-/// What takes more than this many times its bytes and so many more is no photograph, and is kept as it is.
+/// An image that would exceed this many times the file's size, plus [`MOST_HEAD`] bytes, is no photograph and is kept
+/// as it is.
 const MOST_GROWTH: usize = 2;
 const MOST_HEAD: usize = 4096;
 
-/// Packs one file after another. It owns the scratch memory; each thread has one.
+/// Packs one file after another. It owns the scratch memory; each thread has its own.
 #[derive(Debug)]
 pub struct Packer {
     level: Level,
@@ -45,8 +46,8 @@ impl Packer {
         Self::default()
     }
 
-    /// Makes a packer that uses the instructions of `level`, which the processor must have. What it writes is the same
-    /// at every level.
+    /// Makes a packer that uses the instructions of `level`, which the processor must have. The output is the same at
+    /// every level.
     pub fn with_level(level: Level) -> Self {
         let level = level.lowered();
         Self {
@@ -62,16 +63,16 @@ impl Packer {
         }
     }
 
-    /// Returns this packer, which keeps images as they are that would take more than about so many bytes of memory.
+    /// Returns this packer, limited to about `bytes` bytes of memory. Images that need more are kept as they are.
     pub(in crate::decode) fn with_memory(self, bytes: usize) -> Self {
         Self { most_blocks: MOST_BLOCKS.min(bytes / MEMORY_OF_BLOCK), ..self }
     }
 
-    /// Writes the packed form of the JPEG `file` to `out`, whose old bytes are dropped. It is verified: `file` was
-    /// restored from it byte for byte, and all its coefficients can be transformed.
+    /// Packs the JPEG `file` into `out`, whose old bytes are dropped. The result is verified: `file` was restored from
+    /// it byte for byte, and all its coefficients can be transformed.
     ///
     /// # Errors
-    /// The reason for which the file is better kept as it is; `out` then holds nothing.
+    /// The reason to keep the file as it is; `out` is then empty.
     pub fn pack(&mut self, file: &[u8], out: &mut Vec<u8>) -> Result<(), Kept> {
         let done = self.try_pack(file, out);
         if done.is_err() {
@@ -94,7 +95,8 @@ impl Packer {
         if block_count(&header.frame) > self.most_blocks {
             return Err(Kept::Large);
         }
-        // A file that is not plain comes to its coefficients by a more forgiving way, so it must be sound by the other.
+        // The coefficients of other files are read by a more tolerant decoder, so the strict one must accept them
+        // first.
         let is_sequential = header.frame.marker != PROGRESSIVE;
         let is_plain = is_sequential && header.scan.len() == header.frame.components.len();
         if !is_plain {
@@ -144,18 +146,18 @@ impl Packer {
         Err(Kept::NotRestorable)
     }
 
-    /// Whether the packed form gives the samples that the file gave.
+    /// Whether the packed image decodes to the same samples as the file.
     fn decodes_alike(&mut self, packed: &[u8]) -> bool {
         let mut whole = |width, height| Ok(Region { x: 0, y: 0, width, height });
         let decoded = decode(packed, None, self.level, &mut whole, &mut self.planes[1]);
         decoded.is_ok() && self.planes[0].same_samples(&self.planes[1])
     }
 
-    /// Writes room for the head, the rows, which `head` gets to know, and what is not entropy-coded: `most` bytes, or
-    /// fewer.
+    /// Writes space for the head, then the rows, whose ends and checksums `head` receives, then the bytes that are not
+    /// entropy-coded. Fails if that exceeds `most` bytes.
     fn write(&mut self, head: &mut PackedHead, most: usize, out: &mut Vec<u8>) -> Result<(), Kept> {
         out.clear();
-        // The head is as long as it will be when it knows its rows.
+        // This head has the same length as the final one, which overwrites it.
         head.write(out);
         let start = out.len();
         for (number, row) in head.rows.iter_mut().enumerate() {
@@ -172,7 +174,7 @@ impl Packer {
     }
 }
 
-/// Restores the files that images were packed from. It owns the scratch memory; each thread has one.
+/// Restores the original files of packed images. It owns the scratch memory; each thread has its own.
 #[derive(Debug)]
 pub struct Restorer {
     level: Level,
@@ -197,10 +199,10 @@ impl Restorer {
         Self { level: level.lowered(), blocks: ImageBlocks::default(), scratch: Vec::new() }
     }
 
-    /// Writes the file that `packed` was made of to `out`, whose old bytes are dropped, and checks it.
+    /// Restores the original file of `packed` to `out`, whose old bytes are dropped, and verifies its checksum.
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] for damaged bytes; `out` then holds nothing.
+    /// [`DecodeError::Corrupt`] for damaged bytes; `out` is then empty.
     pub fn restore(&mut self, packed: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
         out.clear();
         let done = self.try_restore(packed, out);

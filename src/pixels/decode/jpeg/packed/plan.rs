@@ -1,4 +1,4 @@
-//! What has to be known to decode a region of a packed image on a GPU, which follows from the head.
+//! Plans for decoding a region of a packed image on a GPU. They follow from the head.
 
 use super::super::plan::{OwnPlan, PlannedComponent, PlannedRow, PlannedRows};
 use super::super::{ComponentPart, RegionLayout};
@@ -13,17 +13,17 @@ use std::ops::Range;
 pub(in super::super) struct PackedImage(PackedHead);
 
 impl PackedImage {
-    /// Reads the head of a packed image and checks it. The rows of MCUs are not looked at.
+    /// Reads and validates the head of a packed image, but not its rows of MCUs.
     pub(in super::super) fn read(packed: &[u8]) -> Result<Self, DecodeError> {
         PackedHead::read(packed).map(Self)
     }
 
-    /// The columns and rows of the image.
+    /// The width and height of the image.
     pub(in super::super) fn size(&self) -> (u32, u32) {
         (self.0.frame.width, self.0.frame.height)
     }
 
-    /// Plans to decode `region`.
+    /// Plans the decoding of `region`.
     pub(in super::super) fn plan(&self, region: Region) -> Result<OwnPlan, DecodeError> {
         let Self(head) = self;
         let region = layout(head, region)?;
@@ -50,7 +50,7 @@ impl PackedImage {
 }
 
 impl PackedHead {
-    /// The bytes of the rows of MCUs that hold wanted blocks.
+    /// The range of the rows of MCUs with wanted blocks.
     pub(super) fn bytes_of(&self, region: &RegionLayout) -> Range<usize> {
         let numbers = region.rows_of_mcus(&grids(&self.frame).0, self.rows.len());
         match numbers.clone().last() {
@@ -61,7 +61,7 @@ impl PackedHead {
 }
 
 impl RegionLayout {
-    /// The rows of MCUs that hold wanted blocks, of `rows` in all.
+    /// The rows of MCUs with wanted blocks, out of `rows`.
     pub(super) fn rows_of_mcus(&self, grids: &[BlockGrid], rows: usize) -> Range<usize> {
         let over = self.parts.iter().zip(grids);
         let start = over.clone().map(|(part, grid)| part.rows.start as usize / grid.rows).min();

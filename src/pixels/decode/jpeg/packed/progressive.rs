@@ -1,5 +1,5 @@
-//! Codes the scans of progressive files again (ITU T.81, annex G), with the choices that libjpeg makes: which runs of
-//! blocks without codes are joined, and when they are written.
+//! Encodes the scans of progressive files again (ITU T.81, annex G), with libjpeg's choices: which runs of blocks
+//! without codes are joined, and when they are written.
 
 use super::super::RegionLayout;
 use super::super::markers::{Progression, ScanHeader};
@@ -10,12 +10,12 @@ use super::scan_bits::ScanBits;
 use super::symbols::{SymbolCodes, size_of_value, value_bits};
 use base::error::DecodeError;
 
-/// The most blocks of a run, and the most correction bits that wait for one: libjpeg ends a run before the next block
-/// could bring more.
+/// The longest run of blocks, and the most pending correction bits of a run: libjpeg ends a run before the next block
+/// could exceed them.
 const LONGEST_RUN: u32 = 0x7FFF;
 const MOST_CORRECTIONS: usize = 1000 - 64 + 1;
 
-/// Codes the scan that `header` stands at.
+/// Encodes the current scan of `header`.
 pub(super) fn write(
     image: &ImageBlocks,
     header: &ScanHeader,
@@ -35,7 +35,7 @@ pub(super) fn write(
     }
 }
 
-/// Codes a scan of DC coefficients: their differences, or a further bit of each.
+/// Encodes a scan of DC coefficients: their differences, or one further bit of each.
 fn write_dc(
     image: &ImageBlocks,
     header: &ScanHeader,
@@ -58,10 +58,10 @@ fn write_dc(
     if scan.missing { Err(corrupt("its Huffman tables lack a symbol")) } else { Ok(()) }
 }
 
-/// A scan of DC coefficients that is being coded.
+/// A scan of DC coefficients during encoding.
 struct DcScan<'a, 'b> {
     bits: &'a mut ScanBits<'b>,
-    /// The codes of each component in the scan; none where a further bit of each is coded.
+    /// The codes of each component of the scan; empty for a scan of further bits.
     codes: Vec<SymbolCodes>,
     low: u8,
     before: [i32; 4],
@@ -85,14 +85,14 @@ impl ScanCoder for DcScan<'_, '_> {
     }
 }
 
-/// A scan of AC coefficients that is being coded.
+/// A scan of AC coefficients during encoding.
 struct AcScan<'a, 'b> {
     bits: &'a mut ScanBits<'b>,
     codes: SymbolCodes,
     progression: Progression,
     longest_run: u32,
     missing: bool,
-    /// The number of blocks so far that have no more codes.
+    /// The number of pending blocks without further codes.
     run: u32,
     /// The correction bits of these blocks.
     corrections: Vec<u8>,
@@ -132,7 +132,7 @@ impl AcScan<'_, '_> {
         self.bits.put(code, length);
     }
 
-    /// Writes the run of blocks without codes, and the correction bits that wait for it.
+    /// Writes the pending run of blocks without codes, and its correction bits.
     fn end_run(&mut self) {
         if self.run > 0 {
             let size = 31 - self.run.leading_zeros();
@@ -143,14 +143,14 @@ impl AcScan<'_, '_> {
         }
     }
 
-    /// Writes the correction bits from number `from` on.
+    /// Writes the correction bits, starting at index `from`.
     fn write_corrections(&mut self, from: usize) {
         for bit in self.corrections.drain(from..) {
             self.bits.put(u32::from(bit), 1);
         }
     }
 
-    /// Counts a block without further codes.
+    /// Adds a block without further codes to the run.
     fn extend_run(&mut self) {
         self.run += 1;
         if self.run == self.longest_run {
@@ -158,7 +158,7 @@ impl AcScan<'_, '_> {
         }
     }
 
-    /// Codes a block in a first scan of its coefficients.
+    /// Encodes a block in a first scan of its coefficients.
     fn first(&mut self, block: &CodedBlock) {
         let Progression { first, last, low, .. } = self.progression;
         let mut zeros = 0;
@@ -184,14 +184,14 @@ impl AcScan<'_, '_> {
         }
     }
 
-    /// Codes a further bit of a block's coefficients.
+    /// Encodes one further bit of a block's coefficients.
     fn refine(&mut self, block: &CodedBlock) {
         let Progression { first, last, low, .. } = self.progression;
         let magnitude = |k: u8| i32::from(block[usize::from(k)]).abs() >> low;
-        // Behind the last coefficient that is new in this scan the block needs no more codes.
+        // After the last coefficient that is new in this scan the block needs no more codes.
         let end = (first..=last).rev().find(|&k| magnitude(k) == 1).unwrap_or(0);
         let mut zeros = 0;
-        // The block's own correction bits begin behind those that wait with the run.
+        // The block's own correction bits follow the pending ones of the run.
         let mut own = self.corrections.len();
         for k in first..=last {
             let value = magnitude(k);
@@ -223,7 +223,7 @@ impl AcScan<'_, '_> {
         }
     }
 
-    /// Writes the run before a block's codes, and leaves the block's own correction bits, which begin at `own`.
+    /// Writes the pending run before a block's codes. Keeps the block's own correction bits, which begin at `own`.
     fn end_run_before(&mut self, own: &mut usize) {
         let block = self.corrections.split_off(*own);
         self.end_run();

@@ -1,4 +1,4 @@
-//! From a packed image to the planes of a region: only the rows of MCUs and the units that it touches are read.
+//! From a packed image to the planes of a region: only the rows of MCUs and the units that the region touches are read.
 
 use super::super::RegionLayout;
 use super::super::idct::{IdctBlock, InverseDct, OutOfRange, PortableIdct, Quantisation, dc_only};
@@ -13,7 +13,7 @@ use base::simd::Level;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// A region of a packed image that is to be decoded.
+/// A region of a packed image to decode.
 struct RegionJob<'a> {
     packed: &'a [u8],
     head: &'a PackedHead,
@@ -22,30 +22,30 @@ struct RegionJob<'a> {
     grids: Vec<BlockGrid>,
 }
 
-/// Where a block's samples belong.
+/// The destination of a block's samples.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SamplePlace {
-    /// The number of the component and its plane.
+    /// The index of the component and of its plane.
     pub(super) component: usize,
-    /// The place of the first sample in the plane.
+    /// The offset of the first sample in the plane.
     pub(super) at: usize,
 }
 
-/// What blocks are transformed by, and where their samples go.
+/// The quantisation tables of blocks, and the planes for their samples.
 pub(super) struct BlockTarget<'a> {
     pub(super) quantisation: &'a [Quantisation],
     pub(super) planes: &'a mut [Plane],
 }
 
 impl BlockTarget<'_> {
-    /// The quantisation table of a place, the plane's samples from there on, and the bytes from a row to the next.
+    /// The quantisation table of a place, the plane's samples from this place on, and the stride in bytes.
     #[inline(always)]
     pub(super) fn at(&mut self, place: SamplePlace) -> (&Quantisation, &mut [u8], usize) {
         let plane = &mut self.planes[place.component];
         (&self.quantisation[place.component], &mut plane.data[place.at..], plane.stride)
     }
 
-    /// Writes the samples of a block of which only the DC coefficient is not zero.
+    /// Writes the samples of a block whose only nonzero coefficient is DC.
     #[inline(always)]
     pub(super) fn write_dc(&mut self, dc: i16, place: SamplePlace) -> Result<(), OutOfRange> {
         let (quantisation, out, stride) = self.at(place);
@@ -53,14 +53,14 @@ impl BlockTarget<'_> {
     }
 }
 
-/// A unit that is being decoded.
+/// A unit during its decoding.
 pub(super) struct OpenUnit<'a> {
     pub(super) bytes: UnitBytes<'a>,
     pub(super) window: &'a UnitWindow,
     pub(super) blocks: &'a UnitBlocks,
-    /// The bytes that the escapes of the blocks so far take at the unit's end.
+    /// The number of bytes at the unit's end that the escapes of previous blocks take.
     pub(super) escapes: usize,
-    /// Whether a coefficient is larger than images of 8 bits have.
+    /// Whether a coefficient exceeds the range of 8-bit images.
     pub(super) is_damaged: bool,
 }
 
@@ -75,11 +75,11 @@ impl<'a> OpenUnit<'a> {
     }
 }
 
-/// What makes samples of the blocks of a unit, for one instruction set.
+/// Turns the blocks of a unit into samples, for one instruction set.
 pub(super) trait UnitSink {
     fn new() -> Self;
 
-    /// Makes the samples of block `number` of the unit, now or later.
+    /// Computes the samples of block `number` of the unit, now or later.
     fn put(
         &mut self,
         unit: &mut OpenUnit,
@@ -88,7 +88,7 @@ pub(super) trait UnitSink {
         place: SamplePlace,
     ) -> Result<(), OutOfRange>;
 
-    /// Writes what has not been written yet.
+    /// Writes the samples of a pending block.
     fn flush(&mut self, target: &mut BlockTarget) -> Result<(), OutOfRange>;
 }
 
@@ -126,7 +126,7 @@ impl<E: Expand, T: InverseDct> UnitSink for ByBlock<E, T> {
     }
 }
 
-/// Decodes what `layout` wants into `out`.
+/// Decodes the region of `layout` into `out`.
 pub(super) fn decode(
     packed: &[u8],
     head: &PackedHead,
@@ -138,10 +138,10 @@ pub(super) fn decode(
     layout.shape(&mut out.planes);
     let job =
         RegionJob { packed, head, layout, quantisation: head.quantisation(), grids: grids(&head.frame).0 };
-    // Two blocks at a time, damage is seen late. What fails is therefore decoded once more, block by block, and that
-    // says where it is.
+    // With two blocks at a time, damage is detected late. So an image that fails is decoded again, block by block, to
+    // find the position of the damage.
     match level {
-        // SAFETY: the level says that the processor has these instructions.
+        // SAFETY: the level guarantees that the processor has these instructions.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe {
             decode_avx512(&job, &mut out.planes).or_else(|_| decode_avx2(&job, &mut out.planes))
@@ -182,7 +182,7 @@ fn decode_with<S: UnitSink>(job: &RegionJob, planes: &mut [Plane]) -> Result<(),
                 let is_wanted = part.rows.contains(&(y as u32));
                 for unit in 0..grid.units() {
                     let bytes = units.next().ok_or_else(|| corrupt_row(number))??;
-                    // While this row is decoded, the next one, about as long, comes from memory.
+                    // While this row is decoded, prefetch the next one, which has about the same length.
                     if number + 1 < rows.end {
                         prefetch(bytes.bytes.get(row.length..row.length + bytes.length).unwrap_or_default());
                     }
@@ -216,7 +216,7 @@ fn decode_with<S: UnitSink>(job: &RegionJob, planes: &mut [Plane]) -> Result<(),
     sink.flush(&mut target).map_err(|OutOfRange| out_of_range(rows.end))
 }
 
-/// Asks for bytes to be brought into the cache.
+/// Prefetches bytes into the cache.
 #[inline(always)]
 fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
@@ -234,25 +234,25 @@ fn out_of_range(row: usize) -> DecodeError {
 }
 
 impl RegionJob<'_> {
-    /// The rows of MCUs that hold wanted blocks.
+    /// The rows of MCUs with wanted blocks.
     fn rows(&self) -> Range<usize> {
         self.layout.rows_of_mcus(&self.grids, self.head.rows.len())
     }
 }
 
-/// A row of MCUs whose checksum is right.
+/// A row of MCUs with a verified checksum.
 pub(super) struct McuRow<'a> {
-    /// The lengths of its units, of two bytes each.
+    /// The lengths of its units, two bytes each.
     lengths: &'a [u8],
-    /// The bytes of its units, and all behind them.
+    /// The bytes of its units, and all bytes after them.
     bytes: &'a [u8],
-    /// The number of the units' bytes.
+    /// The number of bytes of the units.
     length: usize,
     number: usize,
 }
 
 impl<'a> McuRow<'a> {
-    /// Checks row `number`.
+    /// Verifies row `number`.
     pub(super) fn open(
         packed: &'a [u8],
         head: &PackedHead,
@@ -269,7 +269,7 @@ impl<'a> McuRow<'a> {
         Ok(Self { lengths, bytes: &packed[place.end - units.len()..], length: units.len(), number })
     }
 
-    /// The bytes of its units, in their order.
+    /// The bytes of its units, in order.
     #[inline(always)]
     pub(super) fn units(&self) -> impl Iterator<Item = Result<UnitBytes<'a>, DecodeError>> {
         let (mut bytes, mut left, number) = (self.bytes, self.length, self.number);

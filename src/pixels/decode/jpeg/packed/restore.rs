@@ -1,4 +1,5 @@
-//! From coefficients back to the bytes of the file: its scans are coded again, between what was kept as it is.
+//! From coefficients back to the bytes of the file: encodes its scans again, between the stored bytes that are not
+//! entropy-coded.
 
 use super::super::markers::{ScanComponent, ScanHeader};
 use super::super::{PROGRESSIVE, RegionLayout};
@@ -9,7 +10,7 @@ use super::{corrupt, progressive, sequential};
 use base::error::DecodeError;
 use base::simd::Level;
 
-/// Takes out of a file what is not entropy-coded, which `plain` gets.
+/// Copies the bytes of a file that are not entropy-coded to `plain`.
 pub(super) fn split_plain(file: &[u8], plain: &mut Vec<u8>) -> Result<(), DecodeError> {
     plain.clear();
     let mut header = ScanHeader::parse(file)?;
@@ -26,11 +27,11 @@ pub(super) fn split_plain(file: &[u8], plain: &mut Vec<u8>) -> Result<(), Decode
     Ok(())
 }
 
-/// Writes the file of these coefficients to `out`, of which `plain` is what is not entropy-coded. `most` is the number
-/// of bytes from which on it is damaged.
+/// Writes the file of these coefficients to `out`. `plain` has its bytes that are not entropy-coded. More than `most`
+/// bytes mean damage.
 ///
 /// # Errors
-/// [`DecodeError::Corrupt`] where the scans cannot be coded so.
+/// [`DecodeError::Corrupt`] if the scans cannot be encoded with the file's headers.
 pub(super) fn restore(
     image: &ImageBlocks,
     plain: &[u8],
@@ -67,7 +68,7 @@ pub(super) fn restore(
     Ok(())
 }
 
-/// Checks that a scan is one of the frame that was packed: what it was parsed from may be damaged.
+/// Checks that the scan's components exist in the packed frame: the headers in `plain` may be damaged.
 fn check_scan(image: &ImageBlocks, header: &ScanHeader) -> Result<(), DecodeError> {
     if header.scan.iter().any(|part| part.component >= image.components.len()) {
         return Err(corrupt("a scan names a component that it does not have"));
@@ -75,17 +76,17 @@ fn check_scan(image: &ImageBlocks, header: &ScanHeader) -> Result<(), DecodeErro
     Ok(())
 }
 
-/// Codes the blocks of a scan one after another. It is no closure, which would be compiled without the instructions of
-/// the function that it stands in.
+/// Encodes the blocks of a scan one after another. A trait, because a closure would be compiled without the target
+/// features of the enclosing function.
 pub(super) trait ScanCoder {
     /// Ends a restart interval with its marker.
     fn restart(&mut self);
 
-    /// Codes the next block, of the component that has this place in the scan.
+    /// Encodes the next block. `place` is the index of its component in the scan.
     fn block(&mut self, place: usize, block: &CodedBlock);
 }
 
-/// Hands the blocks of a scan to `coder` in the order in which they are coded.
+/// Passes the blocks of a scan to `coder` in coding order.
 #[inline(always)]
 pub(super) fn each_block(
     image: &ImageBlocks,
@@ -96,7 +97,8 @@ pub(super) fn each_block(
     let (columns, rows) = layout.mcus(&header.scan);
     let interval = header.tables.restart_interval;
     let mut left = interval;
-    // The blocks of an MCU: the place of the component in the scan, its row of blocks, and how many of that row.
+    // The rows of blocks of a row of MCUs: the component's index in the scan, the blocks, and the number of them per
+    // MCU.
     let mut lines: Vec<(usize, &[CodedBlock], usize)> = Vec::with_capacity(10);
     for row in 0..rows as usize {
         lines.clear();

@@ -1,10 +1,10 @@
-//! Entropy-coded bits as JPEG writes them: the highest first, each byte 0xFF followed by a zero.
+//! A writer for entropy-coded bits in JPEG's format: highest bit first, and a zero after each byte 0xFF.
 
-/// The entropy-coded data of a scan that is being written. Bits are gathered without looking at bytes, which are
-/// stuffed when a restart interval ends.
+/// The entropy-coded data of a scan during writing. Bits are collected without examining bytes; these are stuffed when
+/// a restart interval ends.
 pub(super) struct ScanBits<'a> {
     out: &'a mut Vec<u8>,
-    /// The restart interval's bytes so far, without stuffing, and room for more.
+    /// The restart interval's bytes so far, unstuffed, and space for more.
     plain: &'a mut Vec<u8>,
     cursor: BitCursor,
     padded_with_zeros: bool,
@@ -12,25 +12,25 @@ pub(super) struct ScanBits<'a> {
     marker: u8,
 }
 
-/// How far a restart interval is written. It is a value of its own, so that it stays in registers while a block is
-/// coded.
+/// The write position in a restart interval. It is a separate value, so that it stays in registers while a block is
+/// encoded.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct BitCursor {
     /// The number of whole bytes.
     at: usize,
-    /// The bits of the byte that is not full, from the highest on.
+    /// The bits of the incomplete byte, highest first.
     window: u64,
     filled: u32,
 }
 
 impl BitCursor {
-    /// Appends the lowest `count` bits of `bits`, whose others are zero; at most 56. `room` is what
-    /// [`ScanBits::open_block`] gave.
+    /// Appends the lowest `count` bits of `bits`, at most 56. The other bits must be zero. `room` is the slice from
+    /// [`ScanBits::open_block`].
     #[inline(always)]
     pub(super) fn put(&mut self, room: &mut [u8], bits: u64, count: u32) {
         self.filled += count;
         self.window |= bits << ((64 - self.filled) & 63);
-        // Whole bytes are written with what follows them, without asking how many there are.
+        // Store all eight bytes, so that the number of complete ones need not be tested.
         if let Some(bytes) = room.get_mut(self.at..self.at + 8) {
             bytes.copy_from_slice(&self.window.to_be_bytes());
         }
@@ -40,16 +40,16 @@ impl BitCursor {
     }
 }
 
-/// The bytes that there is always room for: a block of 64 values of 32 bits, or as many correction bits as wait.
+/// The space that is always available, in bytes: a block of 64 values of 32 bits, or the most pending correction bits.
 const ROOM: usize = 1 << 11;
 
 impl<'a> ScanBits<'a> {
-    /// Begins a scan behind what `out` holds. `plain` is memory to work in.
+    /// Starts a scan at the end of `out`. `plain` is working memory.
     pub(super) fn new(out: &'a mut Vec<u8>, plain: &'a mut Vec<u8>, padded_with_zeros: bool) -> Self {
         Self { out, plain, cursor: BitCursor::default(), padded_with_zeros, marker: 0 }
     }
 
-    /// Where to write a block's bits, and the room for them; [`Self::close_block`] takes the cursor back.
+    /// The position for a block's bits, and the space for them. [`Self::close_block`] takes the cursor back.
     #[inline(always)]
     pub(super) fn open_block(&mut self) -> (BitCursor, &mut [u8]) {
         let cursor = self.cursor;
@@ -69,14 +69,14 @@ impl<'a> ScanBits<'a> {
         self.plain.resize(2 * self.plain.len() + (1 << 16), 0);
     }
 
-    /// Appends a few bits, as [`BitCursor::put`] does.
+    /// Appends a few bits; see [`BitCursor::put`].
     pub(super) fn put(&mut self, bits: u32, count: u32) {
         let (mut cursor, room) = self.open_block();
         cursor.put(room, bits.into(), count);
         self.close_block(cursor);
     }
 
-    /// Fills the last byte, and stuffs what is left.
+    /// Pads the last byte, and appends all bytes with stuffing.
     pub(super) fn finish(&mut self) {
         let missing = self.cursor.filled.wrapping_neg() % 8;
         let padding = if self.padded_with_zeros { 0 } else { (1 << missing) - 1 };
@@ -100,12 +100,12 @@ impl<'a> ScanBits<'a> {
     }
 }
 
-/// The place of the first byte 0xFF. Eight are looked at together, because few bytes are.
+/// The index of the first byte 0xFF. Eight bytes are examined together, because 0xFF is rare.
 fn first_ff(bytes: &[u8]) -> Option<usize> {
     let (eights, rest) = bytes.as_chunks::<8>();
     for (number, eight) in eights.iter().enumerate() {
         let inverted = !u64::from_le_bytes(*eight);
-        // The lowest zero byte of a word is the lowest that borrows when each has one taken off.
+        // If one is subtracted from every byte, the lowest byte that borrows is the lowest zero byte.
         let zeros = inverted.wrapping_sub(0x0101_0101_0101_0101) & !inverted & 0x8080_8080_8080_8080;
         if zeros != 0 {
             return Some(8 * number + zeros.trailing_zeros() as usize / 8);

@@ -1,4 +1,4 @@
-//! Codes the coefficients of a file that is not progressive: block after block, in the order of its scan.
+//! Encodes the scans of sequential files: one block after another, in the order of the scan.
 
 use super::super::RegionLayout;
 use super::super::huffman::Spec;
@@ -13,13 +13,13 @@ use base::error::DecodeError;
 use base::simd::Level;
 use std::marker::PhantomData;
 
-/// The codes of the symbols of AC coefficients. The lowest bits of a symbol say how many bits of the value follow.
+/// The codes of AC symbols. The lowest bits of a symbol are the number of value bits that follow.
 pub(super) struct AcCodes([u32; 256]);
 
-/// The bits of an entry that say how long it is, with the bits of the value.
+/// The bits of an entry that store its length, including the value bits.
 const LENGTH_BITS: u32 = 5;
 
-/// The most bits of an AC coefficient.
+/// The most value bits of an AC coefficient.
 const MOST_SIZE: u32 = 10;
 
 impl AcCodes {
@@ -28,14 +28,14 @@ impl AcCodes {
         let entry = |symbol: usize| {
             let (size, mut missing) = (symbol as u32 & 15, false);
             let (code, length) = codes.with_bits(symbol, 0, size.min(MOST_SIZE), &mut missing);
-            // What has more bits is no symbol of a file that is packed.
+            // Packed files have no symbols with more bits.
             if missing || size > MOST_SIZE { 0 } else { code << LENGTH_BITS | length }
         };
         Self(std::array::from_fn(entry))
     }
 
-    /// The code of a symbol followed by the bits of its value, and the number of bits of both. Where there is no code,
-    /// `missing` keeps that in mind.
+    /// The code of a symbol followed by its value bits, and the length of both. Sets `missing` if the symbol has no
+    /// code.
     #[inline(always)]
     pub(super) fn with_bits(&self, symbol: u8, bits: u32, missing: &mut bool) -> (u32, u32) {
         let entry = self.0[usize::from(symbol)];
@@ -43,7 +43,7 @@ impl AcCodes {
         (entry >> LENGTH_BITS | bits, entry & ((1 << LENGTH_BITS) - 1))
     }
 
-    /// Puts down what [`AcCodes::with_bits`] gives.
+    /// Writes the result of [`AcCodes::with_bits`].
     #[inline(always)]
     pub(super) fn put(
         &self,
@@ -57,7 +57,7 @@ impl AcCodes {
         cursor.put(room, code.into(), length);
     }
 
-    /// Puts down the symbols and bits of a value that has `run` zeros before it.
+    /// Writes the symbols and bits of a value with `run` zeros before it.
     #[inline(always)]
     pub(super) fn put_value(
         &self,
@@ -79,15 +79,15 @@ impl AcCodes {
 /// The symbol for sixteen zeros.
 const SIXTEEN_ZEROS: u8 = 0xF0;
 
-/// The symbol for a block that has no coefficients any more.
+/// The symbol for the end of a block.
 pub(super) const END: u8 = 0;
 
-/// How a block's AC coefficients are coded, for one instruction set.
+/// Encodes a block's AC coefficients, for one instruction set.
 pub(super) trait CodeBlock {
     fn ac(block: &CodedBlock, codes: &AcCodes, cursor: &mut BitCursor, room: &mut [u8], missing: &mut bool);
 }
 
-/// One coefficient after another.
+/// Encodes one coefficient after another.
 pub(super) struct CodeSingly<M>(PhantomData<M>);
 
 impl<M: MaskWork> CodeBlock for CodeSingly<M> {
@@ -107,7 +107,7 @@ impl<M: MaskWork> CodeBlock for CodeSingly<M> {
     }
 }
 
-/// Codes a scan.
+/// Encodes a scan.
 pub(super) fn write(
     image: &ImageBlocks,
     header: &ScanHeader,
@@ -120,7 +120,7 @@ pub(super) fn write(
     };
     let codes: Vec<_> = header.scan.iter().map(codes).collect::<Result<_, DecodeError>>()?;
     match level {
-        // SAFETY: the level says that the processor has these instructions.
+        // SAFETY: the level guarantees that the processor has these instructions.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { write_avx512(image, header, layout, &codes, bits) },
         // SAFETY: as above.
@@ -167,14 +167,14 @@ fn write_with<B: CodeBlock>(
     if scan.missing { Err(corrupt("its Huffman tables lack a symbol")) } else { Ok(()) }
 }
 
-/// A scan that is being coded.
+/// A scan during encoding.
 struct SequentialScan<'a, 'b, B> {
     bits: &'a mut ScanBits<'b>,
-    /// The codes of each component in the scan.
+    /// The codes of each component of the scan.
     codes: &'a [(SymbolCodes, AcCodes)],
-    /// The DC coefficient before, of each component in the scan.
+    /// The previous DC coefficient of each component of the scan.
     dc: [i32; 4],
-    /// Whether there was no code for a symbol.
+    /// Whether a symbol had no code.
     missing: bool,
     coder: PhantomData<B>,
 }

@@ -1,15 +1,15 @@
-//! The codes of symbols, and the bits of values behind them, for what codes scans again.
+//! Huffman codes by symbol, and the bits of values after them, for the encoders of scans.
 
 use super::super::huffman::Spec;
 
-/// The code of each symbol and its length, which is 0 where there is none.
+/// The code and its length by symbol; 0 if the symbol has no code.
 pub(super) struct SymbolCodes([u32; 256]);
 
 impl SymbolCodes {
     pub(super) fn new(spec: &Spec) -> Self {
         let mut codes = [0; 256];
         for (code, length, symbol) in spec.codes() {
-            // A symbol that has two codes is coded by the first one.
+            // If a symbol has two codes, use the first one.
             if codes[usize::from(symbol)] == 0 {
                 codes[usize::from(symbol)] = code << 8 | length;
             }
@@ -17,8 +17,8 @@ impl SymbolCodes {
         Self(codes)
     }
 
-    /// The code of a symbol followed by `size` bits, and the number of bits of both. The number is that of the bits
-    /// alone where there is no code, which `missing` keeps in mind.
+    /// The code of a symbol followed by `size` value bits, and the length of both. If the symbol has no code, sets
+    /// `missing`, and the length is that of the value bits alone.
     #[inline(always)]
     pub(super) fn with_bits(&self, symbol: usize, bits: u32, size: u32, missing: &mut bool) -> (u32, u32) {
         let entry = self.0[symbol & 255];
@@ -27,7 +27,7 @@ impl SymbolCodes {
     }
 }
 
-/// The bits that tell a value of this size from others of the same size (ITU T.81, F.1.2.1).
+/// The bits that distinguish a value from others of the same size (ITU T.81, F.1.2.1).
 #[inline(always)]
 pub(super) fn value_bits(value: i32, size: u32) -> u32 {
     (value + (value >> 31)) as u32 & !(u32::MAX << size)

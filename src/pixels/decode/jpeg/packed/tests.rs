@@ -1,4 +1,4 @@
-//! What is packed restores, and decodes to the same planes at every level.
+//! Packed files restore, and decode to the same planes at every level.
 
 use super::coefficients::{ImageBlocks, block_count, read_packed};
 use super::pack::MEMORY_OF_BLOCK;
@@ -102,7 +102,7 @@ fn regions_are_those_of_the_jpeg_at_every_level() {
     }
 }
 
-/// A region is decoded from the parts that the outline says, whatever the other bytes are, and from no fewer.
+/// A region is decoded from the parts that the outline gives, whatever the other bytes are. With fewer bytes it fails.
 #[test]
 fn an_outline_says_which_parts_a_region_needs() {
     let mut packer = Packer::new();
@@ -132,7 +132,7 @@ fn an_outline_says_which_parts_a_region_needs() {
                 decoder.decode(&packed, choose, &mut expected).unwrap();
                 decoder.decode_read(&poisoned, Some(parts), choose, &mut planes).unwrap();
                 assert!(planes.same_samples(&expected), "file {number} {} {region:?}", level.name());
-                // Bytes that are there are refused all the same, if they were not read.
+                // Existing bytes are refused too if they were not read.
                 let head = PackedHead::read(&packed).unwrap();
                 let rows = head.bytes_of(&layout(&head, region).unwrap());
                 let (first, last) = (rows.start as u32, rows.end as u32);
@@ -157,7 +157,7 @@ fn tall() -> Vec<u8> {
     file
 }
 
-/// Parts are told from damaged ones by the bytes that were read, whatever the other bytes are.
+/// Intact and damaged parts are distinguished by the bytes that were read, whatever the other bytes are.
 #[test]
 fn parts_are_sound_where_all_bytes_that_were_read_are() {
     let mut packed = Vec::new();
@@ -176,7 +176,7 @@ fn parts_are_sound_where_all_bytes_that_were_read_are() {
             let is_sound = PackedOutline::is_of_parts(&known, &damaged, parts);
             let is_read = parts.holds(&(at..at + 1));
             let is_wanted = at < head.length || wanted.contains(&at);
-            // Of a row that was read to its middle nothing is said, and none of its bytes is wanted.
+            // A row that was read only to its middle is not checked, and none of its bytes is wanted.
             assert!(if is_wanted { !is_sound } else { is_sound || is_read }, "byte {at} of {parts:?}");
         }
     }
@@ -229,16 +229,16 @@ fn what_cannot_be_packed_says_why() {
         bytes
     };
     assert_eq!(packer.pack(&ink, &mut out), Err(Kept::Kind));
-    // A byte of rubbish before the end marker is no coefficient.
+    // A junk byte before the end marker is not coded data.
     let mut more = file[..file.len() - 2].to_vec();
     more.extend([0x55, 0xFF, 0xD9]);
     assert_eq!(packer.pack(&more, &mut out), Err(Kept::NotRestorable));
-    // What follows the end marker is kept.
+    // Bytes after the end marker are kept.
     let trailing = [file.as_slice(), b"trailing bytes \xFF\xD8\xFF"].concat();
     assert_eq!(packer.pack(&trailing, &mut out), Ok(()));
 }
 
-/// Neither the memory nor the bytes that a form takes may grow with what a few bytes of a file can code.
+/// Memory and output size must not grow with the number of blocks that a few bytes of a file can code.
 #[test]
 fn what_would_take_far_more_than_its_file_is_kept() {
     let file = image(1, 90, ColorType::Rgb, SamplingFactor::F_2_2, |_| {});
@@ -248,7 +248,7 @@ fn what_would_take_far_more_than_its_file_is_kept() {
     let less = blocks * MEMORY_OF_BLOCK - 1;
     assert_eq!(Packer::new().with_memory(less).pack(&file, &mut out), Err(Kept::Large));
     assert!(out.is_empty());
-    // Progressive scans of a flat image code each block in two bits.
+    // In progressive scans, a flat image takes two bits per block.
     let mut flat = Vec::new();
     let mut encoder = Encoder::new(&mut flat, 80);
     encoder.set_progressive(true);
@@ -268,13 +268,13 @@ fn no_step_of_quantisation_is_zero() {
     head.overwrite(&mut packed);
     let error = PackedHead::read(&packed).unwrap_err().to_string();
     assert!(error.contains("a step of quantisation is 0"), "{error}");
-    // The marker, the length, the number of the table, then its steps.
+    // The marker, the length and the table's number precede its steps.
     let at = file.windows(2).position(|marker| marker == [0xFF, 0xDB]).unwrap() + 5;
     file[at + 63] = 0;
     assert_eq!(packer.pack(&file, &mut packed), Err(Kept::Kind));
 }
 
-/// Nothing is multiplied by the steps of a table that no component names.
+/// A table that no component uses may contain zero steps.
 #[test]
 fn a_step_that_is_not_used_may_be_zero() {
     let file = image(1, 90, ColorType::Rgb, SamplingFactor::F_2_2, |_| {});
@@ -305,7 +305,7 @@ fn rows_that_say_anything_say_the_same_at_every_level() {
         for _ in 0..25 {
             let (mut damaged, mut head) = (packed.clone(), PackedHead::read(&packed).unwrap());
             let row = stream.below(head.rows.len() as u64) as usize;
-            // The lengths of units, which come first, are mostly left as they are.
+            // Mostly leave the lengths of units intact, which come first.
             let bytes = &mut damaged[head.row(row)];
             for _ in 0..1 + stream.below(4) {
                 let at = stream.below(bytes.len() as u64).max(stream.below(40)) as usize;

@@ -1,48 +1,47 @@
-//! A unit: up to sixteen neighbouring blocks of a row, and all that is said of them. `docs/packed-image.md` has the
-//! layout.
+//! A unit: up to sixteen neighbouring blocks of a row, encoded together. `docs/packed-image.md` specifies its layout.
 
 use super::corrupt;
 use base::error::DecodeError;
 
-/// The most blocks of a unit.
+/// The largest number of blocks in a unit.
 pub(super) const UNIT: usize = 16;
 
-/// The bits of the first DC coefficient, of the differences' width, and of the flag of long escapes.
+/// The bits of the first DC coefficient, of the differences' width, and of the flag for long escapes.
 pub(super) const DC_BITS: u32 = 12;
 pub(super) const DIFFERENCE_BITS: u32 = 4;
 pub(super) const HEAD_BITS: usize = (DC_BITS + DIFFERENCE_BITS + 1) as usize;
 
-/// The bits that say which of a block's coefficients is the last that is not zero, and how wide its remainders are.
+/// The bits of a block's last nonzero index, and of the width of its remainders.
 pub(super) const LAST_BITS: u32 = 6;
 pub(super) const WIDTH_BITS: u32 = 3;
 pub(super) const BLOCK_BITS: usize = (LAST_BITS + WIDTH_BITS) as usize;
 
-/// The remainder, by the width of remainders, that says that an escape has the rest. With seven bits it is one less
-/// than the bits could hold, so that every other coefficient has at most 127 in magnitude and so fits into a byte.
+/// The remainder that marks an escape, by the width of remainders. With seven bits it is one less than the bits could
+/// represent. So every coefficient without an escape has a magnitude of at most 127 and fits in a byte.
 pub(super) const ESCAPE: [u8; 8] = [u8::MAX, 1, 3, 7, 15, 31, 63, 126];
 
-/// The largest magnitude of an AC coefficient: images of 8 bits have none of more bits than ten (ITU T.81, F.1.2.2.1).
+/// The largest magnitude of an AC coefficient: 8-bit images have at most ten bits (ITU T.81, F.1.2.2.1).
 pub(super) const MOST_MAGNITUDE: i16 = 1023;
 
-/// The bytes that a unit of `count` blocks takes of its row at least, with those of its length.
+/// The fewest bytes that a unit of `count` blocks takes in its row, including those of its length.
 pub(super) fn least_row_bytes(count: usize) -> usize {
     2 + (HEAD_BITS + count * BLOCK_BITS).div_ceil(8)
 }
 
-/// What is known of a unit's blocks when all but the remainders is read.
+/// The data of a unit's blocks after everything except the remainders was read.
 #[derive(Debug, Default)]
 pub(super) struct UnitBlocks {
     /// The DC coefficients.
     pub(super) dc: [i16; UNIT],
-    /// The masks of the AC coefficients that are not zero: bit k stands for coefficient k in coding order.
+    /// The masks of nonzero AC coefficients: bit k stands for coefficient k in coding order.
     pub(super) nonzero: [u64; UNIT],
-    /// For each coefficient that is not zero, from the lowest bit on: whether it is negative.
+    /// Whether each nonzero coefficient is negative, one bit for each, lowest first.
     pub(super) negative: [u64; UNIT],
-    /// The same: whether its magnitude is more than 1.
+    /// Whether the magnitude of each nonzero coefficient is greater than 1, one bit for each, lowest first.
     pub(super) large: [u64; UNIT],
-    /// The number of bits of a block's remainders.
+    /// The width in bits of a block's remainders.
     pub(super) width: [u8; UNIT],
-    /// Where a block's remainders begin, in bits from the beginning of the unit.
+    /// The start of a block's remainders, in bits from the start of the unit.
     pub(super) rest: [u32; UNIT],
     /// The number of bytes of an escape: 1 or 2.
     escape_bytes: usize,
@@ -50,34 +49,34 @@ pub(super) struct UnitBlocks {
     escapes: bool,
 }
 
-/// The most bits of a unit but for its escapes: its head, and of each block the difference, what is said first, the
-/// masks and the remainders.
+/// The most bits of a unit without its escapes: the unit's head, and for each block the difference, the block's header,
+/// the masks and the remainders.
 const MOST_BITS: usize = HEAD_BITS + UNIT * (15 + BLOCK_BITS + 62 + 2 * 63 + 63 * 7);
 
-/// A power of two that is more than the bytes of those.
+/// A power of two that is greater than this number of bytes.
 const MOST_BYTES: usize = 2048;
 const _: () = assert!(MOST_BITS / 8 + LOAD < MOST_BYTES);
 
-/// The bytes that one load may take.
+/// The largest number of bytes of one load.
 const LOAD: usize = 64;
 
-/// A unit's bytes, and what follows them in the image or zeros; what these say is never used. Its length is fixed, so
-/// that no load of a block's bits needs to look where they end.
+/// A unit's bytes, followed by other bytes of the image or zeros, which are never used. Its length is fixed, so that
+/// loads of a block's bits need no bounds check.
 pub(super) type UnitWindow = [u8; MOST_BYTES + LOAD];
 
 pub(super) const NO_BYTES: UnitWindow = [0; MOST_BYTES + LOAD];
 
-/// Where a unit's bytes are.
+/// The bytes of a unit, borrowed from the image.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UnitBytes<'a> {
-    /// The unit's first byte, and all that follow in the image.
+    /// All bytes of the image from the unit's first byte on.
     pub(super) bytes: &'a [u8],
-    /// The number of the unit's own bytes.
+    /// The number of bytes of the unit itself.
     pub(super) length: usize,
 }
 
 impl<'a> UnitBytes<'a> {
-    /// The bytes to load from; `scratch` gets them where the image ends too early.
+    /// The bytes to load from. They are copied to `scratch` if the image ends too early.
     #[inline(always)]
     pub(super) fn window(self, scratch: &'a mut UnitWindow) -> &'a UnitWindow {
         match self.bytes.first_chunk() {
@@ -92,20 +91,20 @@ impl<'a> UnitBytes<'a> {
     }
 }
 
-/// `N` bytes of a window, at most [`LOAD`], from byte `at` on.
+/// `N` bytes of a window, at most [`LOAD`], starting at byte `at`.
 #[inline(always)]
 pub(super) fn load<const N: usize>(window: &UnitWindow, at: usize) -> &[u8; N] {
     const { assert!(N <= LOAD) };
     window[at % MOST_BYTES..].first_chunk().expect("a load's bytes")
 }
 
-/// The bits from bit `at` on, the first one lowest: 57 at least.
+/// At least 57 bits, starting at bit `at`, the first one lowest.
 #[inline(always)]
 pub(super) fn bits(window: &UnitWindow, at: usize) -> u64 {
     u64::from_le_bytes(*load(window, at / 8)) >> (at % 8)
 }
 
-/// The `count` bits from bit `at` on, at most 63.
+/// The `count` bits starting at bit `at`, at most 63.
 #[inline(always)]
 fn mask(window: &UnitWindow, at: usize, count: u32) -> u64 {
     let mut bits = bits(window, at);
@@ -121,7 +120,7 @@ pub(super) fn lowest(bits: u64, count: u32) -> u64 {
     bits & ((1 << count) - 1)
 }
 
-/// The lowest `count` bits as a number with a sign; `count` is at most 63.
+/// The lowest `count` bits as a signed number; `count` is at most 63.
 #[inline(always)]
 fn signed(bits: u64, count: u32) -> i16 {
     let sign = 1 << count >> 1;
@@ -129,7 +128,7 @@ fn signed(bits: u64, count: u32) -> i16 {
 }
 
 impl UnitBlocks {
-    /// Reads what is said of the first `wanted` of a unit's `count` blocks.
+    /// Reads the headers and masks of the first `wanted` of a unit's `count` blocks.
     #[inline(always)]
     pub(super) fn read(
         &mut self,
@@ -144,7 +143,7 @@ impl UnitBlocks {
         self.escape_bytes = 1 + (head >> (HEAD_BITS - 1) & 1) as usize;
         self.dc[0] = dc;
         let mut at = HEAD_BITS;
-        // A load holds three differences of at most fifteen bits, and six times what is said of a block.
+        // One load has three differences of at most fifteen bits, or six block headers.
         for places in self.dc[1..count].chunks_mut(3) {
             let mut differences = bits(window, at);
             at += places.len() * width as usize;
@@ -165,7 +164,7 @@ impl UnitBlocks {
                 *width = lowest(said >> LAST_BITS, WIDTH_BITS) as u8;
                 said >>= BLOCK_BITS;
                 let below = last.saturating_sub(1);
-                // Bit 0 is that of the DC coefficient.
+                // Bit 0 belongs to the DC coefficient.
                 *nonzero = (mask(window, mask_at, below) << 1 | 1 << last) & !1;
                 mask_at += below as usize;
                 ones += nonzero.count_ones() as usize;
@@ -184,12 +183,12 @@ impl UnitBlocks {
         if rest_at > length * 8 {
             return Err(corrupt("a unit says more than it has bytes"));
         }
-        // Behind the remainders of all blocks less than a byte is left, unless escapes follow.
+        // After the remainders of all blocks less than a byte is left, unless escapes follow.
         self.escapes = wanted < count || length * 8 - rest_at >= 8;
         Ok(())
     }
 
-    /// The number of bytes from the unit's end to the end of the escapes of block `number`.
+    /// The number of bytes from the end of block `number`'s escapes to the unit's end.
     #[inline(always)]
     pub(super) fn escapes_before(&self, window: &UnitWindow, number: usize) -> usize {
         if !self.escapes {
@@ -214,8 +213,8 @@ impl UnitBlocks {
         count
     }
 
-    /// The magnitude of the coefficient of block `number` that has the block's escape `index` of `count`. The block's
-    /// escapes end `after` bytes before the unit's end. What is more than [`MOST_MAGNITUDE`] is damage.
+    /// The magnitude of the coefficient with escape `index` of `count` in block `number`. The block's escapes end
+    /// `after` bytes before the unit's end. A result above [`MOST_MAGNITUDE`] is damage.
     #[inline(always)]
     pub(super) fn escaped_magnitude(
         &self,

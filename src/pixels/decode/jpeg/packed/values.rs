@@ -1,23 +1,23 @@
-//! The AC coefficients of a block: the ways to expand them, and the plain one.
+//! The AC coefficients of a block: traits for expanding them, and the plain implementation.
 
 use super::coefficients::CodedBlock;
 use super::region::OpenUnit;
 use super::unit::{ESCAPE, MOST_MAGNITUDE, bits, lowest};
 use crate::decode::jpeg::idct::{IdctBlock, PLACES};
 
-/// A way to expand the coefficients of a block.
+/// Expands the coefficients of a block, for one instruction set.
 pub(super) trait Expand {
-    /// Writes all coefficients of block `number`, each to its place. The caller hands over a block that is zero.
+    /// Writes all coefficients of block `number` to their places. `block` must be zero.
     fn expand(unit: &mut OpenUnit, number: usize, block: &mut IdctBlock);
 }
 
-/// A way to read blocks in coding order.
+/// Reads blocks in coding order, for one instruction set.
 pub(super) trait ReadCoded {
     /// Reads all coefficients of block `number`.
     fn read(unit: &mut OpenUnit, number: usize, block: &mut CodedBlock);
 }
 
-/// Makes one coefficient after another.
+/// Expands one coefficient after another.
 pub(super) struct ByCoefficient;
 
 impl Expand for ByCoefficient {
@@ -37,12 +37,12 @@ impl ReadCoded for ByCoefficient {
     }
 }
 
-/// The number of coefficients whose remainders one load is sure to hold.
+/// The number of coefficients whose remainders always fit in one load.
 const PER_LOAD: u32 = 8;
 
 impl OpenUnit<'_> {
-    /// Calls `put` with each AC coefficient of block `number` that is not zero: its index in coding order, and its
-    /// value. One that has an escape comes once more, and is right then.
+    /// Calls `put` with each nonzero AC coefficient of block `number`: its index in coding order and its value. For a
+    /// coefficient with an escape it calls `put` again with the correct value.
     #[inline(always)]
     fn values(&mut self, number: usize, mut put: impl FnMut(usize, i16)) {
         let blocks = self.blocks;
@@ -51,7 +51,7 @@ impl OpenUnit<'_> {
         let (mut nonzero, mut negative, mut large) =
             (blocks.nonzero[number], blocks.negative[number], blocks.large[number]);
         let mut at = blocks.rest[number] as usize;
-        // The indices of coefficients with escapes; those of negative ones with the highest bit set.
+        // The indices of coefficients with escapes. The highest bit marks negative ones.
         let (mut escaped, mut count) = ([0u8; 64], 0);
         while nonzero != 0 {
             let mut window = bits(self.window, at);
@@ -63,7 +63,7 @@ impl OpenUnit<'_> {
                 (large, negative) = (large >> 1, negative >> 1);
                 let rest = lowest(window, width);
                 window >>= width * is_large as u32;
-                // A remainder that is no number may be too large for a byte, in which it wraps at every level.
+                // An invalid remainder may be too large for a byte; it wraps in the same way at every level.
                 let magnitude = (1 + (is_large.wrapping_neg() & (1 + rest))) as i8;
                 put(k as usize, i16::from(with_sign(magnitude, is_negative == 1)));
                 if is_large == 1 && rest == escape {

@@ -1,22 +1,22 @@
-//! Writes units: it measures each block, chooses how wide its remainders are, and puts the bits down.
+//! Writes units: measures each block, chooses the width of its remainders, and writes the bits.
 
 use super::coefficients::{CodedBlock, ImageBlocks};
 use super::masks::{BlockMasks, MaskWork, PlainMasks, Remainders};
 use super::unit::{BLOCK_BITS, DC_BITS, DIFFERENCE_BITS, ESCAPE, HEAD_BITS, LAST_BITS, MOST_MAGNITUDE, UNIT};
 use base::simd::Level;
 
-/// The most bytes of a unit: of each of its blocks 63 coefficients, each with a remainder of 7 bits and an escape of
-/// two bytes; and the bytes that the writer stores at a time.
+/// The most bytes of a unit: 63 coefficients in each of its blocks, each with a remainder of 7 bits and an escape of
+/// two bytes, plus the bytes of one store.
 const MOST_BYTES: usize = 4096;
 
-/// What an escape costs beside its bits, in bits, because readers handle it apart.
+/// The cost of an escape in addition to its bits, in bits, because readers handle it separately.
 const ESCAPE_PRICE: u32 = 8;
 
-/// A coefficient is larger than images of 8 bits have.
+/// A coefficient exceeds the range of 8-bit images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooLarge;
 
-/// How far a unit is written, the first bit lowest. It is a value of its own, so that it stays in registers.
+/// The write position in a unit, lowest bit first. It is a separate value, so that it stays in registers.
 #[derive(Clone, Copy, Default)]
 struct UnitCursor {
     at: usize,
@@ -25,7 +25,7 @@ struct UnitCursor {
 }
 
 impl UnitCursor {
-    /// Appends the lowest `count` bits of `bits`, whose others are zero; at most 56.
+    /// Appends the lowest `count` bits of `bits`, at most 56. The other bits must be zero.
     #[inline(always)]
     fn put(&mut self, room: &mut UnitRoom, bits: u64, count: u32) {
         self.window |= bits << self.filled;
@@ -47,24 +47,24 @@ impl UnitCursor {
     }
 }
 
-/// The bytes of a unit that is being written.
+/// The bytes of a unit during writing.
 type UnitRoom = [u8; MOST_BYTES];
 
-/// A block that has been measured.
+/// A measured block.
 #[derive(Clone, Copy)]
 struct MeasuredBlock {
     nonzero: u64,
-    /// For each coefficient that is not zero, from the lowest bit on.
+    /// One bit for each nonzero coefficient, lowest first.
     negative: u64,
     large: u64,
     width: u32,
-    /// What the magnitudes of large coefficients are more than 2.
+    /// The remainders (magnitude minus 2) of large coefficients.
     rests: [u16; 64],
-    /// The largest of these.
+    /// The largest remainder.
     most: u16,
 }
 
-/// Writes units one after another, in memory of its own.
+/// Writes units one after another, in its own memory.
 pub(super) struct UnitWriter {
     room: Box<UnitRoom>,
     blocks: Box<[MeasuredBlock; UNIT]>,
@@ -85,7 +85,7 @@ impl Default for UnitWriter {
 }
 
 impl UnitWriter {
-    /// Appends row `number` of MCUs to `out`: the lengths of its units, and the units.
+    /// Appends row `number` of MCUs to `out`: the lengths of its units, then the units.
     pub(super) fn write_row(
         &mut self,
         image: &ImageBlocks,
@@ -94,7 +94,7 @@ impl UnitWriter {
         out: &mut Vec<u8>,
     ) -> Result<(), TooLarge> {
         match level {
-            // SAFETY: the level says that the processor has these instructions.
+            // SAFETY: the level guarantees that the processor has these instructions.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { self.write_row_avx512(image, number, out) },
             // SAFETY: as above.
@@ -150,7 +150,7 @@ impl UnitWriter {
         Ok(())
     }
 
-    /// Appends the unit of these blocks.
+    /// Appends a unit of these blocks.
     #[inline(always)]
     fn write<M: MaskWork>(&mut self, unit: &[CodedBlock], out: &mut Vec<u8>) -> Result<(), TooLarge> {
         for (block, measured) in unit.iter().zip(self.blocks.iter_mut()) {
@@ -169,7 +169,7 @@ impl UnitWriter {
             bits.put(room, u64::from(last | block.width << LAST_BITS), BLOCK_BITS as u32);
         }
         for block in blocks {
-            // The last one need not be said.
+            // The bit of the last coefficient is implied.
             let last = 63 - (block.nonzero | 1).leading_zeros();
             bits.put_long(room, (block.nonzero & !(1 << last)) >> 1, last.saturating_sub(1));
         }
@@ -179,7 +179,8 @@ impl UnitWriter {
             bits.put_long(room, block.large, count);
         }
         self.escapes.clear();
-        // They stand in the order of the blocks from the end on, but in each block in that of its coefficients.
+        // Escapes are stored in the order of blocks from the end backwards, but within a block in the order of
+        // coefficients.
         for block in blocks {
             let escape = u16::from(ESCAPE[block.width as usize]);
             if block.width == 0 {
@@ -206,7 +207,7 @@ impl UnitWriter {
     }
 }
 
-/// Writes a unit's DC coefficients: the first one, and what each differs from the one before it.
+/// Writes a unit's DC coefficients: the first one, then the difference of each from the previous one.
 #[inline(always)]
 fn write_dc(
     bits: &mut UnitCursor,
@@ -219,7 +220,7 @@ fn write_dc(
         return Err(TooLarge);
     }
     let difference = |pair: &[CodedBlock]| i32::from(pair[1][0]) - i32::from(pair[0][0]);
-    // A number with a sign takes one bit more than its magnitude, or than that of its complement.
+    // A signed number takes one bit more than its magnitude, or than the magnitude of its complement.
     let all = unit
         .windows(2)
         .map(difference)
@@ -235,7 +236,7 @@ fn write_dc(
     Ok(())
 }
 
-/// Writes a block's remainders, of which those that are too large are `escape`.
+/// Writes a block's remainders. Those that are too large are written as `escape`.
 #[inline(always)]
 fn write_remainders<M: MaskWork>(
     bits: &mut UnitCursor,
@@ -243,7 +244,7 @@ fn write_remainders<M: MaskWork>(
     block: &MeasuredBlock,
     escape: u16,
 ) {
-    // Eight at a time: each takes the lowest bits of a byte, and the others are left out.
+    // Eight at a time: each remainder takes the lowest bits of a byte; the other bits are dropped.
     let fields = 0x0101_0101_0101_0101 * ((1 << block.width) - 1);
     let mut left = block.large.count_ones();
     for eight in block.rests.as_chunks::<8>().0 {
@@ -259,7 +260,7 @@ fn write_remainders<M: MaskWork>(
 }
 
 impl MeasuredBlock {
-    /// What the magnitudes of its large coefficients are more than 2.
+    /// The remainders of its large coefficients.
     #[inline(always)]
     fn rests(&self) -> &[u16] {
         &self.rests[..self.large.count_ones() as usize & 63]
@@ -273,7 +274,7 @@ impl MeasuredBlock {
             return Err(TooLarge);
         }
         let count = large.count_ones();
-        // Without bits all remainders are zero: there is none that takes an escape with one bit.
+        // With width 0 all remainders must be zero, that is, none may need an escape at width 1.
         let (mut best, mut width) = (if escapes[1] > 0 { u32::MAX } else { 0 }, 0);
         for candidate in 1..8 {
             let cost = candidate * count + u32::from(escapes[candidate as usize]) * (8 + ESCAPE_PRICE);

@@ -1,4 +1,4 @@
-//! Reads the AC coefficients of one component, row of blocks after row of blocks, and transforms them.
+//! Reads the AC coefficients of one component, one row of blocks at a time, and transforms them.
 
 use super::super::bits::{BitReader, Entropy};
 use super::super::huffman::AcTable;
@@ -8,13 +8,13 @@ use super::block::{Band, Coefficients, Masks, first, refine, skip_block};
 use super::{ProgressiveJob, ScanTables};
 use crate::decode::Plane;
 
-/// The memory of a row of blocks.
+/// Memory for one row of blocks.
 #[derive(Debug, Default)]
 pub(super) struct BlockRow {
     /// The coefficients of the wanted blocks; all zero between rows.
     coefficients: Vec<Coefficients>,
-    /// A mask for each block of the component, wanted or not, of the coefficients that are not zero. Kept only if scans
-    /// refine others.
+    /// The mask of nonzero coefficients of each block of the component, wanted or not. Used only if scans refine
+    /// others.
     nonzero: Vec<u64>,
 }
 
@@ -24,24 +24,24 @@ impl BlockRow {
     }
 }
 
-/// A scan of the component, and how far it is read.
+/// A scan of the component, and the position of its reader.
 struct ScanCursor<'a> {
     entropy: &'a Entropy,
     table: &'a AcTable,
-    /// The number of the scan in the file.
+    /// The index of the scan in the file.
     number: usize,
     band: Band,
-    /// Whether the scan refines coefficients.
+    /// Whether the scan refines coefficients of earlier scans.
     refines: bool,
     /// The number of blocks between restart markers; 0 if there are none.
     restart_interval: u64,
-    /// The restart interval, and how many of its blocks are to come.
+    /// The index of the restart interval, and the number of its blocks still to read.
     segment: usize,
     left: u64,
-    /// The number of the next block.
+    /// The index of the next block.
     block: u64,
     bits: BitReader<'a>,
-    /// The number of blocks to come that have no (more) codes in this scan.
+    /// The number of next blocks without (further) codes in this scan.
     ended: u32,
 }
 
@@ -70,7 +70,7 @@ impl<'a> ScanCursor<'a> {
         (self.number, ScanFailure { fault, mcu: self.block, byte: self.bits.consumed_bytes() })
     }
 
-    /// Goes on to restart interval `segment`.
+    /// Jumps to restart interval `segment`.
     fn restart(&mut self, segment: u64) -> Result<(), (usize, ScanFailure)> {
         self.segment = segment as usize;
         self.bits = self.entropy.reader(self.segment).ok_or(self.failure(ScanFault::OutOfData))?;
@@ -78,7 +78,7 @@ impl<'a> ScanCursor<'a> {
         Ok(())
     }
 
-    /// How many of the next `wanted` blocks can be read before the next restart marker; at least one.
+    /// The number of the next `wanted` blocks that can be read before the next restart marker; at least one.
     #[inline(always)]
     fn available(&mut self, wanted: usize) -> Result<usize, (usize, ScanFailure)> {
         if self.left == 0 {
@@ -97,8 +97,7 @@ impl<'a> ScanCursor<'a> {
         self.left -= blocks as u64;
     }
 
-    /// Steps over blocks of a first scan up to number `block`. Whole restart intervals are skipped without reading
-    /// them.
+    /// Skips blocks of a first scan up to index `block`. Complete restart intervals are skipped without reading them.
     #[inline(always)]
     fn skip_to(&mut self, block: u64) -> Result<(), (usize, ScanFailure)> {
         if let Some(segment) = block.checked_div(self.restart_interval)
@@ -172,8 +171,8 @@ impl<'a> ScanCursor<'a> {
         Ok(())
     }
 
-    /// Reads the next blocks of a first scan, or of a scan that refines others, and keeps the masks up to date. With
-    /// `STORE` the coefficients go into `row`, which is empty otherwise.
+    /// Reads the next blocks of a first or a refining scan, and updates the masks. With `STORE` the coefficients are
+    /// stored in `row`; otherwise `row` is empty.
     #[inline(always)]
     fn read_masks<T: Masks, const STORE: bool>(
         &mut self,
@@ -285,7 +284,7 @@ pub(super) fn decode<T: InverseDct + Masks>(
     Ok(())
 }
 
-/// Transforms a row of blocks, whose coefficients are zero afterwards. The error is the block that is out of range.
+/// Transforms a row of blocks and clears their coefficients. The error is the index of the block that is out of range.
 #[inline(always)]
 fn transform<T: InverseDct>(
     row: &mut [Coefficients],

@@ -1,4 +1,4 @@
-//! Reads the AC coefficients of one block that one scan holds.
+//! Reads the AC coefficients that one scan codes for one block.
 
 use super::super::bits::{BitReader, value};
 use super::super::huffman::{AC_BITS, AcTable, LookupEntry, MAX_AC_SIZE};
@@ -6,10 +6,10 @@ use super::super::idct::{PLACES, PortableIdct};
 use super::super::markers::Progression;
 use super::super::scan::{ScanFault, read_long};
 
-/// The mask's bit for coefficient 0, the highest one, so that bits of a mask come in the order of the file.
+/// The mask bit of coefficient 0, which is the highest, so that mask bits are in the order of the file.
 const FIRST: u64 = 1 << 63;
 
-/// The coefficients of a block, in the order of [`PLACES`]. The place of DC is not used.
+/// The coefficients of a block, in the order of [`PLACES`]. The place of DC is unused.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 pub(super) struct Coefficients(pub(super) [i16; 64]);
@@ -17,16 +17,16 @@ pub(super) struct Coefficients(pub(super) [i16; 64]);
 impl Coefficients {
     pub(super) const ZERO: Self = Self([0; 64]);
 
-    /// The coefficient `k` in coding order. Beyond 63, where only corrupt data leads, it is the place of DC.
+    /// Coefficient `k` in coding order. An index beyond 63, which only corrupt data produces, maps to the place of DC.
     #[inline(always)]
     fn at(&mut self, k: usize) -> &mut i16 {
         &mut self.0[usize::from(PLACES[k & 127]) & 63]
     }
 }
 
-/// Operations on masks that some processors have an instruction for.
+/// Mask operations for which some processors have an instruction.
 pub(super) trait Masks {
-    /// Puts the low bits of `bits` where `mask` is set, the lowest to the lowest.
+    /// Distributes the low bits of `bits` to the set bits of `mask`, lowest to lowest.
     fn deposit(bits: u64, mask: u64) -> u64;
 }
 
@@ -48,17 +48,17 @@ impl Masks for PortableIdct {
 impl Masks for super::super::idct::avx2::Avx2Idct {
     #[inline(always)]
     fn deposit(bits: u64, mask: u64) -> u64 {
-        // SAFETY: whoever names this type has detected AVX2, which for `Level` includes BMI2.
+        // SAFETY: code that names this type has detected AVX2, which for `Level` includes BMI2.
         unsafe { std::arch::x86_64::_pdep_u64(bits, mask) }
     }
 }
 
-/// The coefficients that a scan codes, and which of their bits.
+/// The coefficients that a scan codes, and their bits.
 #[derive(Clone, Copy)]
 pub(super) struct Band {
     first: usize,
     last: usize,
-    /// The number of bits left out.
+    /// The number of low bits left out.
     low: u32,
     mask: u64,
 }
@@ -71,7 +71,7 @@ impl Band {
     }
 }
 
-/// Reads a block of a first scan: the coefficients if `STORE`, the mask of those that are not zero if `MASK`.
+/// Reads a block of a first scan: the coefficients if `STORE`, the mask of nonzero ones if `MASK`.
 #[inline(always)]
 pub(super) fn first<const STORE: bool, const MASK: bool>(
     bits: &mut BitReader,
@@ -84,7 +84,7 @@ pub(super) fn first<const STORE: bool, const MASK: bool>(
     bits.refill();
     let mut k = band.first - 1;
     loop {
-        // The window holds two plain symbols of at most 21 bits, or one and an end of at most 11 and 14.
+        // The window has bits for two plain symbols of at most 21 bits, or one and an end of at most 11 and 14.
         for _ in 0..2 {
             let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
             if entry.is_special() {
@@ -130,7 +130,7 @@ pub(super) fn first<const STORE: bool, const MASK: bool>(
     }
 }
 
-/// Steps over a block of a first scan.
+/// Skips a block of a first scan.
 #[inline(always)]
 pub(super) fn skip_block(
     bits: &mut BitReader,
@@ -144,7 +144,7 @@ pub(super) fn skip_block(
 
 /// A symbol of the lookup's special entries.
 enum SpecialSymbol {
-    /// The end of this many blocks, this one included, which have no more codes.
+    /// The end of this many blocks, including the current one. They have no further codes.
     End(u32),
     /// Sixteen zeros.
     Zeros,
@@ -152,7 +152,7 @@ enum SpecialSymbol {
     Value(usize, i32),
 }
 
-/// Reads the symbol of a special entry and the bits behind it. The window may need a refill then.
+/// Reads the symbol of a special entry and the bits after it. Afterwards the window may need a refill.
 #[inline(always)]
 fn special(
     bits: &mut BitReader,
@@ -179,8 +179,8 @@ fn special(
     Ok(SpecialSymbol::End((1 << run) + more))
 }
 
-/// Reads a block of a scan that refines coefficients: a bit for each coefficient that is not zero yet by `nonzero`, and
-/// new ones.
+/// Reads a block of a refining scan: a correction bit for each coefficient that is already in `nonzero`, and new
+/// coefficients.
 #[inline(always)]
 pub(super) fn refine<T: Masks, const STORE: bool>(
     bits: &mut BitReader,
@@ -208,7 +208,7 @@ pub(super) fn refine<T: Masks, const STORE: bool>(
             bits.consume(entry.0);
             ((entry.0 >> 24) - 1, value)
         };
-        // The symbol's place is behind this many zeros, not counting coefficients that are known not to be zero.
+        // The symbol's place is after `run` zeros, not counting coefficients that are already nonzero.
         let zeros = to_come & !*nonzero;
         let Some(behind) = zeros.count_ones().checked_sub(run + 1) else {
             return Err(ScanFault::BlockOverrun);
@@ -238,12 +238,12 @@ pub(super) fn refine<T: Masks, const STORE: bool>(
     Ok(())
 }
 
-/// Reads a bit for each coefficient in `which`, and returns those whose magnitude grows. The window must hold 32 bits.
+/// Reads a bit for each coefficient in `which`, and returns those whose magnitude grows. The window must have 32 bits.
 #[inline(always)]
 fn corrections<T: Masks>(bits: &mut BitReader, which: u64) -> u64 {
     let count = which.count_ones();
     if count > 32 {
-        // More than 32 bits are read in two steps.
+        // Read more than 32 bits in two steps.
         let late = T::deposit((1 << (count - 32)) - 1, which);
         let early = corrections_in_window::<T>(bits, which ^ late, 32);
         bits.refill();
@@ -259,7 +259,7 @@ fn corrections_in_window<T: Masks>(bits: &mut BitReader, which: u64, count: u32)
     grown
 }
 
-/// Adds the bit that a scan brings to the magnitudes of these coefficients.
+/// Adds the scan's bit to the magnitudes of these coefficients.
 #[inline(always)]
 fn grow(mut grown: u64, band: Band, block: &mut Coefficients) {
     while grown != 0 {

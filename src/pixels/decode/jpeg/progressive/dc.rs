@@ -6,7 +6,7 @@ use super::super::scan::{ScanFailure, ScanFault, read_difference};
 use super::super::{ComponentPart, RegionLayout};
 use super::{ProgressiveJob, ProgressiveScan, ScanTables};
 
-/// Reads all DC scans into `dc`, which holds the wanted blocks one after another for each component.
+/// Reads all DC scans into `dc`, which has the wanted blocks of each component in order.
 #[inline(always)]
 pub(super) fn decode(job: &ProgressiveJob, dc: &mut [Vec<i16>; 4]) -> Result<(), (usize, ScanFailure)> {
     for (part, dc) in job.layout.parts.iter().zip(dc.iter_mut()) {
@@ -19,7 +19,7 @@ pub(super) fn decode(job: &ProgressiveJob, dc: &mut [Vec<i16>; 4]) -> Result<(),
     Ok(())
 }
 
-/// Reads one scan, up to the last MCU with a wanted block.
+/// Reads one scan, up to the last MCU that contains a wanted block.
 #[inline(always)]
 fn read_scan(
     job: &ProgressiveJob,
@@ -29,7 +29,7 @@ fn read_scan(
 ) -> Result<(), ScanFailure> {
     let layout: &RegionLayout = job.layout;
     let entropy = &job.entropies[number];
-    // The only component of a scan is not interleaved: an MCU is one block, whatever the factors say.
+    // A scan of one component is not interleaved: an MCU is one block, regardless of the sampling factors.
     let alone = pass.scan.len() == 1;
     let size = |part: &ComponentPart| if alone { (1, 1) } else { (part.h, part.v) };
     let parts = pass.scan.iter().map(|scan| &layout.parts[scan.component]);
@@ -40,7 +40,7 @@ fn read_scan(
     let mut bits = entropy.reader(0).ok_or(out_of_data(0, 0))?;
     let (mut segment, mut left) = (0, pass.restart_interval);
     let mut previous = [0; 4];
-    // Values out of range for samples of 8 bits are noticed before the transform; here they must only fit.
+    // Values out of range for 8-bit samples are detected before the transform; here they only have to fit.
     let most = i32::from(i16::MAX) >> pass.progression.low;
     for row in 0..rows {
         for column in 0..if row + 1 < rows { columns } else { last } {
@@ -74,7 +74,7 @@ fn read_scan(
                         if part.rows.contains(&y) && part.columns.contains(&x) {
                             let (x, y) = (x - part.columns.start, y - part.rows.start);
                             let dc = &mut dc[scan.component][y as usize * part.columns.len() + x as usize];
-                            // A first value is added to zero, and its low bits are zero if more come.
+                            // A first value is added to zero, and its low bits are zero if refinements follow.
                             *dc |= (value << pass.progression.low) as i16;
                         }
                     }
@@ -88,7 +88,7 @@ fn read_scan(
     Ok(())
 }
 
-/// Reads a DC coefficient without the bits that later scans bring.
+/// Reads a DC coefficient without the low bits that later scans add.
 #[inline(always)]
 fn first(bits: &mut BitReader, table: &DcTable, previous: &mut i32, most: i32) -> Result<i32, ScanFault> {
     bits.refill();
@@ -99,7 +99,6 @@ fn first(bits: &mut BitReader, table: &DcTable, previous: &mut i32, most: i32) -
     Ok(*previous)
 }
 
-/// Reads one more bit.
 #[inline(always)]
 fn refinement(bits: &mut BitReader) -> i32 {
     bits.refill();

@@ -1,17 +1,15 @@
-//! Decodes only the wanted region of a progressive JPEG: all scans of a component side by side, a row of blocks at a
-//! time.
+//! Decodes the wanted region of a progressive JPEG: all scans of a component in parallel, one row of blocks at a time.
 //!
-//! A block's coefficients come from many scans. Each scan has a reader of its own, and a row of blocks is read from one
-//! after the other and transformed at once, while it is in the cache: the coefficients of more than one row are never
-//! held. DC coefficients, whose scans alone may interleave components, are read before, one number for each wanted
-//! block.
+//! A block's coefficients come from many scans. Each scan has its own reader. A row of blocks is read from all scans in
+//! turn and transformed while it is in the cache, so the coefficients of only one row are in memory. DC coefficients
+//! are read first, one number for each wanted block, because only their scans may interleave components.
 //!
-//! Blocks outside the region are stepped over, and nothing behind its last row is read. Only if later scans refine
-//! coefficients must it be known which of them are zero outside the region, too: that takes a mask of 64 bits for each
+//! Blocks outside the region are skipped, and nothing after its last row is read. If later scans refine coefficients,
+//! the decoder must track which coefficients are nonzero, outside the region too. That takes a mask of 64 bits for each
 //! block of a row.
 //!
-//! If a file leaves bits out to its end (scans that would refine it are missing), the image is made of what is there,
-//! as by libjpeg with `do_block_smoothing` off: missing bits are not guessed from neighbouring blocks.
+//! If scans that would refine the file are missing, the image is made from the existing bits, as by libjpeg with
+//! `do_block_smoothing` off: missing bits are not estimated from neighbouring blocks.
 
 mod ac;
 mod block;
@@ -34,18 +32,19 @@ use base::simd::Level;
 use self::ac::BlockRow;
 use self::block::Masks;
 
-/// The most scans that are read. More are an attack, since each makes us go over all blocks; encoders write about ten.
+/// The largest number of scans that are read. Encoders write about ten; a file with more than this is an attack,
+/// because each scan covers all blocks.
 pub(super) const MOST_SCANS: usize = 100;
 
-/// Scratch memory beyond this many bytes is given back after the image.
+/// Scratch memory beyond this many bytes is freed after the image.
 const KEPT: usize = 16 << 20;
 
-/// Memory that is reused from image to image.
+/// Memory that is reused for each image.
 #[derive(Debug, Default)]
 pub(super) struct ProgressiveScratch {
-    /// The entropy-coded data, scan by scan.
+    /// The entropy-coded data, by scan.
     entropies: Vec<Entropy>,
-    /// The DC coefficients of the wanted blocks, component by component.
+    /// The DC coefficients of the wanted blocks, by component.
     dc: [Vec<i16>; 4],
     row: BlockRow,
 }
@@ -62,7 +61,7 @@ impl ProgressiveScratch {
 struct ProgressiveScan {
     scan: Vec<ScanComponent>,
     progression: Progression,
-    /// The range of the scan's entropy-coded data in the file, with the two bytes of the marker behind it.
+    /// The range of the scan's entropy-coded data in the file, including the two bytes of the marker after it.
     data: Range<usize>,
     restart_interval: u32,
     tables: ScanTables,
@@ -71,7 +70,7 @@ struct ProgressiveScan {
 enum ScanTables {
     /// The tables of DC coefficients, by component of the scan.
     Dc(Vec<Arc<DcTable>>),
-    /// More bits of DC coefficients need no table.
+    /// Refinements of DC coefficients need no table.
     DcBits,
     Ac(Box<AcTable>),
 }
@@ -85,7 +84,7 @@ impl ProgressiveScan {
 /// All scans of a file.
 struct ScanPlan {
     passes: Vec<ProgressiveScan>,
-    /// The quantisation tables by component.
+    /// The quantisation tables, by component.
     quantisation: Vec<Quantisation>,
 }
 
@@ -96,7 +95,7 @@ impl ScanPlan {
         let components = header.frame.components.len();
         let mut passes: Vec<ProgressiveScan> = Vec::new();
         let mut quantisation = vec![None; components];
-        // The bits that are still left out, by component and coefficient.
+        // The number of low bits still left out, by component and coefficient.
         let mut left_out = vec![[None; 64]; components];
         loop {
             let (number, Progression { first, last, high, low }) = (passes.len() + 1, header.progression);
@@ -134,7 +133,7 @@ impl ScanPlan {
                         .collect::<Result<_, _>>()?,
                 ),
                 (0, _) => ScanTables::DcBits,
-                // Values of more bits than the coefficient has left are damage; new values in a refinement have one
+                // A value with more bits than the coefficient has left is damage. New values in a refinement have one
                 // bit.
                 (_, high) => {
                     let size = if high == 0 { MAX_AC_SIZE - low } else { 1 };
@@ -190,16 +189,16 @@ impl Jpeg {
     }
 }
 
-/// The input of the decoding of all scans.
+/// The input for decoding all scans.
 struct ProgressiveJob<'a> {
     plan: &'a ScanPlan,
     layout: &'a RegionLayout,
-    /// The entropy-coded data by scan.
+    /// The entropy-coded data, by scan.
     entropies: &'a [Entropy],
 }
 
-/// Decodes the wanted blocks into `planes`, which begin with the first of them. The error says in which scan it failed,
-/// and how.
+/// Decodes the wanted blocks into `planes`, which begin with the first of them. The error has the number of the failed
+/// scan and its failure.
 fn decode(
     job: &ProgressiveJob,
     dc: &mut [Vec<i16>; 4],
@@ -208,7 +207,7 @@ fn decode(
     level: Level,
 ) -> Result<(), (usize, ScanFailure)> {
     match level {
-        // SAFETY: the level says that the processor has these instructions.
+        // SAFETY: the level guarantees that the processor has these instructions.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::Avx512 => unsafe { decode_avx2(job, dc, row, planes) },
         _ => decode_with::<PortableIdct>(job, dc, row, planes),

@@ -1,4 +1,4 @@
-//! Opens a cache directory: for writing where that is possible, and else for reading what it has.
+//! Opens a cache directory: for writing if possible, otherwise for reading.
 
 use super::super::super::counters::CopyCounters;
 use super::super::about::DatasetInfo;
@@ -15,8 +15,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl CacheDirectory {
-    /// Opens the directory for `index`'s dataset, makes what is missing and marks it as in use. Where the directory
-    /// cannot be written, or its lock is held for too long, what it has is read and a notice says so.
+    /// Opens the directory for `index`'s dataset, creates missing files and marks it as in use. If the directory cannot
+    /// be written, or its lock is held for too long, its copies are only read, and a warning says so.
     ///
     /// # Errors
     /// The errors of [`crate::tier::store::Store::open`].
@@ -64,7 +64,7 @@ impl CacheDirectory {
         let lock = open_to_read(&path.join("lock"))?;
         check_format(&lock, path)?;
         let marker = RangeLocks::new(open_to_read(&path.join(key.to_string()).join("used"))?);
-        // Evictors ask for this lock. A file system without locks has no evictors.
+        // Processes that evict query this lock. On a file system without locks, no process evicts.
         let _ = marker.try_lock(0..1, LockKind::Shared);
         Ok((RangeLocks::new(lock), marker))
     }

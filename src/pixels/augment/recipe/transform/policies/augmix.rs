@@ -1,4 +1,4 @@
-//! AugMix: an image, mixed with what several chains of operations make of it.
+//! AugMix: mixes an image with the results of several chains of operations.
 
 use super::super::table::transform;
 use super::super::values::{BadParameter, FillValues};
@@ -38,7 +38,7 @@ const BINS: u32 = 10;
 /// The most chains, and the most operations of one.
 const MOST: u32 = 16;
 
-/// All operations; without the last four where `all_ops` is false.
+/// All operations. The last four are left out if `all_ops` is false.
 const OPS: [PolicyOp; 13] = [
     PolicyOp::ShearX,
     PolicyOp::ShearY,

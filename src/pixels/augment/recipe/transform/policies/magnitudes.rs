@@ -1,4 +1,4 @@
-//! The operations of torchvision's policies by its names, and how strong each of their magnitudes is.
+//! The operations of torchvision's policies, and the strength of each of their magnitudes.
 
 use super::super::values::{BadParameter, FillValues};
 use super::super::warps::{check_sampling, sampling};
@@ -6,7 +6,7 @@ use crate::augment::ops::{Affine, PixelOp, WarpSampling};
 use crate::augment::{Filter, ImageSize};
 use base::rng::RandomStream;
 
-/// An operation of a policy, by the name that torchvision gives it.
+/// An operation of a policy, with torchvision's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PolicyOp {
     Identity,
@@ -26,7 +26,7 @@ pub(super) enum PolicyOp {
     Invert,
 }
 
-/// How strong the largest magnitude of each operation is.
+/// The largest magnitude of each operation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct MagnitudeTable {
     /// The tangent of a shear's angle.
@@ -35,13 +35,13 @@ pub(super) struct MagnitudeTable {
     pub(super) translate: LargestTranslation,
     /// The degrees of a rotation.
     pub(super) rotate: f64,
-    /// How far factors go from 1.
+    /// The largest distance of factors from 1.
     pub(super) factor: f64,
     /// The bits that the smallest magnitude keeps, and how many fewer the largest keeps.
     pub(super) posterize: (u8, u8),
 }
 
-/// The magnitudes of a policy, and which of them an operation has.
+/// The magnitudes of a policy, and the one that an operation has.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct PolicyMagnitude {
     /// The number of magnitudes, the weakest first.
@@ -54,7 +54,7 @@ pub(super) struct PolicyMagnitude {
 pub(super) enum MagnitudeBin {
     /// This one.
     Fixed(u32),
-    /// One of so many, the weakest first, at random.
+    /// One of this many, the weakest first, at random.
     Below(u32),
 }
 
@@ -69,7 +69,7 @@ pub(super) enum LargestTranslation {
     Part(f64),
 }
 
-/// How the warps of a policy find pixels.
+/// How the warps of a policy sample pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct PolicyWarp {
     pub(super) interpolation: Filter,
@@ -85,12 +85,12 @@ impl PolicyWarp {
         sampling(self.interpolation, self.fill, center)
     }
 
-    /// A shear along x by the angle whose tangent is `tangent`, about the image's corner.
+    /// Returns a shear along x by the angle whose tangent is `tangent`, about the image's corner.
     pub(super) fn shear_x(self, tangent: f64) -> PixelOp {
         self.shear([degrees_of(tangent), 0.0])
     }
 
-    /// A shear along y by the angle whose tangent is `tangent`, about the image's corner.
+    /// Returns a shear along y by the angle whose tangent is `tangent`, about the image's corner.
     pub(super) fn shear_y(self, tangent: f64) -> PixelOp {
         self.shear([0.0, degrees_of(tangent)])
     }
@@ -100,26 +100,25 @@ impl PolicyWarp {
         PixelOp::Affine(Affine { angle: 0.0, translate: [0.0; 2], scale: 1.0, shear, sampling })
     }
 
-    /// A translation by so many pixels to the right and down.
+    /// Returns a translation by this many pixels to the right and down.
     pub(super) fn translate(self, translate: [f64; 2]) -> PixelOp {
         let sampling = self.about(None);
         PixelOp::Affine(Affine { angle: 0.0, translate, scale: 1.0, shear: [0.0; 2], sampling })
     }
 
-    /// A rotation about the centre, counter-clockwise.
+    /// Returns a rotation about the centre, counter-clockwise.
     pub(super) fn rotate(self, angle: f64) -> PixelOp {
         PixelOp::Rotate { angle, sampling: self.about(None) }
     }
 }
 
-/// The angle in degrees. It is libm's function and not the system's, because two machines must not disagree about a
-/// shear by a last digit.
+/// Returns the angle in degrees. libm's function instead of the system's gives all machines the same shear.
 fn degrees_of(tangent: f64) -> f64 {
     libm::atan(tangent).to_degrees()
 }
 
 impl PolicyOp {
-    /// Whether the operation has magnitudes, and whether they get a random sign.
+    /// Returns whether magnitudes get a random sign; `None` if the operation has no magnitudes.
     fn is_signed(self) -> Option<bool> {
         match self {
             Self::Identity | Self::AutoContrast | Self::Equalize | Self::Invert => None,
@@ -128,7 +127,7 @@ impl PolicyOp {
         }
     }
 
-    /// The operation with a magnitude; `None` for no operation.
+    /// Returns the operation with a magnitude; `None` for the identity.
     fn with(self, magnitude: f64, warp: PolicyWarp) -> Option<PixelOp> {
         let factor = 1.0 + magnitude;
         Some(match self {
@@ -152,8 +151,8 @@ impl PolicyOp {
 }
 
 impl MagnitudeTable {
-    /// Draws what remains to be drawn of an operation for an image of `size`: which `magnitude` it
-    /// has, if that is random, and its sign. `None` is no operation.
+    /// Draws the random parts of an operation for an image of `size`: its magnitude, if that is random, and its sign.
+    /// Returns `None` for the identity.
     pub(super) fn draw(
         &self,
         op: PolicyOp,
@@ -174,7 +173,7 @@ impl MagnitudeTable {
         op.with(magnitude, warp)
     }
 
-    /// Magnitude number `bin` of `bins`, in 32 bits, as torch computes it.
+    /// Returns magnitude number `bin` of `bins` in float32, as torch computes it.
     fn magnitude(&self, op: PolicyOp, bins: u32, bin: u32, ImageSize { width, height }: ImageSize) -> f64 {
         let up_to = |most: f64| linspace(0.0, most as f32, bins, bin).into();
         match op {
@@ -197,7 +196,7 @@ impl MagnitudeTable {
 }
 
 impl LargestTranslation {
-    /// The pixels along a side of the image.
+    /// Returns the pixels along a side of the image.
     fn along(self, side: u32) -> f64 {
         match self {
             Self::Pixels(pixels) => pixels,
@@ -207,8 +206,8 @@ impl LargestTranslation {
     }
 }
 
-/// Number `at` of `count` numbers spread evenly from `start` to `end`: torch's `linspace`, which counts from the nearer
-/// end, and rounds once. So does f64, which holds the product and the sum exactly before it is rounded.
+/// Returns number `at` of `count` numbers spread evenly from `start` to `end`, as torch's `linspace`: it counts from
+/// the nearer end, and rounds once. f64 holds the product and the sum exactly, so this rounds once, too.
 fn linspace(start: f32, end: f32, count: u32, at: u32) -> f32 {
     let step = f64::from((end - start) / (count - 1) as f32);
     let number = if at < count / 2 {
@@ -230,7 +229,7 @@ mod tests {
             |start, end, count| (0..count).map(|at| linspace(start, end, count, at)).collect::<Vec<_>>();
         assert_eq!(all(0.0, 0.9, 4), [0.0, 0.299_999_98, 0.6, 0.9]);
         assert_eq!(all(1.0, 0.0, 5), [1.0, 0.75, 0.5, 0.25, 0.0]);
-        // Truncated, this one is another number of pixels than 16.
+        // Truncated, this gives 15 pixels instead of 16.
         assert_eq!(linspace(0.0, 32.0, 31, 15), 15.999_999);
         let bits = |posterize, bins| {
             let table = MagnitudeTable { posterize, ..super::super::rand_augment::MAGNITUDES };

@@ -1,4 +1,4 @@
-//! Policies: transforms that draw operations out of a table, and how strong these are.
+//! Policies: transforms that draw operations, and how strong these are, from a table.
 
 mod augmix;
 mod auto_augment;

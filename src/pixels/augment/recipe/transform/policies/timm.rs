@@ -1,5 +1,5 @@
-//! timm's RandAugment, which has another distribution than torchvision's: fifteen operations, each applied with a
-//! probability, whose strengths have a normal distribution.
+//! timm's RandAugment, with another distribution than torchvision's: fifteen operations, each applied with a
+//! probability, whose strengths are normally distributed.
 
 use super::super::table::{ParameterKind, parameter_types, transform};
 use super::super::values::{BadParameter, FillValues, probability, within};
@@ -37,16 +37,16 @@ transform! {
     }
 }
 
-/// How the warps of timm's policies find pixels.
+/// How the warps of timm's policies sample pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TimmInterpolation {
-    /// By the nearest one.
+    /// The nearest pixel.
     Nearest,
-    /// By a bilinear filter.
+    /// A bilinear filter.
     Bilinear,
-    /// By a bicubic filter.
+    /// A bicubic filter.
     Bicubic,
-    /// By a bilinear or a bicubic filter, each time at random.
+    /// A bilinear or a bicubic filter, each time at random.
     Random,
 }
 
@@ -59,16 +59,16 @@ parameter_types! {
 /// The magnitude that is the full strength of most operations.
 const SCALE: f64 = 10.0;
 
-/// The deviation above which magnitudes are uniform.
+/// The standard deviation above which magnitudes are uniform.
 const UNIFORM_ABOVE: f64 = 100.0;
 
-/// The largest share of an image's side by which it is moved.
+/// The largest translation, as a share of the image's side.
 const TRANSLATE: f64 = 0.45;
 
 /// The most operations on an image.
 const MOST: u32 = 1000;
 
-/// An operation, by the name that timm gives it.
+/// An operation, with timm's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TimmOp {
     AutoContrast,
@@ -132,7 +132,7 @@ impl PixelTransform for TimmRandAugment {
 }
 
 impl TimmRandAugment {
-    /// Draws how strong an operation is: a share of the full strength.
+    /// Draws the strength of an operation, as a share of the full strength.
     fn strength(&self, stream: &mut RandomStream) -> f64 {
         let magnitude = match self.magnitude_std {
             std if std > UNIFORM_ABOVE => stream.uniform(0.0, self.magnitude),
@@ -188,7 +188,8 @@ impl TimmRandAugment {
         }
     }
 
-    /// The factor of a strength: from .1 to 1.9, or increasingly away from 1, but at least .1.
+    /// Returns the factor for a strength: from .1 to 1.9, or if `increasing`, at a growing distance from 1, but at
+    /// least .1.
     fn factor(&self, strength: f64, stream: &mut RandomStream) -> f64 {
         if self.increasing { (1.0 + signed(strength * 0.9, stream)).max(0.1) } else { strength * 1.8 + 0.1 }
     }
