@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import plot
 from harness import aims, datasets, environments, options, report, rounds
 from harness.aims import Aim, at_least
 from harness.environments import Unavailable
@@ -58,6 +59,7 @@ PEERS: dict[str, Peer] = {
     "foreload-tar-f32": own("fast, tar shards", "tar-fast-f32", sharded=True),
     "dali": other("DALI, CPU pipeline, fused random-crop decode", "dali_cpu", "dali"),
     "torchvision-io": other("torchvision.io + v2, batched normalise", "torchvision_io", "torch"),
+    "torchcodec": other("torchcodec + v2, batched normalise", "torchcodec_jpeg", "torch"),
     "webdataset": other("WebDataset + torchvision.io", "webdataset_io", "torch", sharded=True),
     "torchvision-pil": other("torchvision ImageFolder, Pillow", "torchvision_pil", "torch"),
     "torchvision-simd": other("torchvision ImageFolder, Pillow-SIMD", "torchvision_pil", "pillow-simd"),
@@ -205,6 +207,8 @@ def main() -> int:
         shards = chosen.shards[position] if chosen.shards else datasets.shards_beside(data)
         result["datasets"].append(measure_dataset(data, shards, chosen))
     report.deliver(result, as_text(result), chosen)
+    if chosen.output:
+        chosen.output.with_suffix(".svg").write_text(plot.svg(result["datasets"][0]))
     own = [
         entry
         for dataset in result["datasets"]

@@ -81,8 +81,8 @@ DATASETS = (
 
 RECIPES: dict[str, Recipe] = {
     "torch": Recipe(
-        ("torch==2.15.0", "torchvision==0.29.2", "webdataset==1.0.2", *IMAGES),
-        check="import torch, torchvision, webdataset",
+        ("torch==2.15.0", "torchvision==0.29.2", "torchcodec==0.17.0", "webdataset==1.0.2", *IMAGES),
+        check="import torch, torchcodec.decoders, torchvision, webdataset",
     ),
     "pillow-simd": Recipe(
         ("pillow-simd==12.1.1.post0",),

@@ -35,9 +35,9 @@ def crop_and_flip(size: int) -> v2.Compose:
     return v2.Compose([crop, v2.RandomHorizontalFlip()])
 
 
-def image_folder(data: str, size: int) -> ImageFolder:
-    """Return torchvision's dataset at its fastest: tensors decoded by torchvision.io, cropped and flipped as uint8."""
-    return ImageFolder(data, crop_and_flip(size), loader=read_image)
+def image_folder(data: str, size: int, read: Callable[[str], torch.Tensor] = read_image) -> ImageFolder:
+    """Return torchvision's dataset at its fastest: tensors that `read` decodes, cropped and flipped as uint8."""
+    return ImageFolder(data, crop_and_flip(size), loader=read)
 
 
 class Files(Dataset):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
 import os
 import re
 import shutil
@@ -113,6 +114,21 @@ def lay_out(folder: Path) -> None:
         "pfs/imagenet/train",
     ):
         shutil.copytree(folder / "data/train", folder / copy, copy_function=os.link)
+    shutil.copytree(folder / "data/train/cat", folder / "data/flat", copy_function=os.link)
+    for place in ("scenes", "coco"):
+        shutil.copytree(folder / "data/train/cat", folder / f"data/{place}/images", copy_function=os.link)
+    names = [path.name for path in sorted((folder / "data/flat").iterdir())]
+    (folder / "data/scenes/masks").mkdir()
+    for name in names:
+        Image.new("L", (80, 60), 1).save(folder / "data/scenes/masks" / name.replace(".jpg", ".png"))
+    annotations = {
+        "images": [{"id": number, "file_name": name} for number, name in enumerate(names)],
+        "annotations": [
+            {"image_id": number, "bbox": [9, 8, 30, 40], "category_id": 1} for number in range(150)
+        ],
+    }
+    (folder / "data/coco/annotations.json").write_text(json.dumps(annotations))
+    shutil.copytree(frameworks.ROOT / "tests/fixtures/mds/all/files", folder / "data/mds")
     shards.make(folder / "data/segmented", 32, 2, shards.sample)
     shards.make(folder / "data/pairs", 32, 2, shards.pair)
     listed = folder / "data/food-101/meta/train.txt"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import foreload
 import kills
+import numpy as np
 import pytest
 from conftest import paths
 from consumers import Consumer, shas
@@ -153,3 +154,21 @@ def test_a_path_is_looked_up_where_the_loader_was_made(dataset: Path, runtime: P
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == alone(dataset)
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_labels_are_those_of_the_table_when_the_loader_was_made(
+    dataset: Path, runtime: Path, tmp_path: Path, kind: type
+) -> None:
+    table = tmp_path / "values.csv"
+
+    def load(value: int) -> foreload.ImageLoader:
+        lines = [f"{file.relative_to(dataset)},{value}" for file in paths(dataset)]
+        table.write_text("\n".join(["file_name,value", *lines]))
+        settings = {"labels": kind(table), "fields": ["image", "value"], "shared": "labels"}
+        return foreload.ImageLoader(dataset, batch_size=4, image_size=16, **settings)
+
+    earlier = load(1)
+    assert set(np.asarray(next(iter(earlier))["value"]).tolist()) == {1}
+    # The producer of the earlier loader is there and has the earlier table.
+    assert set(np.asarray(next(iter(load(2)))["value"]).tolist()) == {2}

@@ -1,6 +1,7 @@
 //! The house rules that the compiler cannot keep: what every file must have, names, dependencies and items that nobody
 //! uses. Who may know whom is said by the manifests of the crates.
 
+mod prose;
 mod texts;
 
 use std::collections::BTreeMap;

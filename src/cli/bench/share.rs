@@ -25,9 +25,9 @@ pub(super) fn shared(
         return Err(Error::config("shared", message));
     }
     let (roots, settings) = (std::slice::from_ref(&args.dir), args.given());
-    let (index, identity) = (pipeline.index().clone(), pipeline.identity());
+    let opened = (&**pipeline.index(), pipeline.identity(), pipeline.config());
     let command = crate::job::own_command(finder)?;
-    Ok(match Sharing::new(roots, &settings, options, (&index, identity), command)? {
+    Ok(match Sharing::new(roots, &settings, options, opened, command)? {
         Some(sharing) => pipeline.sharing(sharing),
         None => pipeline,
     })

@@ -46,6 +46,31 @@ pub enum ColumnValues {
 }
 
 impl SampleColumn {
+    /// Gives `add` everything that tells the column from others: its name, type, values and missing values.
+    pub fn digest(&self, add: &mut impl FnMut(&[u8])) {
+        add(self.name.as_bytes());
+        let missing = self.missing.iter().flatten().map(|missing| u8::from(*missing));
+        add(&missing.collect::<Vec<_>>());
+        match &self.values {
+            ColumnValues::Truths(each, values) => {
+                add(format!("truths {each:?}").as_bytes());
+                add(values);
+            }
+            ColumnValues::Integers(each, values) => {
+                add(format!("integers {each:?}").as_bytes());
+                values.iter().for_each(|value| add(&value.to_le_bytes()));
+            }
+            ColumnValues::Floats(each, values) => {
+                add(format!("floats {each:?}").as_bytes());
+                values.iter().for_each(|value| add(&value.to_le_bytes()));
+            }
+            ColumnValues::Texts(values) => {
+                add(b"texts");
+                values.iter().for_each(|value| add(value.as_bytes()));
+            }
+        }
+    }
+
     /// Whether a sample has a value.
     pub fn has(&self, sample: u64) -> bool {
         self.missing.as_ref().is_none_or(|missing| !missing[sample as usize])

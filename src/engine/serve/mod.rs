@@ -104,8 +104,8 @@ impl Producer {
         )?;
         let config = checked.check(&index)?;
         let pipeline = Pipeline::new(Arc::new(index), config).lending();
-        let (index, identity) = (pipeline.index().clone(), pipeline.identity());
-        let sharing = Sharing::new(&start.roots, &start.settings, &options, (&index, identity), Vec::new())?;
+        let opened = (&**pipeline.index(), pipeline.identity(), pipeline.config());
+        let sharing = Sharing::new(&start.roots, &start.settings, &options, opened, Vec::new())?;
         let sharing =
             sharing.ok_or_else(|| Error::config("shared", "is off, and nothing is to be shared"))?;
         let place = (start.rank, start.world_size);

@@ -1,7 +1,7 @@
 //! The key: a digest of everything that loaders must have in common to share batches.
 
 use super::start::ProducerOrder;
-use crate::config::{Given, GivenSettings, LoaderKind, LoaderOptions};
+use crate::config::{GivenSettings, LoaderConfig, LoaderKind, LoaderOptions};
 use base::error::{Error, Result};
 use data::dataset::DatasetIndex;
 use data::state::OrderIdentity;
@@ -25,7 +25,8 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// Returns how batches of the datasets at `roots` with these `settings` are shared; `None` without `shared`.
+    /// Returns how loaders of the datasets at `roots` with these `settings`, which were checked to be `config`, share
+    /// their batches; `None` without `shared`.
     ///
     /// # Errors
     /// [`Error::Config`] for settings that do not fit; a loader would have refused them.
@@ -33,7 +34,7 @@ impl Sharing {
         roots: &[PathBuf],
         settings: &GivenSettings,
         options: &LoaderOptions,
-        (index, identity): (&DatasetIndex, &OrderIdentity),
+        (index, identity, config): (&DatasetIndex, &OrderIdentity, &LoaderConfig),
         command: Vec<std::ffi::OsString>,
     ) -> Result<Option<Self>> {
         let Some(name) = &options.shared else { return Ok(None) };
@@ -51,16 +52,20 @@ impl Sharing {
             add(name.as_bytes());
             add(value.as_bytes());
         }
+        // The labels that were read, not their setting: the file of a path may change, and so may what a relative path
+        // means.
+        for column in &*config.label_columns {
+            column.digest(&mut add);
+        }
         for (name, given) in settings.deciding(LoaderKind::Images)? {
+            if name == "labels" {
+                continue;
+            }
             add(name.as_bytes());
             let value = serde_json::to_vec(&given).map_err(|error| {
                 Error::config("shared", format!("cannot be told another process: {name}: {error}"))
             })?;
             add(&value);
-            // A file of labels may change under the same name, so its contents are part of the key.
-            if let ("labels", Given::Text(path)) = (name, &given) {
-                add(&std::fs::read(path).unwrap_or_default());
-            }
         }
         add(&index.len().to_le_bytes());
         let mut stamps = Sha256::new();

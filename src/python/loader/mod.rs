@@ -345,8 +345,8 @@ impl Loader {
         deliver(py, index.notices())?;
         let mut pipeline = Pipeline::new(Arc::new(index), config);
         if options.shared.is_some() {
-            let index = (&**pipeline.index(), pipeline.identity());
-            let sharing = Sharing::new(&roots, &given, &options, index, own_command(py)?);
+            let opened = (&**pipeline.index(), pipeline.identity(), pipeline.config());
+            let sharing = Sharing::new(&roots, &given, &options, opened, own_command(py)?);
             if let Some(sharing) = raise(py, sharing)? {
                 pipeline = pipeline.sharing(sharing);
             }

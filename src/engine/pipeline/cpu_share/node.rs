@@ -40,7 +40,7 @@ impl NodePlace {
     /// Joins the loaders that share the processors. Returns their number, including this one. If nothing can be locked,
     /// this one counts as alone.
     pub(super) fn share(&mut self, unavailable: &dyn Fn(&str)) -> u32 {
-        let mut seat = self.seat.take();
+        let mut seat = self.seat.clone();
         let Some(locks) = self.locks(unavailable) else { return 1 };
         let Ok(mut others) = locks.of_others(SEATS) else { return 1 };
         if seat.is_none() {
